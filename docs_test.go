@@ -55,7 +55,22 @@ func TestFieldsDocumented(t *testing.T) {
 			t.Errorf("docs/network-configuration.md does not have %s, which netconf reads", field)
 		}
 	}
-	table, _, _ := strings.Cut(page, "## Environment")
+	table, rest, _ := strings.Cut(page, "## Annotations of pods")
+	annotations, _, _ := strings.Cut(rest, "\n## ")
+	known := found(`"(kubernetes\.io/[^"]+)"`, code, 1)
+	for _, name := range found(`annotationPrefix *\+ *"([^"]+)"`, code, 1) {
+		known = append(known, "cni.projectcalico.org/"+name)
+	}
+	var listed []string
+	for _, column := range found("(?m)^\\| (`[^|]*)\\|", annotations, 1) {
+		listed = append(listed, found("`([^`]+)`", column, 1)...)
+	}
+	slices.Sort(listed)
+	listed = slices.DeleteFunc(listed, func(name string) bool { return name == "qos.projectcalico.org/*" })
+	slices.Sort(known)
+	if diff := cmp.Diff(known, listed); diff != "" {
+		t.Errorf("annotations of netconf (-) and of docs/network-configuration.md (+):\n%s", diff)
+	}
 	for _, column := range found("(?m)^\\| (`[^|]*)\\|", table, 1) {
 		for _, path := range found("`([^`]+)`", column, 1) {
 			last := path[strings.LastIndexByte(path, '.')+1:]
@@ -66,17 +81,17 @@ func TestFieldsDocumented(t *testing.T) {
 	}
 }
 
-// TestRoutingFieldsDocumented compares the fields of pools and peers with the tables
-// of docs/routing.md.
+// TestRoutingFieldsDocumented compares the fields of pools, peers and subnets with the documents' tables.
 func TestRoutingFieldsDocumented(t *testing.T) {
 	page := readText(t, "docs/routing.md")
-	for _, tt := range []struct{ file, function, heading string }{
-		{"pkg/model/pool.go", "parsePool", "## Pools"},
-		{"pkg/model/bgp.go", "parsePeer", "### Peers"},
+	for _, tt := range []struct{ file, function, page, heading string }{
+		{"pkg/model/pool.go", "parsePool", "docs/routing.md", "## Pools"},
+		{"pkg/model/bgp.go", "parsePeer", "docs/routing.md", "### Peers"},
+		{"pkg/model/subnet.go", "parseSubnet", "docs/virtual-machines.md", "## Subnets"},
 	} {
 		_, code, _ := strings.Cut(readText(t, tt.file), "func "+tt.function+"(")
 		code, _, _ = strings.Cut(code, "\n}\n")
-		_, table, _ := strings.Cut(page, tt.heading+"\n")
+		_, table, _ := strings.Cut(readText(t, tt.page), tt.heading+"\n")
 		table, _, _ = strings.Cut(table, "\n#")
 		var got []string
 		for _, column := range found("(?m)^\\| (`[^|]*)\\|", table, 1) {
@@ -84,7 +99,7 @@ func TestRoutingFieldsDocumented(t *testing.T) {
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(found(`(?:into\(|field\{)"([a-z_]+)",`, code, 1), got); diff != "" {
-			t.Errorf("fields of %s (-) and of docs/routing.md, %s (+):\n%s", tt.function, tt.heading, diff)
+			t.Errorf("fields of %s (-) and of %s, %s (+):\n%s", tt.function, tt.page, tt.heading, diff)
 		}
 	}
 	for _, key := range found(`"bgp/v1/([^"]+)", func`, readText(t, "pkg/model/kinds.go"), 1) {
@@ -158,7 +173,7 @@ func anchors(page string) []string {
 // TestVersion holds the version that each command has without the linker's help to that of the Makefile and the
 // changelog.
 func TestVersion(t *testing.T) {
-	want := found(`(?m)^VERSION +\?= ([0-9.]+)`, readText(t, "Makefile"), 1)
+	want := found(`(?m)^RELEASE +:= ([0-9.]+)`, readText(t, "Makefile"), 1)
 	mains, err := filepath.Glob("cmd/*/main.go")
 	if err != nil {
 		t.Fatal(err)

@@ -65,6 +65,8 @@ type Config struct {
 	DatastoreTimeout time.Duration
 
 	Runtime Runtime
+	// Pod is what the pod's annotations ask for; see Annotate.
+	Pod Annotations
 	// DNS is runtimeConfig.dns, or else the dns of the network configuration.
 	DNS DNS
 
@@ -83,6 +85,7 @@ type Config struct {
 
 // Etcd says where etcd is and how to get in.
 type Etcd struct {
+	Unnamed      bool // Endpoints are the default
 	Endpoints    []string
 	DiscoverySRV string
 	CAFile       string
@@ -143,6 +146,8 @@ type Runtime struct {
 	IPs     []netip.Addr // runtimeConfig.ips
 	ArgsIPs []netip.Addr // args.cni.ips
 	MAC     model.MAC    // runtimeConfig.mac
+	// Bandwidth is runtimeConfig.bandwidth, which only a plugin that has the capability is passed.
+	Bandwidth Bandwidth
 }
 
 // Log says what is logged and where.

@@ -41,7 +41,10 @@ func TestParseErrors(t *testing.T) {
 		{`"etcd_scheme": "tcp"`, `etcd_scheme: want "http" or "https", got "tcp"`},
 		{`"etcd_cert_file": "a"`, `etcd_cert_file: etcd_cert_file and etcd_key_file belong together: set both or neither`},
 		{`"etcd_username": "a"`, `etcd_username: etcd_username and etcd_password_file belong together: set both or neither`},
+		{`"policy": {"type": "k8s-annotations"}`, `policy.type: k8s-annotations: policy isn't read from annotations: want "k8s", and Kubernetes' NetworkPolicies, or no such field`},
 		{`"policy": {"type": "openshift"}`, `policy.type: want "k8s" or no such field, got "openshift"`},
+		{`"datastore_type": "kubernetes"`, `datastore_type: kubernetes: data in the Kubernetes API isn't read: take the field away, and say in etcd_endpoints where etcd is`},
+		{`"datastore_type": "etcd"`, `datastore_type: want "etcdv3" or no such field, got "etcd"`},
 		{`"log_level": "loud"`, `log_level: want debug, info, warning or error, got "loud"`},
 		{`"datastore_timeout_seconds": 0`, `datastore_timeout_seconds: want at least 1, got 0`},
 		{`"agent_socket": "agent.sock"`, `agent_socket: want an absolute path, got "agent.sock"`},
@@ -71,6 +74,35 @@ func TestParseErrors(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.fields, diff)
+		}
+	}
+}
+
+func TestEtcdOfTheEnvironment(t *testing.T) {
+	environ := map[string]string{"ETCD_ENDPOINTS": "https://a:1,https://b:1", "ETCD_CA_CERT_FILE": "/ca", "ETCD_USERNAME": "u", "ETCD_PASSWORD_FILE": "/p"}
+	for _, tt := range []struct {
+		name, fields string
+		environ      map[string]string
+		want         Etcd
+		err          string
+	}{
+		{"nothing", ``, nil, Etcd{Unnamed: true, Endpoints: []string{defaultEndpoint}}, ""},
+		{"environment", ``, environ, Etcd{Endpoints: []string{"https://a:1", "https://b:1"}, CAFile: "/ca", Username: "u", PasswordFile: "/p"}, ""},
+		{"files of the configuration", `,"etcd_ca_cert_file":"/own"`, environ,
+			Etcd{Endpoints: []string{"https://a:1", "https://b:1"}, CAFile: "/own", Username: "u", PasswordFile: "/p"}, ""},
+		{"configuration", `,"etcd_endpoints":"http://c:1"`, environ, Etcd{Endpoints: []string{"http://c:1"}}, ""},
+		{"older configuration", `,"etcd_authority":"c:1"`, environ, Etcd{Endpoints: []string{"http://c:1"}}, ""},
+		{"discovery", ``, map[string]string{"ETCD_DISCOVERY_SRV": "d"}, Etcd{DiscoverySRV: "d"}, ""},
+		{"nonsense", ``, map[string]string{"ETCD_ENDPOINTS": "ftp://a"}, Etcd{Endpoints: []string{"ftp://a"}},
+			`environment.etcd_endpoints: "ftp://a": want http:// or https://`},
+	} {
+		c, err := Parse([]byte(`{"name":"n"` + tt.fields + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Etcd.Environ(func(name string) string { return tt.environ[name] })
+		if diff := cmp.Diff(tt.want, c.Etcd); diff != "" || text(err) != tt.err {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.name, err, diff)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package netconf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,14 @@ func Parse(stdin []byte) (*Config, error) {
 		o.fail("plugins", "this is a list of plugins: pass the configuration of one, with the name and the cniVersion of the list")
 	}
 	c.Etcd.parse(o)
+	var datastore string
+	switch o.str("datastore_type", &datastore); datastore {
+	case "", "etcdv3":
+	case "kubernetes":
+		o.fail("datastore_type", "kubernetes: data in the Kubernetes API isn't read: take the field away, and say in etcd_endpoints where etcd is")
+	default:
+		o.fail("datastore_type", `want "etcdv3" or no such field, got %q`, datastore)
+	}
 	c.Nodename.parse(o)
 	c.IPAM.parse(o)
 	if o.integer("mtu", 0, &c.MTU) && c.MTU != 0 && (c.MTU < 68 || c.MTU > 65535) {
@@ -145,7 +154,7 @@ func (e *Etcd) parse(o object) {
 	if len(e.Endpoints) > 0 || e.DiscoverySRV != "" {
 		return // the newer fields win
 	}
-	if authority == "" {
+	if e.Unnamed = authority == ""; e.Unnamed {
 		authority = strings.TrimPrefix(defaultEndpoint, "http://")
 	}
 	if scheme == "" {
@@ -155,6 +164,25 @@ func (e *Etcd) parse(o object) {
 		}
 	}
 	e.Endpoints = []string{scheme + "://" + authority}
+}
+
+// Environ has the variables of the environment, ETCD_ENDPOINTS and its like, say where etcd is, if the network
+// configuration doesn't.
+func (e *Etcd) Environ(getenv func(string) string) error {
+	if !e.Unnamed || getenv("ETCD_ENDPOINTS") == "" && getenv("ETCD_DISCOVERY_SRV") == "" {
+		return nil
+	}
+	var errs []error
+	o := object{path: "environment", fields: map[string]json.RawMessage{}, errs: &errs}
+	for name, configured := range map[string]string{
+		"etcd_endpoints": "", "etcd_discovery_srv": "", "etcd_ca_cert_file": e.CAFile, "etcd_cert_file": e.CertFile, "etcd_key_file": e.KeyFile,
+		"etcd_username": e.Username, "etcd_password_file": e.PasswordFile,
+	} {
+		o.fields[name], _ = json.Marshal(cmp.Or(configured, getenv(strings.ToUpper(name)))) // a string always marshals
+	}
+	*e = Etcd{}
+	e.parse(o)
+	return errors.Join(errs...)
 }
 
 func checkEndpoint(o object, s string) {
@@ -198,7 +226,7 @@ func (i *IPAM) parse(o object) {
 	i.IPv4Pools = o.pools("ipv4_pools", false)
 	i.IPv6Pools = o.pools("ipv6_pools", true)
 	o.str("subnet", &i.Subnet)
-	i.PodCIDR = replacePodCIDRs(decodeIPAM(raw))
+	i.PodCIDR = replacePodCIDRs(decodeIPAM(raw), func(bool) string { return "" })
 	var gateway string
 	if i.Type == CalicoIPAM && o.str("gateway", &gateway) && gateway != "" {
 		addr, err := netip.ParseAddr(gateway)
@@ -236,6 +264,8 @@ func (c *Config) parsePolicy(o object) {
 	case "":
 	case "k8s":
 		c.Policy.Kubernetes = true
+	case "k8s-annotations":
+		p.fail("type", `k8s-annotations: policy isn't read from annotations: want "k8s", and Kubernetes' NetworkPolicies, or no such field`)
 	default:
 		p.fail("type", `want "k8s" or no such field, got %q`, policyType)
 	}

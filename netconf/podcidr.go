@@ -5,37 +5,36 @@ package netconf
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
-// podCIDR is what takes the place of a subnet that asks for the node's pod CIDR,
-// invalid where it doesn't. Calico's users have it in either case.
-func podCIDR(subnet string) netip.Prefix {
-	switch {
-	case strings.EqualFold(subnet, usePodCIDR):
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	case strings.EqualFold(subnet, usePodCIDR+"IPv6"):
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.Prefix{}
+// asksPodCIDR reports whether a subnet asks for the node's pod CIDR, and of which family. Calico's users have it in
+// either case.
+func asksPodCIDR(subnet string) (v6, asks bool) {
+	v6 = strings.EqualFold(subnet, usePodCIDR+"IPv6")
+	return v6, v6 || strings.EqualFold(subnet, usePodCIDR)
 }
 
 // replacePodCIDRs replaces the subnets at any depth of a decoded value that ask
 // for the node's pod CIDR, and reports whether there were any.
-func replacePodCIDRs(value any) (found bool) {
+func replacePodCIDRs(value any, by func(v6 bool) string) (found bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, sub := range v {
-			if s, ok := sub.(string); ok && name == "subnet" && podCIDR(s).IsValid() {
-				v[name], found = podCIDR(s).String(), true
-			} else if replacePodCIDRs(sub) {
+			s, _ := sub.(string)
+			if v6, asks := asksPodCIDR(s); asks && name == "subnet" {
+				v[name], found = by(v6), true
+			} else if replacePodCIDRs(sub, by) {
 				found = true
 			}
 		}
 	case []any:
 		for _, sub := range v {
-			if replacePodCIDRs(sub) {
+			if replacePodCIDRs(sub, by) {
 				found = true
 			}
 		}
@@ -56,6 +55,34 @@ func decodeIPAM(raw json.RawMessage) (value any) {
 // WithoutPodCIDR is Raw with every subnet of its family in place of the node's
 // pod CIDR. Everything else stays as it came.
 func (c *Config) WithoutPodCIDR() ([]byte, error) {
+	return c.replacePodCIDRs(func(v6 bool) string {
+		if v6 {
+			return "::/0"
+		}
+		return "0.0.0.0/0"
+	})
+}
+
+// WithPodCIDRs is Raw with the node's pod CIDRs in place of the subnets that ask for them: the first of the family. An
+// error says that the node has none.
+func (c *Config) WithPodCIDRs(cidrs []netip.Prefix) ([]byte, error) {
+	var lacks error
+	raw, err := c.replacePodCIDRs(func(v6 bool) string {
+		i := slices.IndexFunc(cidrs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
+		if i >= 0 {
+			return cidrs[i].String()
+		}
+		family, asked := "IPv4", usePodCIDR
+		if v6 {
+			family, asked = "IPv6", usePodCIDR+"IPv6"
+		}
+		lacks = &FieldError{"ipam.subnet", fmt.Sprintf("%s: the Kubernetes Node has no %s podCIDR, of %v", asked, family, cidrs)}
+		return ""
+	})
+	return raw, errors.Join(err, lacks)
+}
+
+func (c *Config) replacePodCIDRs(by func(v6 bool) string) ([]byte, error) {
 	if !c.IPAM.PodCIDR {
 		return c.Raw, nil
 	}
@@ -64,7 +91,7 @@ func (c *Config) WithoutPodCIDR() ([]byte, error) {
 		return nil, err
 	}
 	ipam := decodeIPAM(fields["ipam"])
-	replacePodCIDRs(ipam)
+	replacePodCIDRs(ipam, by)
 	var err error
 	if fields["ipam"], err = json.Marshal(ipam); err != nil {
 		return nil, err

@@ -5,10 +5,40 @@ package netconf
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+func TestWithPodCIDRs(t *testing.T) {
+	v4, v4b, v6 := netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("10.245.1.0/24"), netip.MustParsePrefix("fd00:1::/64")
+	for _, tt := range []struct {
+		name, in string
+		cidrs    []netip.Prefix
+		want     string
+		err      string
+	}{
+		{"subnet", `{"name":"n","ipam":{"subnet":"usePodCidr"}}`, []netip.Prefix{v6, v4, v4b}, `{"ipam":{"subnet":"10.244.1.0/24"},"name":"n"}`, ""},
+		{
+			"ranges", `{"name":"n","ipam":{"ranges":[[{"subnet":"usePodCidr"}],[{"subnet":"usePodCidrIPv6"}]]}}`, []netip.Prefix{v4, v6},
+			`{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}],[{"subnet":"fd00:1::/64"}]]},"name":"n"}`, "",
+		},
+		{"none needed", `{"name":"n" , "ipam":{"subnet":"10.0.0.0/8"}}`, nil, `{"name":"n" , "ipam":{"subnet":"10.0.0.0/8"}}`, ""},
+		{"none", `{"name":"n","ipam":{"subnet":"usePodCidr"}}`, nil, "", "ipam.subnet: usePodCidr: the Kubernetes Node has no IPv4 podCIDR, of []"},
+		{"none of the family", `{"name":"n","ipam":{"subnet":"usePodCidrIPv6"}}`, []netip.Prefix{v4}, "",
+			"ipam.subnet: usePodCidrIPv6: the Kubernetes Node has no IPv6 podCIDR, of [10.244.1.0/24]"},
+	} {
+		c, err := Parse([]byte(tt.in))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		got, err := c.WithPodCIDRs(tt.cidrs)
+		if text(err) != tt.err || tt.err == "" && string(got) != tt.want {
+			t.Errorf("%s: %s, %v", tt.name, got, err)
+		}
+	}
+}
 
 func TestWithoutPodCIDR(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{

@@ -24,6 +24,7 @@ func (c *Config) parseRuntime(o object) {
 			r.fail("mac", "%v", err)
 		}
 	}
+	r.object("bandwidth").parseBandwidth(&c.Runtime.Bandwidth)
 	if r.get("dns") != nil {
 		d = r.object("dns")
 		c.DNS = DNS{Nameservers: d.strings("servers"), Search: d.strings("searches"), Options: d.strings("options")}

@@ -77,7 +77,7 @@ func base(change func(*Config)) *Config {
 
 func TestSamples(t *testing.T) {
 	want := map[string]*Config{
-		"minimal.conf": base(func(*Config) {}),
+		"minimal.conf": base(func(c *Config) { c.Etcd.Unnamed = true }),
 		"10-calico.conflist": base(func(c *Config) {
 			c.Name, c.CNIVersion = "k8s-pod-network", "1.0.0"
 			c.Nodename.FileRequired = true
@@ -128,6 +128,7 @@ func TestSamples(t *testing.T) {
 			c.IPAM.Gateway = netip.MustParseAddr("10.20.0.1")
 		}),
 		"runtime.conf": base(func(c *Config) {
+			c.Etcd.Unnamed = true
 			c.Runtime.IPs = []netip.Addr{netip.MustParseAddr("10.10.0.7"), netip.MustParseAddr("fd00:10::7")}
 			c.Runtime.MAC = model.MAC{2, 0, 0, 0, 0, 7}
 			c.Runtime.ArgsIPs = []netip.Addr{netip.MustParseAddr("10.10.0.8")}

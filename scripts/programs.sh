@@ -13,6 +13,7 @@ conntrack conntrack conntrack-tools
 etcdctl etcd-client etcd
 curl curl curl
 jq jq jq
+busybox busybox-static busybox
 sysctl procps procps-ng'
 
 # missing prints one column of the programs that are not in PATH.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Puts Debian's kernel for virtual machines into a directory: vmlinuz and lib/modules. The package is unpacked, not
-# installed: nothing of it comes into the machine's /boot. Installs what `make e2e-vm` runs, where that is missing.
+# installed: nothing of it comes into the machine's /boot. Installs what virtual machines need besides, where that is missing.
 set -eu
 dir=$1
 export DEBIAN_FRONTEND=noninteractive

@@ -64,7 +64,7 @@ It needs root. Without root, a shell in a user namespace does as well:
 	}
 	root.SetVersionTemplate("calico-lab {{.Version}}\n")
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the lab; several can be up at once")
-	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), hostCommand(&o), podCommand(&o), execCommand(&o), pingCommand(&o),
+	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), hostCommand(&o), podCommand(&o), vmCommand(&o), execCommand(&o), pingCommand(&o),
 		cniCommand(&o), dumpCommand(&o), agentCommand(&o), partitionCommand(&o), healCommand(&o), lossCommand(&o), demoCommand(&o), etcdCommand())
 	sayUsage(root)
 	return root

@@ -20,7 +20,7 @@ func execCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NAME -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in the network of a pod, a host, or the fabric",
-		Long: `exec runs a command in the network of a pod or a host; NAME "fabric" is the
+		Long: `exec runs a command in the network of a pod, a virtual machine or a host; NAME "fabric" is the
 namespace of etcd and of the wire between the hosts, "rack1" that of a rack's router. Only the network is another:
 files and processes are the machine's. On a host, the environment tells Calico's
 programs where they are.`,
@@ -72,6 +72,9 @@ func find(l *lab.Lab, name string) (lab.Namespace, []string, error) {
 	}
 	p, err := l.FindPod(name)
 	if errors.Is(err, os.ErrNotExist) {
+		if ns, err := l.FindNamespace(name); err == nil { // a virtual machine's
+			return ns, env, nil
+		}
 		return lab.Namespace{}, nil, fmt.Errorf("lab %s has neither a pod nor a host %s: calico-lab status shows what there is", l.Name(), name)
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func TestInstallPage(t *testing.T) {
 	}{
 		{"IPv4", nil, 1},
 		{"IPv6 as well", []string{"# IP6=", "IP6=", `"assign_ipv6": "false"`, `"assign_ipv6": "true"`,
-			"etcdctl put /calico/v1/Ready true", "etcdctl put /calico/v1/Ready true\n" + ipv6Pool(t, string(page))}, 2},
+			"spec: {cidr: 10.10.0.0/16}\n", "spec: {cidr: 10.10.0.0/16}\n---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods6}\n" + ipv6Pool(t, string(page))}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -88,13 +88,13 @@ func TestInstallPage(t *testing.T) {
 	}
 }
 
-// ipv6Pool is the command that the page has in its text.
+// ipv6Pool is the spec of the pool that the page has in its text.
 func ipv6Pool(t *testing.T, page string) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(page, "`etcdctl put /calico/v1/ipam/v6/")
-	command, _, ok := strings.Cut(rest, "`")
+	_, rest, _ := strings.Cut(page, "an IPPool of another name with `")
+	spec, _, ok := strings.Cut(rest, "`")
 	if !ok {
 		t.Fatal("the page has no pool of IPv6")
 	}
-	return "etcdctl put /calico/v1/ipam/v6/" + command
+	return spec + "\n"
 }

@@ -20,6 +20,7 @@ type network struct {
 	hosts       []string
 	racks       int
 	vxlan, ipip string
+	hostile     bool
 }
 
 func (n *network) flags(cmd *cobra.Command) {
@@ -91,8 +92,11 @@ func (n *network) pool(cfg *lab.Config) error {
 		}
 	}
 	vxlan, ipip := n.vxlan, n.ipip
-	if vxlan == "" && ipip == "" && n.racks > 0 { // the routers don't know pods
+	if vxlan == "" && ipip == "" && n.racks > 0 && !n.hostile { // the routers don't know pods
 		vxlan = string(model.EncapCrossSubnet)
+	}
+	if vxlan == "" && ipip == "" && n.hostile {
+		vxlan = string(model.EncapAlways)
 	}
 	vxlan, ipip = strings.TrimPrefix(vxlan, never), strings.TrimPrefix(ipip, never)
 	if vxlan != "" && ipip != "" {

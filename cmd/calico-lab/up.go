@@ -19,6 +19,7 @@ func upCommand(o *options) *cobra.Command {
 	cfg := lab.Config{Background: true}
 	var pools []string
 	var network network
+	var cluster bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make a lab, which runs until `calico-lab down`",
@@ -27,12 +28,25 @@ labs that crashed have left is removed first. Interrupted, it leaves nothing.
 
 The hosts are on one wire, or in racks: each has subnets of its own and a router, which
 has routes to the other racks and to etcd, and none to pods. So pods of different
-racks use VXLAN; with --vxlan never they need BGP with the routers.`,
+racks use VXLAN; with --vxlan never they need BGP with the routers.
+
+With --hostile the world isn't Calico's alone: other firewalls, hardened hosts, and wires that
+drop what they don't know. Pools use VXLAN then, and the agents try the path of pods' packets.
+
+With --kubernetes it makes another kind of lab, in the foreground: a Kubernetes cluster
+of two nodes on which k8s-manifests/calico.yaml is applied, and a shell with kubectl. It
+runs in a clone of Calico, after make isolate tools kubernetes images, as root.`,
 		Example: `  calico-lab up
   calico-lab up --hosts 3
-  calico-lab up --racks 2`,
+  calico-lab up --racks 2
+  calico-lab up --racks 2 --hostile
+  calico-lab up --kubernetes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cluster {
+				return upKubernetes(cmd.Context(), cmd.ErrOrStderr())
+			}
+			network.hostile = cfg.Hostile
 			if err := network.apply(&cfg); err != nil {
 				return err
 			}
@@ -60,9 +74,11 @@ racks use VXLAN; with --vxlan never they need BGP with the routers.`,
 	}
 	f := cmd.Flags()
 	network.flags(cmd)
+	f.BoolVar(&cluster, "kubernetes", false, "a Kubernetes cluster and a shell beside it, instead of hosts")
 	f.IntVar(&cfg.EtcdMembers, "etcd", 1, "number of etcd members, 1 or 3")
 	f.BoolVar(&cfg.TLS, "tls", false, "etcd and its clients use certificates")
 	f.BoolVar(&cfg.Auth, "auth", false, "etcd asks for a user and a password")
+	f.BoolVar(&cfg.Hostile, "hostile", false, "hosts with hardened sysctls, a FORWARD that drops, kube-proxy's rules and a restless firewall; wires that drop pods' packets without encapsulation")
 	f.BoolVar(&cfg.NoAgent, "no-agent", false, "hosts without the node agent")
 	f.StringSliceVar(&pools, "pools", nil, "IP pools (default 192.168.0.0/16 and fd80:24e2:f998:72d6::/64)")
 	f.StringSliceVar(&cfg.CNIPath, "cni-path", nil, "more directories with CNI plugins")

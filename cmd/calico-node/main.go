@@ -10,11 +10,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/calico-go/calico/pkg/agent"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
+	"github.com/calico-go/calico/pkg/kernel/legacy"
 )
 
 // version is what the linker sets: see the Makefile.
@@ -22,14 +22,7 @@ var version = "0.1.0"
 
 func main() { os.Exit(run()) }
 
-// garbage is how much the heap may grow between two collections, in percent, where GOGC says nothing. With hundreds of
-// BGP neighbours most of the heap stays for good, and the language's default of 100 would double it.
-const garbage = 50
-
 func run() int {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
-	}
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = "" // it matters only where NODENAME isn't set, and is refused there
@@ -45,6 +38,8 @@ func run() int {
 	case in.Version:
 		fmt.Println("calico-node", version)
 		return 0
+	case in.CleanUp:
+		return cleanUp(in.Yes)
 	}
 	level := new(slog.LevelVar)
 	file := logfile.New()
@@ -56,6 +51,31 @@ func run() int {
 	if err := agent.Run(ctx, in.Config); err != nil {
 		fmt.Fprintf(os.Stderr, "calico-node: %v\n", err)
 		return 1
+	}
+	return 0
+}
+
+// cleanUp lists what an older version has left on the host, and removes it if that is wanted.
+func cleanUp(remove bool) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	found, err := legacy.Find(ctx)
+	if err == nil {
+		err = found.Print(os.Stdout)
+	}
+	if err == nil && !found.Empty() && remove {
+		err = found.Remove(ctx)
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "calico-node: %v\n", err)
+		return 1
+	case found.Empty():
+		fmt.Println("nothing of an older version is left to remove")
+	case remove:
+		fmt.Println("removed")
+	default:
+		fmt.Println("nothing is removed yet: add -yes for that, once calico-node runs and is ready on this host")
 	}
 	return 0
 }

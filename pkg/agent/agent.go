@@ -23,13 +23,18 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/agent/availability"
+	"github.com/calico-go/calico/pkg/agent/conflist"
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/debugstate"
+	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/firewall"
+	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
-	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
@@ -37,11 +42,14 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/plan"
@@ -68,6 +76,10 @@ type Config struct {
 	// Health and Metrics are where these are served, host:port, whatever the
 	// parameters say; 0 = nowhere, "" = as they say.
 	Health, Metrics string
+	// CNI is where the container runtime's network configuration is kept: Dir "" = nowhere.
+	CNI conflist.Config
+	// Kubernetes is where pods are known from.
+	Kubernetes Kubernetes
 	// Methods are how the host finds its addresses, of IPv4 and of IPv6; the zero
 	// value is as IP and IP6 that aren't set.
 	Methods [2]plan.Method
@@ -79,8 +91,10 @@ type Config struct {
 	ConfigFile string
 	file       map[string]string // what it says
 	place      string            // status.Place, "" = it isn't known
-	Version    string
-	Logger     *slog.Logger
+
+	probePeriod time.Duration // of probe.Config
+	Version     string
+	Logger      *slog.Logger
 	// Level is that of Logger; the agent changes it as it is set in etcd.
 	Level *slog.LevelVar
 	// LogFile is where Logger writes as well, once it is told where; nil = it doesn't.
@@ -108,7 +122,7 @@ func run(ctx context.Context, cfg Config) error {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	defer passHangups(cfg.Logger)()
-	release, err := lock(cfg.RunDir)
+	release, err := runlock.Take(cfg.RunDir)
 	if err != nil {
 		return fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
 	}
@@ -134,6 +148,10 @@ func run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
+	kubernetes, err := cfg.kubernetes()
+	if err != nil {
+		return err
+	}
 	h := health.New()
 	h.Away = func() string {
 		if _, err := client.WatchTrouble(); err != nil {
@@ -160,18 +178,39 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
-	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gatekeeper{l}) })
+	gates := gatekeeper{loop: l}
+	if kubernetes != nil {
+		defer kubernetes.Close()
+		keeper := newPods(cfg, kubernetes)
+		gates.pods = keeper
+		group.Go(func() error { return keeper.Run(ctx) })
+	}
+	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })
 	group.Go(func() error { return l.report.Run(ctx) })
 	f := newFeed(l, guard, r)
-	group.Go(func() error {
-		return client.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
-	})
+	f.dhcp = newDHCP(cfg, l)
+	group.Go(func() error { return f.dhcp.Run(ctx) })
+	f.reclaim = newReclaim(cfg, client, l)
+	group.Go(func() error { return f.watch(ctx, client) })
 	group.Go(func() error { return guard.Run(ctx) })
 	group.Go(func() error { return r.Talk(ctx) })
 	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error { return id.Run(ctx) })
 	group.Go(func() error { return left.Run(ctx) })
 	group.Go(func() error { return l.runToEnd(ctx) })
+	served := make(chan struct{})
+	group.Go(func() error { return closeWhenServing(ctx, h, served) })
+	if cfg.CNI.Dir != "" {
+		cni := cfg.conflist()
+		cni.Served, cni.Health, cni.Problems, cni.Event = served, h, trouble, nodeEvents(cfg.Node, kubernetes)
+		group.Go(func() error { return conflist.New(cni).Run(ctx) })
+	}
+	if kubernetes != nil {
+		node := availability.New(availability.Config{
+			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, Served: served, Unready: h.Unready, Logger: cfg.Logger,
+		})
+		group.Go(func() error { return node.Run(ctx) })
+	}
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()
 	cfg.Logger.Info("calico-node stops; what is programmed stays")
@@ -185,7 +224,7 @@ func newLoop(cfg Config, start params.Params, h *health.Monitor, trouble *proble
 	known := cfg.settings()
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: cfg.Logger, params: start, system: hostSystem(cfg),
+		log: cfg.Logger, params: start, system: hostSystem(cfg, trouble, h),
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: params.NewAdoption(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
 		updates: make(chan model.Update, updateBuffer),
@@ -207,7 +246,10 @@ func (l *loop) runToEnd(ctx context.Context) error {
 }
 
 // hostSystem is the host that the process runs on.
-func hostSystem(cfg Config) system {
+func hostSystem(cfg Config, trouble *problems.Ledger, h *health.Monitor) system {
+	prober := probe.New(probe.Config{
+		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Logger: cfg.Logger,
+	})
 	return system{
 		open: func(prefixes []string) (workload.Path, error) {
 			return hostpath.New(hostpath.Config{Prefixes: prefixes, Logger: cfg.Logger})
@@ -218,9 +260,12 @@ func hostSystem(cfg Config) system {
 		connections:       conntrack.List,
 		deleteConnections: conntrack.Delete,
 		interfaces:        hostnet.Interfaces,
+		forward:           forward.New(forward.Config{Path: prober.Findings, Logger: cfg.Logger, Problems: trouble, Health: h}),
+		probe:             prober,
 		routes:            func() connections.Routes { return &hostnet.Lookup{} },
 		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
+		programmed:        func(string, int64) {},
 		writeMTU: func(mtu int) error {
 			return statefile.Write(filepath.Join(cfg.VarDir, mtuName), []byte(strconv.Itoa(mtu)+"\n"))
 		},
@@ -234,9 +279,11 @@ func writeNode(cfg Config) error {
 
 // feed is where what etcd holds enters the agent, whatever source it comes from.
 type feed struct {
+	reclaim  *reclaim.Keeper // nil: etcd is never another one
 	readable readable
 	unknown  *problems.Unknown
 	guard    *etcdguard.Guard
+	dhcp     *dhcpd.Keeper // nil: nothing is served
 	status   *status.Reporter
 	router   *router.Router
 	updates  chan<- model.Update
@@ -246,14 +293,45 @@ func newFeed(l *loop, guard *etcdguard.Guard, r *router.Router) *feed {
 	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), guard: guard, status: l.report, router: r, updates: l.updates}
 }
 
-// Update hands on one update; nil even where the context ends, as the source does so by itself. The
-// loop comes last, as only that may have to be waited for.
+// watch feeds what etcd holds until the context ends.
+func (f *feed) watch(ctx context.Context, client *store.Client) error {
+	for {
+		err := client.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(err, reclaim.ErrReplaced) {
+			return err
+		}
+	}
+}
+
+// newReclaim makes what keeps the host's pods in whatever etcd there is.
+func newReclaim(cfg Config, client *store.Client, l *loop) *reclaim.Keeper {
+	k := reclaim.New(reclaim.Config{
+		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
+		NameWaits: l.report.Naming.Waits, Health: l.health, Problems: l.problems, Logger: cfg.Logger, Entered: l.metrics.reentered.Inc,
+	})
+	l.gate.held = k.Held
+	return k
+}
+
+// Update hands on one update; nil even where the context ends, as the source does so by itself, but for one of another
+// etcd: reclaim.ErrReplaced. The loop comes last, as only that may have to be waited for.
 func (f *feed) Update(ctx context.Context, u model.Update) error {
+	if f.reclaim != nil {
+		if err := f.reclaim.Hear(ctx, u); err != nil {
+			return err
+		}
+	}
 	f.readable.fill(u)
 	f.unknown.Hear(u)
 	f.guard.Hear()
 	f.status.Hear(u)
 	f.router.Hear(u)
+	if f.dhcp != nil {
+		f.dhcp.Hear(u)
+	}
 	u, ok := forLoop(u)
 	if !ok {
 		return nil

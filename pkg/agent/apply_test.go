@@ -43,7 +43,7 @@ func TestConnectBeside(t *testing.T) {
 				c.kernelTable.set(func() { c.kernelTable.fail, c.kernelTable.hold = nil, time.Second })
 				c.updates <- model.Update{Revision: 3, Entries: test.entries}
 				key := test.entries[len(test.entries)-1].Key.(model.WorkloadEndpointKey)
-				if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: key, Revision: 2}); err != nil {
+				if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: key, Revision: 2}); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(c.start); took < 2*time.Second {

@@ -5,9 +5,12 @@ package agent
 import (
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/leftovers"
 	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/dhcpsock"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -27,4 +30,20 @@ func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Add
 	}, n)
 	l.serving.AddPage("GET /debug/state", debugPage{l, r})
 	return r, id, left
+}
+
+// newDHCP makes what serves virtual machines, and has the loop tell it of endpoints.
+func newDHCP(cfg Config, l *loop) *dhcpd.Keeper {
+	k := dhcpd.New(dhcpd.Config{
+		Host: cfg.Node, MAC: link.TapMAC(), Logger: cfg.Logger, Problems: l.problems, Metrics: l.metrics.dhcp,
+		Open: func(iface string) (dhcpd.Socket, error) {
+			s, err := dhcpsock.Open(iface)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+	})
+	l.system.programmed = k.Programmed
+	return k
 }

@@ -9,9 +9,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
+	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/model"
@@ -85,8 +88,31 @@ func options() []option {
 		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", file(func(c *Config) *string { return &c.Store.KeyFile })},
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
+		{"cni-conf-dir", "CNI_CONF_DIR", "", "the container runtime's directory of network configurations, where what calico-install has left is written once the agent serves the host; it may be mounted below /host; default: none, nothing is written", func(c *Config, s string) error {
+			if s == "" {
+				return nil
+			}
+			return absolute(func(c *Config) *string { return &c.CNI.Dir })(c, s)
+		}},
+		{"cni-exclusive", "CNI_EXCLUSIVE", "false", "true renames network configurations of others that come first by name to <name>" + netconf.BackupSuffix, func(c *Config, s string) (err error) {
+			if c.CNI.Exclusive, err = strconv.ParseBool(s); err != nil {
+				err = fmt.Errorf("%q: want true or false", s)
+			}
+			return err
+		}},
+		{"cni-etcd-ca-cert-file", "CNI_ETCD_CA_CERT_FILE", "", "what is copied to the directory calico-tls beside the network configuration, for the plugins, as it changes: the certificate of who signed etcd's; default: the agent's own", file(func(c *Config) *string { return &c.CNI.CAFile })},
+		{"cni-etcd-cert-file", "CNI_ETCD_CERT_FILE", "", "the same of the certificate; default: the agent's own", file(func(c *Config) *string { return &c.CNI.CertFile })},
+		{"cni-etcd-key-file", "CNI_ETCD_KEY_FILE", "", "the same of its key; default: the agent's own", file(func(c *Config) *string { return &c.CNI.KeyFile })},
+		{"kubeconfig", "KUBECONFIG", "", "file with the access to the Kubernetes API, of which plugins learn by this agent what it knows of pods; default: in a cluster the pod's service account, else the API isn't read", text(func(c *Config) *string { return &c.Kubernetes.Kubeconfig })},
+		{"kubernetes", "CALICO_KUBERNETES", "auto", "off: the Kubernetes API isn't read, whatever else is set", func(c *Config, s string) error {
+			c.Kubernetes.Off = s == "off"
+			if s != "off" && s != "auto" {
+				return fmt.Errorf("%q: want auto or off", s)
+			}
+			return nil
+		}},
 		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + socketName, absolute(func(c *Config) *string { return &c.RunDir })},
-		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + " and " + router.BGPStateName, absolute(func(c *Config) *string { return &c.VarDir })},
+		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + ", " + reclaim.GUIDName + " and " + router.BGPStateName, absolute(func(c *Config) *string { return &c.VarDir })},
 		{"config", "CALICO_CONFIG_FILE", params.DefaultFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
 		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
 		{"ip", "IP", "", "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", method(0)},
@@ -119,6 +145,8 @@ func (e *UsageError) Unwrap() error { return e.err }
 type invocation struct {
 	Config  Config
 	Version bool // only the version is asked for
+	// CleanUp: what an older version has left on the host is listed, and with Yes removed, and nothing else done.
+	CleanUp, Yes bool
 }
 
 // ParseConfig reads the command line and the environment: flags win. hostname
@@ -128,6 +156,8 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (invoca
 	flags := flag.NewFlagSet("calico-node", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.BoolVar(&in.Version, "version", false, "print the version and exit")
+	flags.BoolVar(&in.CleanUp, "clean-up-legacy", false, "list the chains, sets and routes that the agent of an older version of Calico has left on this host, and exit; -yes removes them")
+	flags.BoolVar(&in.Yes, "yes", false, "with -clean-up-legacy: remove what is listed")
 	all := options()
 	for _, o := range all {
 		flags.String(o.flag, o.initial, fmt.Sprintf("%s (%s)", o.help, o.variable))
@@ -164,6 +194,7 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (invoca
 		}
 		in.Config.Store.Endpoints = []string{scheme + "://127.0.0.1:2379"}
 	}
+	in.Config.Kubernetes.InCluster = variables["KUBERNETES_SERVICE_HOST"] != ""
 	in.Config.Felix = params.Environ(environ)
 	return in, nil
 }

@@ -68,6 +68,11 @@ func TestParseConfig(t *testing.T) {
 		{"who the host is", []string{"-ip", "can-reach=192.0.2.1"}, []string{"IP=none", "IP6= autodetect", "AS=1.10"}, defaults(func(c *Config) {
 			c.Methods, c.AS = methods("can-reach=192.0.2.1", "autodetect"), 65546
 		}), ""},
+		{"in a cluster", nil, []string{"KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBECONFIG= /k "}, defaults(func(c *Config) {
+			c.Kubernetes = Kubernetes{InCluster: true, Kubeconfig: "/k"}
+		}), ""},
+		{"without Kubernetes", []string{"-kubernetes", "off"}, nil, defaults(func(c *Config) { c.Kubernetes.Off = true }), ""},
+		{"Kubernetes of nothing known", nil, []string{"CALICO_KUBERNETES=on"}, Config{}, `CALICO_KUBERNETES: "on": want auto or off`},
 		{"IP of nothing known", nil, []string{"IP=eth0"}, Config{}, `IP: "eth0": want an address, none, autodetect`},
 		{"IP6 of the other family", nil, []string{"IP6=192.0.2.1"}, Config{}, `IP6: "192.0.2.1": want an IPv6 address`},
 		{"AS of no number", nil, []string{"AS=as"}, Config{}, `AS: "as": want an AS number`},

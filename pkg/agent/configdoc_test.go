@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/installer"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md and docs/metrics.md")
@@ -95,6 +96,8 @@ func configuration() string {
 		}
 		fmt.Fprintf(&b, "| `-%s` | `%s` | %s | %s |\n", o.flag, o.variable, help, initial)
 	}
+	b.WriteString("\n## calico-install\n\nThe installer, as the init container of the agent's pod or by hand, is told by the environment alone. It leaves the network\n" +
+		"configuration in `CALICO_VAR_DIR`; the agent puts it in place when it serves the host.\n\n" + installer.Reference())
 	return b.String()
 }
 

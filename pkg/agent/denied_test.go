@@ -39,7 +39,7 @@ func TestDenied(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
-		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 3}); !isNotYet(err, want) {
+		if err := (gatekeeper{loop: c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 3}); !isNotYet(err, want) {
 			t.Errorf("the gate: %v", err)
 		}
 		synctest.Wait()

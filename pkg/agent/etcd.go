@@ -44,7 +44,7 @@ func newEtcdState(host string) *etcdState {
 // plugins, which end before anybody asks them what is wrong.
 func watched() []string {
 	return append(router.OnlyRouterPrefixes(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix(),
-		model.IPAMConfigKey{}.Path())
+		model.IPAMConfigKey{}.Path(), model.SubnetPrefix())
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.

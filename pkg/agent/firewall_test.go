@@ -130,14 +130,14 @@ func TestFirewallFirst(t *testing.T) {
 		c.expect(t, "one that stood goes on", "some 3.5s")
 		ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
 		defer cancel()
-		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: again") {
+		if err := (gatekeeper{loop: c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: again") {
 			t.Errorf("the gate while the firewall fails: %v", err)
 		}
 		if got := c.health.Unready(); got != "firewall: again" {
 			t.Errorf("while the firewall fails it is unready because of %q", got)
 		}
 		c.kernelTable.set(func() { c.kernelTable.fail = nil })
-		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
+		if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
 			t.Errorf("the gate: %v", err)
 		}
 		synctest.Wait()
@@ -153,12 +153,12 @@ func TestFirewallOfOne(t *testing.T) {
 		a, b := testKey("a"), testKey("b")
 		c := startClockwork(t, func(c *clockwork) { c.kernelTable.refuse = map[string]error{b.Path(): errors.New("too many rules")} })
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
-		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: a, Revision: 2}); err != nil {
+		if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: a, Revision: 2}); err != nil {
 			t.Errorf("the other's gate: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
-		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: too many rules") {
+		if err := (gatekeeper{loop: c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: too many rules") {
 			t.Errorf("its gate: %v", err)
 		}
 		synctest.Wait()

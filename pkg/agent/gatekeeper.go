@@ -31,15 +31,22 @@ type waiters struct {
 	late    mailbox.Signal // somebody has waited for long
 	waiting map[*wait]struct{}
 	expect  func(revision int64) // tells the watch of etcd that there is one
+	held    func() string        // why no pod is let in, "" = they are
 }
 
 func newWaiters() waiters {
-	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, expect: func(int64) {}}
+	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, expect: func(int64) {}, held: func() string { return "" }}
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
 type gatekeeper struct {
 	loop *loop
+	pods podSource // nil: there is no Kubernetes
+}
+
+// podSource knows what the Kubernetes API says of pods; see gate.Waiter.
+type podSource interface {
+	Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error)
 }
 
 // Wait is of gate.Waiter.
@@ -47,6 +54,10 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	g.loop.metrics.waiting.Inc()
 	defer g.loop.metrics.waiting.Dec()
 	if err := g.loop.report.Named(ctx); err != nil {
+		g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
+		return err
+	}
+	if err := g.held(false); err != nil {
 		g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
 		return err
 	}
@@ -64,18 +75,48 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
 			return err
 		case <-late.C:
+			if err := g.held(false); err != nil {
+				return g.leave(ctx, w, err)
+			}
 			g.loop.gate.expect(r.Revision)
 			g.loop.gate.late.Send()
 		case <-ctx.Done():
 		}
 	}
+	return g.leave(ctx, w, nil)
+}
+
+// leave waits no longer. The loop says why the endpoint isn't programmed, unless there is a better reason.
+func (g gatekeeper) leave(ctx context.Context, w *wait, reason error) error {
 	g.loop.metrics.waits.WithLabelValues("left").Inc()
 	select {
 	case g.loop.gate.leaves <- w:
-		return <-w.reply
+		if err := <-w.reply; err == nil || reason == nil {
+			return err
+		}
 	case <-g.loop.stopped:
 	}
-	return context.Cause(ctx)
+	return cmp.Or(reason, context.Cause(ctx))
+}
+
+// held refuses a pod whose address may be another's that etcd doesn't know yet. A pod that has its address already must not
+// ask again: it would keep the address from the pod that lives with it until this host lets pods in, and start with it then.
+func (g gatekeeper) held(retry bool) error {
+	if why := g.loop.gate.held(); why != "" {
+		return &gate.RejectedError{Reason: why, Retry: retry, Name: gate.NameOwn}
+	}
+	return nil
+}
+
+// Pod is of gate.Waiter.
+func (g gatekeeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
+	if g.pods == nil {
+		return gate.Pod{}, &gate.RejectedError{Reason: "it doesn't read the Kubernetes API: it runs outside of a cluster and has no kubeconfig"}
+	}
+	if err := g.held(true); err != nil {
+		return gate.Pod{}, err
+	}
+	return g.pods.Pod(ctx, r)
 }
 
 // Ready is of gate.Waiter.

@@ -15,6 +15,8 @@ const (
 	lookPause = 20 * time.Millisecond
 	// readPause is when what could not be read is tried again.
 	readPause = time.Second
+	// ipvsLink is what kube-proxy makes in mode ipvs.
+	ipvsLink = "kube-ipvs0"
 )
 
 // links are the host's own links, as they were read last.
@@ -63,15 +65,21 @@ func (l *loop) readInterfaces() {
 	if err != nil {
 		return
 	}
+	proxied := ""
 	interfaces, own := make([]policy.Interface, 0, len(found)), map[netip.Addr]string{}
 	for _, f := range found {
 		for _, a := range f.Addrs {
 			own[a] = f.Name
 		}
+		if f.Name == ipvsLink {
+			proxied = "kube-proxy runs in mode ipvs, as the link " + ipvsLink + " shows, with which policy doesn't see services' pods: " +
+				"run it in mode nftables or iptables (mode in its configuration), and clean up with kube-proxy --cleanup"
+		}
 		if !f.Loopback {
 			interfaces = append(interfaces, policy.Interface{Name: f.Name, Addrs: f.Addrs})
 		}
 	}
+	l.health.Set("kube-proxy", proxied)
 	l.links.own = own
 	l.reserve()
 	l.firewall.SetInterfaces(interfaces)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestSecondAgent(t *testing.T) {
 	dir := t.TempDir()
 	run := filepath.Join(dir, "run")
-	first, err := lock(run)
+	first, err := runlock.Take(run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestSecondAgent(t *testing.T) {
 		t.Error("the second agent changed the node's name")
 	}
 	first()
-	next, err := lock(run)
+	next, err := runlock.Take(run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/agent/firewall"
+	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
@@ -45,6 +47,9 @@ type system struct {
 	roles             params.LinkRoles
 	writeMTU          func(mtu int) error
 	writeNode         func() error
+	forward           *forward.Keeper                   // nil: nobody looks what others' chains do
+	probe             *probe.Prober                     // nil: nobody tries the path of packets
+	programmed        func(path string, revision int64) // see reports
 }
 
 // loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in
@@ -91,7 +96,7 @@ func (l *loop) start(ctx context.Context) error {
 	})
 	l.reports = reports{
 		log: l.log, health: l.health, report: l.report, problems: l.problems, gauge: l.metrics.endpoints,
-		etcd: l.etcd, workload: l.workload, firewall: l.firewall, absent: map[string]string{},
+		etcd: l.etcd, workload: l.workload, firewall: l.firewall, programmed: l.system.programmed, absent: map[string]string{},
 	}
 	if err := l.workload.Open(ctx); err != nil {
 		return err
@@ -129,6 +134,14 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	l.beside.Go(func() { l.connections.Run(ctx) })
+	if l.system.forward != nil {
+		l.beside.Go(func() { l.system.forward.Run(ctx) })
+	}
+	var probed <-chan struct{}
+	if l.system.probe != nil {
+		l.beside.Go(func() { l.system.probe.Run(ctx) })
+		probed = l.system.probe.Wired().Ready()
+	}
 	l.readInterfaces()
 	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
 	l.reserve()
@@ -160,6 +173,8 @@ func (l *loop) run(ctx context.Context) error {
 			}
 			// No update arrives when etcd returns unchanged.
 		case <-l.deleted:
+		case <-probed:
+			l.connectProbe()
 		case _, ok := <-l.firewall.Tampered():
 			l.firewall.Note(ok)
 		case <-firewallAudit.C:
@@ -256,12 +271,12 @@ func (l *loop) note(e hostpath.Event, ok bool) {
 	}
 }
 
-// audit has all read that the agent keeps right.
+// audit has all read that the agent keeps right. The host's own interfaces are not among it: of each change of a link
+// or an address the kernel tells, and where it says that notices were lost they are read too.
 func (l *loop) audit() {
 	l.writeNode()
 	l.reserve()
 	l.writeMTU()
-	l.readInterfaces()
 	l.workload.Audit()
 	l.mtu.Audit()
 }

@@ -149,8 +149,9 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 			time.Sleep(c.tracked)
 			return nil, nil
 		},
-		writeMTU:  func(int) error { return nil },
-		writeNode: func() error { return nil },
+		writeMTU:   func(int) error { return nil },
+		writeNode:  func() error { return nil },
+		programmed: func(string, int64) {},
 	}
 	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other
 	c.first = []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1)}
@@ -202,12 +203,12 @@ func TestReadyForAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		for _, host := range []string{"", "h"} {
-			if err := (gatekeeper{c.loop}).Ready(host); err != nil {
+			if err := (gatekeeper{loop: c.loop}).Ready(host); err != nil {
 				t.Errorf("host %q: %v", host, err)
 			}
 		}
 		var rejected *gate.RejectedError
-		if err := (gatekeeper{c.loop}).Ready("other"); !errors.As(err, &rejected) || rejected.Retry || !strings.HasPrefix(rejected.Reason, "this is the agent of host h, not of other: ") {
+		if err := (gatekeeper{loop: c.loop}).Ready("other"); !errors.As(err, &rejected) || rejected.Retry || !strings.HasPrefix(rejected.Reason, "this is the agent of host h, not of other: ") {
 			t.Errorf("another host: %v", err)
 		}
 		// What its name is it says also where it isn't ready.
@@ -218,8 +219,31 @@ func TestReadyForAHost(t *testing.T) {
 				want = gate.NameInDoubt
 				c.loop.health.SetUnready("") // it hasn't heard yet
 			}
-			if err := (gatekeeper{c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want || rejected.Undecided != (doubt == status.NotNamed) {
+			if err := (gatekeeper{loop: c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want || rejected.Undecided != (doubt == status.NotNamed) {
 				t.Errorf("doubt %q: %+v", doubt, rejected)
+			}
+		}
+	})
+}
+
+// TestHeldAtTheGate: where pods are being entered in a replaced etcd, one that waits with an address already is sent away for good.
+func TestHeldAtTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		var why atomic.Pointer[string]
+		why.Store(new(string))
+		c.loop.gate.held = func() string { return *why.Load() }
+		wait := func() error {
+			return (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: model.WorkloadEndpointKey{Host: "h", Orchestrator: "cni", Workload: "w", Endpoint: "eth0"}, Revision: 9})
+		}
+		answers := make(chan error, 1)
+		go func() { answers <- wait() }()
+		synctest.Wait()
+		reason := "etcd is another one"
+		why.Store(&reason)
+		for what, err := range map[string]error{"waits": <-answers, "comes": wait()} {
+			if rejected, ok := errors.AsType[*gate.RejectedError](err); !ok || rejected.Retry || rejected.Reason != reason {
+				t.Errorf("one that %s: %v", what, err)
 			}
 		}
 	})
@@ -298,7 +322,7 @@ func TestFlushBeforeAnswer(t *testing.T) {
 		c.tracked = 3 * time.Second
 		b := testKey("b")
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a")), put(b, testSpec("cali2", "10.0.0.1"), 2)}}
-		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
+		if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
 			t.Errorf("gate: %v", err)
 		}
 		if took := time.Since(c.start); took != 3*time.Second {
@@ -354,7 +378,7 @@ func TestGateLeave(t *testing.T) {
 		c := newClockwork(t)
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
-		err := gatekeeper{c.loop}.Wait(ctx, gate.Request{Endpoint: testKey("a"), Revision: 2})
+		err := gatekeeper{loop: c.loop}.Wait(ctx, gate.Request{Endpoint: testKey("a"), Revision: 2})
 		if !isNotYet(err, "etcd's revision 2 has not come yet, the latest is 1") {
 			t.Errorf("Wait: %v", err)
 		}
@@ -381,7 +405,7 @@ func TestGateRestored(t *testing.T) {
 		ask := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(c.ctx, within)
 			defer cancel()
-			return gatekeeper{c.loop}.Wait(ctx, gate.Request{Endpoint: b, Revision: 2})
+			return gatekeeper{loop: c.loop}.Wait(ctx, gate.Request{Endpoint: b, Revision: 2})
 		}
 		away = errors.New("etcd is away")
 		if err := ask(time.Second); !isNotYet(err, "etcd is away: endpoint "+b.Path()+" isn't known") {
@@ -411,7 +435,9 @@ func TestGateBack(t *testing.T) {
 			}
 		})
 		done := make(chan error, 1)
-		go func() { done <- gatekeeper{c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("b"), Revision: 1}) }()
+		go func() {
+			done <- gatekeeper{loop: c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("b"), Revision: 1})
+		}()
 		synctest.Wait()
 		back.Store(true)
 		time.Sleep(lateAfter)
@@ -436,7 +462,7 @@ func TestGateLate(t *testing.T) {
 		ask := func(revision int64) <-chan error {
 			done := make(chan error, 1)
 			go func() {
-				done <- gatekeeper{c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("a"), Revision: revision})
+				done <- gatekeeper{loop: c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("a"), Revision: revision})
 			}()
 			return done
 		}

@@ -5,6 +5,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/workload"
@@ -24,6 +25,8 @@ type metrics struct {
 	waiting     prometheus.Gauge
 	waits       *prometheus.CounterVec
 	resyncs     prometheus.Counter
+	reentered   prometheus.Counter
+	dhcp        dhcpd.Metrics
 }
 
 // latencies reach from a tenth of a millisecond to some seconds.
@@ -46,12 +49,15 @@ func newMetrics(version string, invalid func() int) *metrics {
 		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "calico_node_gate_waits_total", Help: "Waits at the gate, by how they ended.",
 		}, []string{"result"}),
-		resyncs: counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
+		reentered: counter("calico_node_endpoints_reentered_total", "Endpoints of this host entered again in an etcd that was made anew or restored from a backup."),
+		dhcp:      dhcpd.NewMetrics(),
+		resyncs:   counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
 	}
 	m.workload.Register(m.registry)
 	m.firewall.Register(m.registry)
+	m.dhcp.Register(m.registry)
 	m.registry.MustRegister(
-		m.endpoints.vec, m.connections, m.cut, m.waiting, m.waits, m.resyncs,
+		m.endpoints.vec, m.connections, m.cut, m.waiting, m.waits, m.resyncs, m.reentered,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),

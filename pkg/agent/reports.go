@@ -29,6 +29,8 @@ type reports struct {
 	etcd     *etcdState
 	workload *workload.Reconciler
 	firewall *firewall.Reconciler
+	// programmed is told of each endpoint's standing: the revision as of which it is up, 0 = it isn't.
+	programmed func(path string, revision int64)
 
 	waiting      string              // why nothing is done, as it was logged
 	invalid      map[string]struct{} // objects that only policy finds wrong
@@ -117,6 +119,11 @@ func (r *reports) tellStatus(t *workload.Target) {
 	status := r.status(t)
 	r.report.Set(t.Path, t.Key, status)
 	r.gauge.set(t.Path, status)
+	if status == model.EndpointUp {
+		r.programmed(t.Path, t.Revision)
+	} else {
+		r.programmed(t.Path, 0)
+	}
 }
 
 // tellHealth says whether the agent serves its purpose.

@@ -7,8 +7,12 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/forward"
+	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -80,10 +84,23 @@ func (l *loop) awaitsTunnels() bool {
 	return false
 }
 
-// tellStands tells the router that the firewall stands with the tunnels that it told of.
+// tellStands tells that the firewall stands: the router, with the tunnels that it told of, and what lets workloads through
+// iptables, which relies on it.
 func (l *loop) tellStands() {
 	if l.firewall.Err() != nil {
 		return
+	}
+	if l.system.forward != nil {
+		l.system.forward.Pass(forward.Desired{
+			Desired: beside.Desired{Prefixes: l.params.InterfacePrefixes, Mode: l.params.ChainInsertMode}, Unready: l.params.UnreadyWhenBlocked,
+		})
+	}
+	if l.system.probe != nil {
+		d := probe.Desired{Prefix: l.params.InterfacePrefixes[0]}
+		if l.params.ProbePath {
+			d.Families.V4, d.Families.V6 = l.workload.Families()
+		}
+		l.system.probe.Try(d)
 	}
 	for _, stands := range l.router.unsaid {
 		close(stands)
@@ -105,11 +122,25 @@ func (l *loop) writeMTU() {
 	switch {
 	case reason == "", reason == l.router.mtuReason:
 	case mtu != 0:
-		l.log.Warn("the MTU of workloads is not left for the plugin, which takes what is in the file, or 1500", "mtu", mtu, "reason", reason)
+		l.log.Warn("the MTU of workloads is not left for the plugin, which takes what is in the file", "mtu", mtu, "reason", reason)
 	default:
-		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", reason)
+		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or fails", "reason", reason)
 	}
 	l.router.mtuReason = reason
 }
 
 var errNoUplink = errors.New("no network interface but the loopback is up")
+
+// connectProbe connects the workloads that try the path of packets, as pods are.
+func (l *loop) connectProbe() {
+	ends, ok := l.system.probe.Wired().Take()
+	if !ok {
+		return
+	}
+	own := make([]hostpath.Endpoint, 0, len(ends))
+	for _, e := range ends {
+		own = append(own, hostpath.Endpoint{Interface: e.Interface, MAC: e.MAC, Addrs: e.Addrs, Active: true})
+	}
+	l.workload.SetOwn(own)
+	l.firewall.SetProbe(ends)
+}

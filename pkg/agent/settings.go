@@ -2,7 +2,12 @@
 
 package agent
 
-import "github.com/calico-go/calico/pkg/agent/params"
+import (
+	"cmp"
+
+	"github.com/calico-go/calico/pkg/agent/conflist"
+	"github.com/calico-go/calico/pkg/agent/params"
+)
 
 // settings are what is known of the parameters without etcd.
 func (c Config) settings() params.Sources {
@@ -10,6 +15,15 @@ func (c Config) settings() params.Sources {
 		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.Felix, Health: c.Health, Metrics: c.Metrics,
 		Logger: c.Logger, Level: c.Level, LogFile: c.LogFile.Set,
 	}
+}
+
+// conflist is what is known of the runtime's network configuration at the start. The plugins reach etcd as the agent does,
+// where nothing else is said.
+func (c Config) conflist() conflist.Config {
+	out, own := c.CNI, c.Store
+	out.CAFile, out.CertFile, out.KeyFile = cmp.Or(out.CAFile, own.CAFile), cmp.Or(out.CertFile, own.CertFile), cmp.Or(out.KeyFile, own.KeyFile)
+	out.VarDir, out.Logger = c.VarDir, c.Logger
+	return out
 }
 
 // adopt takes the settings into use, all but those whose change the loop has to

@@ -10,11 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -61,15 +63,21 @@ func (b *bird) kill() {
 	_ = b.cmd.Wait() // it was killed, which is an error
 }
 
+// birdc is what BIRD says of itself.
+func (b *bird) birdc(command string) string {
+	b.tb.Helper()
+	out, err := exec.Command("birdc", append([]string{"-r", "-s", filepath.Join(b.dir, "ctl")}, strings.Fields(command)...)...).CombinedOutput()
+	if err != nil {
+		return "birdc: " + string(out) // it isn't up yet
+	}
+	return string(out)
+}
+
 // learns are the prefixes that BIRD has from neighbours, with next hops.
 func (b *bird) learns() []string {
 	b.tb.Helper()
-	out, err := exec.Command("birdc", "-r", "-s", filepath.Join(b.dir, "ctl"), "show", "route", "where", "source", "=", "RTS_BGP").CombinedOutput()
-	if err != nil {
-		return []string{"birdc: " + string(out)} // it isn't up yet
-	}
 	var list []string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(b.birdc("show route where source = RTS_BGP")) {
 		f := strings.Fields(line)
 		switch {
 		case len(f) > 1 && strings.Contains(f[0], "/"):
@@ -217,4 +225,83 @@ func TestBIRDReflector(t *testing.T) {
 			t.Errorf("an alarm for nothing:\n%s", s.log)
 		}
 	}
+}
+
+// TestPeerOptions has BIRD send over IPv4 a route that has been in our AS, as a router between racks of one AS does, and speak over IPv6
+// with another AS of ours, in which it takes packets from no further than its own network.
+func TestPeerOptions(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, top := f.host(t, 1), f.host(t, 2)
+	b := top.startBIRD(t, `
+protocol static { ipv4; route 10.1.9.0/24 unreachable; }
+protocol static { ipv6; route fd01:0:0:9::/64 unreachable; }
+protocol bgp v4 {
+	local 10.0.0.2 as 65001; neighbor 10.0.0.1 as 64512; connect retry time 2; error wait time 1, 2;
+	ipv4 { import all; export filter { if source != RTS_STATIC then reject; bgp_path.prepend(64512); bgp_path.prepend(65001); accept; }; };
+}
+protocol bgp v6 {
+	local fd00::2 as 65001; neighbor fd00::1 as 65099; ttl security on; connect retry time 2; error wait time 1, 2; hold time 90;
+	ipv6 { import all; export where source = RTS_STATIC; };
+}
+`)
+	d := a.desired()
+	n := a.outside(d, top, 65001)
+	d.Neighbours[n.Address] = n
+	n6 := n
+	n6.Address, n6.Local = top.v6, a.v6
+	n6.Options = model.PeerOptions{LocalAS: 65099, TTLSecurity: 1, HoldTime: 12}
+	d.Neighbours[n6.Address] = n6
+	a.has(d, "10.1.1.0/26", "fd01:0:0:1::/122")
+	s := a.start(t)
+	s.apply(d)
+	// Ours come without the speaker's AS: the neighbour knows this host by the other one.
+	b.mustLearn("10.1.1.0/26 via 10.0.0.1", "fd01:0:0:1::/122 via fd00::1")
+	s.mustLearn("fd01:0:0:9::/64 via fd00::2")
+	if out := b.birdc("show protocols all v6"); !regexp.MustCompile(`Hold timer: +[0-9.]+/12\b`).MatchString(out) {
+		t.Errorf("want a hold time of 12 s:\n%s", out)
+	}
+
+	n.Options.AllowedLocalAS = 1
+	n.Local = netip.Addr{} // as with source_address None
+	d.Neighbours[n.Address] = n
+	d.Speaker.Communities = []model.Community{{CIDR: prefix("10.1.0.0/16"), Value: "64512:100"}, {CIDR: prefix("10.1.0.0/16"), Value: "64512:1:2"}, {CIDR: prefix("10.2.0.0/16"), Value: "64512:3"}}
+	s.apply(d)
+	s.mustLearn("10.1.9.0/24 via 10.0.0.2", "fd01:0:0:9::/64 via fd00::2")
+	eventually(t, "communities", []string{"BGP.community: (64512,100)", "BGP.large_community: (64512, 1, 2)"}, func() (found []string) {
+		for line := range strings.Lines(b.birdc("show route all 10.1.1.0/26")) {
+			if strings.Contains(line, "community") {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+		return found
+	})
+}
+
+// TestNextHopOfReflected has a reflector pass BIRD's route on to BIRD, with the next hop that the peer's options say.
+func TestNextHopOfReflected(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	rr, from, to := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	from.startBIRD(t, `protocol static { ipv4; route 10.1.2.0/26 unreachable; }
+protocol bgp reflector { local 10.0.0.2 as 64512; neighbor 10.0.0.1 as 64512; connect retry time 2; ipv4 { import all; export where source = RTS_STATIC; next hop self; }; }
+`)
+	b := to.startBIRD(t, `protocol direct { ipv4; }
+protocol bgp reflector { local 10.0.0.3 as 64512; neighbor 10.0.0.1 as 64512; connect retry time 2; ipv4 { import all; export none; }; }
+`)
+	d := rr.desired()
+	d.Speaker.ClusterID = netip.MustParseAddr("1.0.0.1")
+	for _, h := range []*host{from, to} {
+		n := rr.meets(d, h)
+		n.Kind, n.Host, n.Client = plan.FromOwn, "", true
+		d.Neighbours[n.Address] = n
+	}
+	s := rr.start(t)
+	s.apply(d)
+	b.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	n := d.Neighbours[to.v4]
+	n.Options.NextHop = model.NextHopSelf
+	d.Neighbours[to.v4] = n
+	s.apply(d)
+	b.mustLearn("10.1.2.0/26 via 10.0.0.1")
 }

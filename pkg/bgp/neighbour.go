@@ -4,6 +4,7 @@ package bgp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -31,6 +33,9 @@ type session struct {
 	multihop       int
 	clusterID      netip.Addr // what is reflected to it gets this one; invalid = nothing is
 	port           uint16
+	localAS        uint32 // 0 = the speaker's
+	allowOwnAS     int
+	ttlSecurity    int // hops, 0 = off
 	// These are said when a session begins: a change of them waits for it to end.
 	terms terms
 }
@@ -44,7 +49,8 @@ type terms struct {
 func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	s := session{
 		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: 179,
-		terms: terms{speaker.HoldTime, speaker.KeepaliveTime, speaker.RestartTime},
+		localAS: uint32(n.Options.LocalAS), allowOwnAS: n.Options.AllowedLocalAS, ttlSecurity: n.Options.TTLSecurity,
+		terms: termsOf(speaker, n.Options),
 	}
 	switch {
 	case n.Client:
@@ -89,6 +95,19 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 		s.password, err = readPassword(n.PasswordFile)
 	}
 	return s, err
+}
+
+// termsOf are the speaker's, but for those that the peer has of its own.
+func termsOf(speaker plan.Speaker, o model.PeerOptions) terms {
+	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	t := terms{
+		cmp.Or(second(o.HoldTime), speaker.HoldTime), cmp.Or(second(o.KeepaliveTime), speaker.KeepaliveTime),
+		cmp.Or(second(o.MaxRestartTime), speaker.RestartTime),
+	}
+	if o.HoldTime != 0 && o.KeepaliveTime == 0 || t.keepalive > t.hold/3 {
+		t.keepalive = t.hold / 3
+	}
+	return t
 }
 
 // plain says whether an address is one that sessions are held with.
@@ -142,6 +161,8 @@ func (s session) peer(restarting bool) *api.Peer {
 			NeighborAddress: s.address.String(),
 			PeerAsn:         s.as,
 			AuthPassword:    s.password,
+			LocalAsn:        s.localAS,
+			AllowOwnAsn:     uint32(s.allowOwnAS),
 		},
 		Transport: &api.Transport{LocalAddress: local, RemotePort: uint32(s.port)},
 		Timers: &api.Timers{Config: &api.TimersConfig{
@@ -157,6 +178,9 @@ func (s session) peer(restarting bool) *api.Peer {
 	}
 	if s.multihop > 0 {
 		p.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(s.multihop)}
+	}
+	if s.ttlSecurity > 0 {
+		p.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(256 - s.ttlSecurity)}
 	}
 	if s.clusterID.IsValid() {
 		p.RouteReflector = &api.RouteReflector{RouteReflectorClient: true, RouteReflectorClusterId: s.clusterID.String()}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/osrg/gobgp/v4/api"
 
@@ -40,6 +41,9 @@ type filters struct {
 	mesh       []netip.Addr // sorted
 	nonClients []netip.Addr // of iBGP, sorted, where another reflector is among them
 	neighbours []neighbourFilters
+	nextHopUs  []netip.Addr // sorted: what is reflected to them goes by way of this host
+
+	communities []model.Community
 }
 
 // neighbourFilters are a neighbour's own ones.
@@ -50,7 +54,7 @@ type neighbourFilters struct {
 
 // filtersOf finds what of the desired state is policy.
 func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) filters {
-	f := filters{importFrom: speaker.Import, reflector: speaker.ClusterID.IsValid()}
+	f := filters{importFrom: speaker.Import, reflector: speaker.ClusterID.IsValid(), communities: speaker.Communities}
 	others := false
 	for _, a := range slices.SortedFunc(maps.Keys(neighbours), netip.Addr.Compare) {
 		n := neighbours[a]
@@ -59,6 +63,9 @@ func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) f
 		}
 		if others = others || n.Reflector; f.reflector && n.AS == speaker.AS && !n.Client {
 			f.nonClients = append(f.nonClients, a)
+		}
+		if f.reflector && n.Options.NextHop == model.NextHopSelf {
+			f.nextHopUs = append(f.nextHopUs, a)
 		}
 		if len(n.Import) > 0 || len(n.Export) > 0 {
 			f.neighbours = append(f.neighbours, neighbourFilters{a, n.Import, n.Export})
@@ -81,6 +88,7 @@ func (f filters) sameImport(g filters) bool {
 
 func (f filters) sameExport(g filters) bool {
 	return f.reflector == g.reflector && slices.Equal(f.mesh, g.mesh) && slices.Equal(f.nonClients, g.nonClients) &&
+		slices.Equal(f.nextHopUs, g.nextHopUs) && slices.Equal(f.communities, g.communities) &&
 		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
 			return a.address == b.address && slices.Equal(a.out, b.out)
 		})
@@ -187,6 +195,14 @@ func (f filters) policies() *api.SetPoliciesRequest {
 		LocalPref:    &api.LocalPrefAction{Value: defaultPreference},
 		OriginAction: &api.OriginAction{Origin: api.OriginType_ORIGIN_TYPE_IGP},
 	})
+	for _, c := range f.communities {
+		add := &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: []string{c.Value}}
+		do := &api.Actions{Community: add}
+		if strings.Count(c.Value, ":") == 2 {
+			do = &api.Actions{LargeCommunity: add}
+		}
+		b.add(&api.Conditions{RouteType: ours.RouteType, PrefixSet: b.inside(c.CIDR)}, do)
+	}
 	if len(f.nonClients) > 0 {
 		marked := b.set(&api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, List: []string{unreflected}})
 		b.add(&api.Conditions{RouteType: internal, NeighborSet: b.neighbours(f.nonClients...), LargeCommunitySet: marked}, decide(false))
@@ -198,6 +214,9 @@ func (f filters) policies() *api.SetPoliciesRequest {
 		c := &api.Conditions{RouteType: learned}
 		if f.reflector {
 			b.add(c, &api.Actions{Nexthop: &api.NexthopAction{Unchanged: true}})
+			if len(f.nextHopUs) > 0 {
+				b.add(&api.Conditions{RouteType: learned, NeighborSet: b.neighbours(f.nextHopUs...)}, &api.Actions{Nexthop: &api.NexthopAction{Self: true}})
+			}
 		} else {
 			b.add(c, decide(false))
 		}

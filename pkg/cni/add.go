@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/cni/addresses"
 	"github.com/calico-go/calico/pkg/cni/attach"
 	"github.com/calico-go/calico/pkg/cni/delegate"
@@ -27,6 +28,12 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	if err := c.checkAdd(id); err != nil {
 		return nil, err
 	}
+	if err := c.askPod(ctx, id); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.checkIPAM(), c.checkMTU()); err != nil {
+		return nil, err
+	}
 	etcd, cancel := context.WithTimeout(ctx, c.conf.DatastoreTimeout)
 	defer cancel()
 	if err := c.lockInterface(etcd, id.HostIf); err != nil {
@@ -39,14 +46,14 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	}
 	c.cleanup = append(c.cleanup, ns.Close)
 	veth := &attach.Veth{
-		ID: id, NS: ns, MTU: c.mtu(), MAC: c.mac(id), Log: c.log,
+		ID: id, NS: ns, MTU: c.mtu(), MAC: c.mac(id), Bandwidth: c.bandwidth(), Log: c.log,
 		Owner: func(ctx context.Context, hostIf string) (string, bool, error) {
 			return c.etcd.Owner(ctx, hostIf, id.Key)
 		},
 	}
 	a := addresses.Addition{
 		Conf: c.conf, ID: id, MAC: veth.MAC, MTU: veth.MTU,
-		Request: addresses.Request(c.conf, id, c.wanted(), c.started),
+		Request: addresses.Request(c.conf, id, c.wanted(), c.started), Pod: c.pod,
 	}
 	var d addresses.Decision       // the last one
 	var newAddrs, newEndpoint bool // what was sent to etcd, or is about to be
@@ -64,8 +71,11 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	}
 	answer := delegate.Answer{DNS: protocol.DNS(c.conf.DNS)}
 	transact := c.etcd.Address
-	if c.delegates() {
-		if answer, regiven, err = c.askDelegate(ctx, veth); err != nil {
+	switch {
+	case c.conf.Pod.IPAddrsNoIPAM != nil:
+		a.Addrs, transact = c.conf.Pod.IPAddrsNoIPAM, c.etcd.Transact
+	case c.delegates():
+		if answer, regiven, err = c.askDelegate(ctx, etcd, veth); err != nil {
 			return nil, err
 		}
 		a.Addrs, transact = answer.Addrs, c.etcd.Transact
@@ -107,8 +117,17 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 // askDelegate has another plugin give the addresses. It is asked when the link is there, over which some plugins ask
 // on: so the link of a call that died tells that the plugin may hold addresses. Then these are given back first, since few
 // plugins give the same again; the pod may be using them, so its link is made anew. again reports that they were given back.
-func (c *call) askDelegate(ctx context.Context, veth *attach.Veth) (answer delegate.Answer, again bool, err error) {
-	if again, err = veth.Made(); err != nil {
+func (c *call) askDelegate(ctx, etcd context.Context, veth *attach.Veth) (answer delegate.Answer, again bool, err error) {
+	var former string // the sandbox that the pod's endpoint is of
+	reading := attach.Async(c.log, func() error {
+		return c.etcd.Read(etcd, []model.Range{model.KeyRange(veth.ID.Key)}, func(v *model.View) error {
+			endpoint, _ := v.Get(veth.ID.Key).Value.(model.WorkloadEndpoint)
+			former = endpoint.ContainerID
+			return nil
+		})
+	})
+	again, err = veth.Made()
+	if err = errors.Join(err, reading.Wait()); err != nil {
 		return answer, false, err
 	}
 	plugin := c.delegate()
@@ -120,9 +139,17 @@ func (c *call) askDelegate(ctx context.Context, veth *attach.Veth) (answer deleg
 			return answer, again, err
 		}
 	}
-	// What the pod's former sandbox was given goes with its link: the endpoint, which moves, will not tell of it any more.
+	// What the pod's former sandbox was given is given back: its link is gone, and the endpoint, which moves, will not tell
+	// of it any more.
+	sandboxes := []protocol.Identity{{Container: former, IfName: veth.ID.IfName}}
 	if container, ifName, ok := protocol.SplitHandle(c.conf.Name, protocol.AliasedHandle(veth.Replaced)); ok {
-		if err := plugin.Del(ctx, protocol.Identity{Container: container, IfName: ifName}); err != nil {
+		sandboxes = append(sandboxes, protocol.Identity{Container: container, IfName: ifName})
+	}
+	for i, sandbox := range sandboxes {
+		if sandbox.Container == "" || sandbox.Container == veth.ID.Container || slices.Contains(sandboxes[:i], sandbox) {
+			continue
+		}
+		if err := plugin.Del(ctx, sandbox); err != nil {
 			return answer, again, err
 		}
 	}
@@ -144,7 +171,7 @@ func (c *call) checkAdd(id protocol.Identity) error {
 		return protocol.Failf(protocol.CodeConfig, "pass K8S_POD_NAMESPACE and K8S_POD_NAME in CNI_ARGS, or drop policy.type from the network configuration",
 			"policy.type: it is k8s, and CNI_ARGS names no pod")
 	}
-	return c.checkIPAM()
+	return nil
 }
 
 // checkIPAM finds out whether there is a plugin to give addresses, and whether
@@ -185,6 +212,9 @@ func (c *call) checkMAC() error {
 	if asked.IsZero() {
 		code, field, asked = protocol.CodeEnvironment, "CNI_ARGS: MAC", c.env.Args.MAC
 	}
+	if asked.IsZero() {
+		code, field, asked = protocol.CodeConfig, "annotation "+netconf.AnnotationHWAddr, c.conf.Pod.MAC
+	}
 	if asked != link.HostMAC() {
 		return nil
 	}
@@ -198,6 +228,8 @@ func (c *call) mac(id protocol.Identity) model.MAC {
 		return c.conf.Runtime.MAC
 	case !c.env.Args.MAC.IsZero():
 		return c.env.Args.MAC
+	case !c.conf.Pod.MAC.IsZero():
+		return c.conf.Pod.MAC
 	}
 	return protocol.PodMAC(id.Handle)
 }

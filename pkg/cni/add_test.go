@@ -278,6 +278,33 @@ func TestPodMovesToANewSandbox(t *testing.T) {
 	r.empty()
 }
 
+// TestPoolOfTheHost has a pool that contains the host's own network: no pod is given an address that the host has.
+func TestPoolOfTheHost(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/29"), netip.MustParsePrefix("fd07::/125")}})
+	for _, own := range []string{"10.7.0.0/29", "10.7.0.2/29", "fd07::2/125"} {
+		r.sh("ip addr add " + own + " dev eth0 nodad")
+	}
+	conf := r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"}})
+	var got []netip.Addr
+	for i := range 3 {
+		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
+		c.ContainerID = fmt.Sprintf("c%d", i)
+		got = append(got, addrs(r.add(c))...)
+	}
+	var want []netip.Addr
+	for _, a := range []string{"10.7.0.1", "fd07::", "10.7.0.3", "fd07::1", "10.7.0.4", "fd07::3"} {
+		want = append(want, netip.MustParseAddr(a))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("addresses %v, want %v", got, want)
+	}
+	c := call(r.pod("asks"), conf)
+	c.ContainerID = "asks"
+	r.sh("ip addr add 10.7.0.5/29 dev eth0")
+	c.Args = "IP=10.7.0.5"
+	r.fails(c, 105, "address 10.7.0.5: this host has it itself")
+}
+
 func TestWantedAddresses(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(map[string]any{

@@ -71,7 +71,7 @@ func checkKernel(id protocol.Identity, ns *pod.Namespace, p *protocol.Previous) 
 		return differs("host interface %s is gone", id.HostIf)
 	case err != nil:
 		return protocol.Fail(protocol.CodeKernel, err, "")
-	case l.Alias != id.Alias:
+	case l.Alias != id.Alias && !protocol.Unnamed(l): // an older version of Calico gave it none
 		return differs("host interface %s has the alias %q, not %q", id.HostIf, l.Alias, id.Alias)
 	case !l.Up:
 		return differs("host interface %s is down", id.HostIf)
@@ -188,9 +188,12 @@ func (c *call) checkEtcd(ctx context.Context, id protocol.Identity, p *protocol.
 		if c.delegates() {
 			return nil
 		}
-		held, err := heldAddrs(v, id.Handle)
+		held, err := heldAddrs(v, id, p.Addrs)
 		if err != nil {
 			return err
+		}
+		if len(held) == 0 && c.conf.IPAddrsNoIPAM {
+			return nil // the annotation says so, which only an ADD reads
 		}
 		if a, ok := difference(held, p.Addrs); ok {
 			return differs("what handle %s holds and prevResult differ in the address %s", id.Handle, a)
@@ -200,13 +203,27 @@ func (c *call) checkEtcd(ctx context.Context, id protocol.Identity, p *protocol.
 	return revision, err
 }
 
-// heldAddrs are the addresses that the handle holds in etcd.
-func heldAddrs(v *model.View, handle string) (addrs []netip.Addr, err error) {
-	held, err := ipam.NewPlan(v).Held(handle)
+// heldAddrs are the addresses that the handle holds in etcd, or, of these, those that a handle of an older version of
+// Calico does.
+func heldAddrs(v *model.View, id protocol.Identity, addrs []netip.Addr) (out []netip.Addr, err error) {
+	plan := ipam.NewPlan(v)
+	held, err := plan.Held(id.Handle)
 	for _, a := range held {
-		addrs = append(addrs, a.Addr)
+		out = append(out, a.Addr)
 	}
-	return addrs, err
+	if err != nil || len(held) > 0 {
+		return out, err
+	}
+	for _, a := range addrs {
+		handle, allocated, err := plan.Holder(a)
+		if err != nil {
+			return nil, err
+		}
+		if allocated && slices.Contains(id.OlderHandles(), handle) {
+			out = append(out, a)
+		}
+	}
+	return out, nil
 }
 
 // difference finds an address that only one of them has.

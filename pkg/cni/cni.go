@@ -29,6 +29,7 @@ import (
 	"github.com/calico-go/calico/pkg/cni/attach"
 	"github.com/calico-go/calico/pkg/cni/delegate"
 	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -86,6 +87,9 @@ func (r Call) run(ctx context.Context, conf *netconf.Config) error {
 	if err := protocol.CheckVersion(conf.CNIVersion, env.Command); err != nil {
 		return err
 	}
+	if err := conf.Etcd.Environ(r.Getenv); err != nil {
+		return protocol.Fail(protocol.CodeEnvironment, err, "correct the variable, or say in the network configuration where etcd is")
+	}
 	if !conf.Agent.SocketSet {
 		conf.Agent.Socket = env.RunDir + "/agent.sock"
 	}
@@ -118,7 +122,8 @@ type call struct {
 	started     time.Time
 	node        nodeName
 	etcd        *addresses.Store
-	inheritable func() // has other plugins hold the interface's lock; nil without
+	pod         gate.Pod // what the Kubernetes API knows of it; without a UID it wasn't asked
+	inheritable func()   // has other plugins hold the interface's lock; nil without
 	undo        attach.Undo
 	cleanup     []func() // run at the end, after undo, last first
 }
@@ -177,7 +182,7 @@ func (c *call) verb(ctx context.Context) (types.Result, error) {
 	}
 }
 
-// finish writes the one line that every call leaves in the log.
+// finish writes the one line that every call leaves in the log, at level debug for a STATUS that has no complaint.
 func (c *call) finish(err error) {
 	var attrs []any
 	if c.etcd != nil {
@@ -189,7 +194,11 @@ func (c *call) finish(err error) {
 		c.log.Error("failed", append(attrs, "code", e.Code, "error", e.Text, "hint", e.Hint)...)
 		return
 	}
-	c.log.Info("done", attrs...)
+	level := slog.LevelInfo
+	if c.env.Command == "STATUS" { // which runtimes ask for every few seconds
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, "done", attrs...)
 }
 
 func (c *call) identity() protocol.Identity {
@@ -201,11 +210,11 @@ func (c *call) wanted() []netip.Addr { return addresses.Wanted(c.conf, c.env.Arg
 
 // delegates reports whether another plugin gives the addresses.
 func (c *call) delegates() bool {
-	return c.plugin == protocol.Calico && c.conf.IPAM.Type != netconf.CalicoIPAM
+	return c.plugin == protocol.Calico && c.conf.IPAM.Type != netconf.CalicoIPAM && c.conf.Pod.IPAddrsNoIPAM == nil
 }
 
 func (c *call) delegate() delegate.Plugin {
-	return delegate.Plugin{Conf: c.conf, Env: c.env, Inheritable: c.inheritable}
+	return delegate.Plugin{Conf: c.conf, Env: c.env, PodCIDRs: c.pod.PodCIDRs, Inheritable: c.inheritable}
 }
 
 // checkNames refuses names that no ADD can use: what is written under them could

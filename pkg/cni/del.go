@@ -57,7 +57,7 @@ func (c *call) del(ctx context.Context) error {
 				return protocol.Fail(protocol.CodeKernel, err, "")
 			}
 		}
-		if e, ok := v.Get(id.Key).Value.(model.WorkloadEndpoint); unnamed == nil || ok && e.ContainerID != id.Container {
+		if e, ok := v.Get(id.Key).Value.(model.WorkloadEndpoint); unnamed == nil || ok && e.ContainerID != id.Container && !removed.Endpoint {
 			return nil // the interface has an owner by now
 		}
 		l := *unnamed

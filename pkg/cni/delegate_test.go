@@ -120,6 +120,76 @@ func TestHostLocalAgainUndone(t *testing.T) {
 	r.empty()
 }
 
+// TestHostLocalSandboxes starts a pod's sandbox again and again without a DEL of the former one, whose namespace is gone as
+// after a restart of the host or not: the pod holds one address.
+func TestHostLocalSandboxes(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	dir := filepath.Join(r.TempDir(), "hl")
+	c := call("", r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "dataDir": dir, "subnet": "10.8.0.0/29"}}))
+	c.Args = k8sArgs
+	for i := range 8 {
+		c.ContainerID, c.Netns = fmt.Sprintf("c%d", i), r.pod(fmt.Sprintf("pod%d", i))
+		got := addrs(r.add(c))
+		if held := leases(t, dir); len(held) != 1 || held[0] != got[0].String() {
+			t.Errorf("sandbox %d: the pod has %v, host-local has %v", i, got, held)
+		}
+		if i%2 == 0 { // as a link goes with its namespace
+			r.sh("ip link del " + r.links()[0])
+		}
+	}
+	r.must(verb("DEL", c))
+	if got := leases(t, dir); len(got) != 0 {
+		t.Errorf("host-local still has %v", got)
+	}
+	r.empty()
+}
+
+// TestOlderIPAMPlugin has a list of version 1.1.0 over IPAM plugins that end at an older one: each verb works in that.
+func TestOlderIPAMPlugin(t *testing.T) {
+	bin := t.TempDir()
+	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
+	dir := filepath.Join(r.TempDir(), "hl")
+	c := call(r.pod("pod"), r.conf(map[string]any{"ipam": map[string]any{"type": "older", "dataDir": dir, "subnet": "10.8.0.0/29"}}))
+	knows := func(versions string) {
+		script := `#!/bin/sh
+conf=$(cat)
+case "$CNI_COMMAND,$conf" in
+VERSION,*) echo '{"cniVersion":"1.0.0","supportedVersions":[` + versions + `]}'; exit ;;
+*'"cniVersion":"1.1.0"'*) echo '{"cniVersion":"1.0.0","code":1,"msg":"incompatible CNI versions"}'; exit 1 ;;
+esac
+printf %s "$conf" | exec ` + filepath.Join(reference(t), "host-local")
+		if err := os.WriteFile(filepath.Join(bin, "older"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, versions := range []string{`"0.3.1"`, `"0.3.1","0.4.0"`, `"0.4.0","1.0.0"`} {
+		knows(versions)
+		r.must(verb("STATUS", c))
+		reply := r.must(c)
+		if versions != `"0.3.1"` { // CHECK is of 0.4.0
+			r.must(verb("CHECK", withResult(r, c, reply)))
+		}
+		gone := c
+		gone.ContainerID, gone.Netns = fmt.Sprintf("gone%d", i), r.pod(fmt.Sprintf("gone%d", i))
+		r.add(gone)
+		r.must(lab.Call{Verb: "GC", Stdin: []byte(strings.TrimSuffix(string(c.Stdin), "}") +
+			`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`)})
+		if got := leases(t, dir); len(got) != 1 {
+			t.Errorf("%s: after GC host-local has %v", versions, got)
+		}
+		r.must(verb("DEL", withResult(r, c, reply)))
+		if got := leases(t, dir); len(got) != 0 {
+			t.Errorf("%s: host-local still has %v", versions, got)
+		}
+		r.empty()
+	}
+	knows(`"9.0.0"`)
+	const says = "IPAM plugin older: it knows the versions 9.0.0 of CNI alone"
+	r.fails(c, 7, says)
+	r.fails(verb("STATUS", c), 7, says)
+	r.empty()
+}
+
 // TestDelOfAPodCIDR deletes what other software has made with a configuration
 // that an ADD here refuses.
 func TestDelOfAPodCIDR(t *testing.T) {
@@ -129,7 +199,7 @@ func TestDelOfAPodCIDR(t *testing.T) {
 	r.add(c)
 	conf = bytes.ReplaceAll(conf, []byte(`"10.8.0.0/24"`), []byte(`"usePodCidr"`))
 	c.Stdin = bytes.ReplaceAll(conf, []byte(`"fd08::/64"`), []byte(`"usePodCidrIPv6"`))
-	r.fails(c, 7, "ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
+	r.failsLike(c, 7, "ipam.subnet: usePodCidr is what calico-node reads from the Kubernetes API, and it never ran on this node: .*")
 	gc := lab.Call{Verb: "GC", Stdin: slices.Concat(bytes.TrimSuffix(c.Stdin, []byte("}")),
 		[]byte(`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`))}
 	r.must(gc)
@@ -189,8 +259,10 @@ func TestStatic(t *testing.T) {
 // other plugin gave, and that its errors keep their code.
 func TestDelegateUndone(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
-	conf, dir := r.hostLocal(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 4})
-	r.failsLike(call(r.pod("pod"), conf), 11, `read .*connection refused.*`)
+	conf, dir := r.hostLocal(nil)
+	r.put(model.ReadyKey{}, model.Ready(false))
+	r.failsLike(call(r.pod("pod"), conf), 11, `.*/calico/v1/Ready.*`)
+	r.put(model.ReadyKey{}, model.Ready(true))
 	if got := leases(t, dir); len(got) != 0 {
 		t.Errorf("host-local still has %v", got)
 	}

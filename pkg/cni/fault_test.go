@@ -304,9 +304,7 @@ echo status $?`, c.Netns, pathOf(r), c.Stdin)
 // gives up.
 func TestInterrupted(t *testing.T) {
 	r := newRig(t, small())
-	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "nodename"), []byte("a"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	r.agentRan()
 	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 300}))
 	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
 	cmd.Env = append(append(os.Environ(), r.host.Env()...),

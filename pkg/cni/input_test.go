@@ -38,7 +38,7 @@ func TestBadInput(t *testing.T) {
 		{"wrong type", field("ipam", map[string]any{"assign_ipv4": 1}), 7, `ipam.assign_ipv4: want true/false or "true"/"false", got number`},
 		{"no ipam", field("ipam", nil), 7, "ipam.type: missing"},
 		{"usePodCidr", field("ipam", map[string]any{"type": "host-local", "subnet": "usePodCidr"}), 7,
-			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet"},
+			"ipam.subnet: usePodCidr is what calico-node reads from the Kubernetes API, and it never ran on this node: ask the agent at " + r.host.AgentSocket() + ": no agent listens"},
 		{"unknown IPAM plugin", field("ipam", map[string]any{"type": "nonesuch"}), 7, "IPAM plugin nonesuch: not in CNI_PATH " + pathOf(r)},
 		{"unknown version", field("cniVersion", "9.0.0"), 1, `cniVersion "9.0.0" is not supported`},
 		{"k8s without a pod", field("policy", map[string]any{"type": "k8s"}), 7, "policy.type: it is k8s, and CNI_ARGS names no pod"},
@@ -134,7 +134,7 @@ func TestEveryFieldOfTheWrongType(t *testing.T) {
 		{"a string", "string", `
 			name cniVersion type log_level log_file_path agent_socket nodename nodename_file hostname
 			etcd_endpoints etcd_ca_cert_file etcd_cert_file etcd_key_file etcd_discovery_srv etcd_authority etcd_scheme
-			etcd_username etcd_password_file ipam.type ipam.subnet ipam.gateway
+			etcd_username etcd_password_file datastore_type ipam.type ipam.subnet ipam.gateway
 			policy.type policy.k8s_api_root policy.k8s_auth_token policy.k8s_client_certificate policy.k8s_client_key
 			policy.k8s_certificate_authority kubernetes.kubeconfig kubernetes.k8s_api_root kubernetes.node_name
 			runtimeConfig.mac dns.domain`},
@@ -145,7 +145,7 @@ func TestEveryFieldOfTheWrongType(t *testing.T) {
 		{"a whole number", "number", `
 			mtu log_file_max_size log_file_max_age log_file_max_count policy_setup_timeout_seconds datastore_timeout_seconds`},
 		{"an object", "object", `
-			ipam policy kubernetes container_settings feature_control runtimeConfig runtimeConfig.dns dns args args.cni prevResult`},
+			ipam policy kubernetes container_settings feature_control runtimeConfig runtimeConfig.bandwidth runtimeConfig.dns dns args args.cni prevResult`},
 		{"a list of strings", "list", `
 			ipam.ipv4_pools ipam.ipv6_pools runtimeConfig.ips args.cni.ips runtimeConfig.dns.servers runtimeConfig.dns.searches
 			runtimeConfig.dns.options dns.nameservers dns.search dns.options`},

@@ -89,7 +89,7 @@ func (c *call) ipamCheck(ctx context.Context) error {
 		if err := addresses.CheckReady(v); err != nil {
 			return err
 		}
-		held, err := heldAddrs(v, id.Handle)
+		held, err := heldAddrs(v, id, previous.Addrs)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func TestNodenameIsRequired(t *testing.T) {
 	c := call(r.pod("pod"), r.conf(fields))
 	r.failsLike(c, 11, "this node's name: open .*/nodename: no such file or directory")
 	r.failsLike(verb("STATUS", c), 50, "this node's name: open .*/nodename: no such file or directory")
-	fields["nodename"] = "a"
+	fields["nodename"], fields["mtu"] = "a", 1500
 	c.Stdin = r.conf(fields)
 	r.failsLike(c, 11, "the agent didn't confirm within 1s that the pod's network is programmed: .*no agent listens")
 	r.failsLike(verb("STATUS", c), 51, "the agent can't serve an ADD: .*no agent listens")

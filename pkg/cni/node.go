@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/attach"
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/gate"
 )
@@ -80,12 +81,26 @@ const correctNodename = "correct nodename in the network configuration, or the a
 
 const defaultMTU = 1500
 
+// mtuFile is where the agent leaves the MTU.
+func (c *call) mtuFile() string { return filepath.Join(c.env.VarDir, "mtu") }
+
+// checkMTU wants to know the MTU where an agent finds it out: one that is too large loses packets.
+func (c *call) checkMTU() error {
+	if c.conf.MTU != 0 || c.conf.Agent.Timeout == 0 || attach.AgentNeverRan(c.conf) {
+		return nil
+	}
+	if _, err := os.Stat(c.mtuFile()); errors.Is(err, os.ErrNotExist) {
+		return protocol.Failf(protocol.CodeTryAgain, "see calico-node's log, or set mtu in the network configuration", "calico-node has not found out the MTU of pods yet: %w", err)
+	}
+	return nil
+}
+
 // mtu of the pod's interface.
 func (c *call) mtu() int {
 	if c.conf.MTU != 0 {
 		return c.conf.MTU
 	}
-	file := filepath.Join(c.env.VarDir, "mtu")
+	file := c.mtuFile()
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return defaultMTU

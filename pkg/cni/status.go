@@ -74,13 +74,29 @@ func (c *call) status(ctx context.Context) error {
 		return protocol.Failf(protocol.CodeUnavailable, correctNodename, text, err)
 	case err != nil:
 		return protocol.Failf(protocol.CodeLimited, "check that calico-node runs on this node, and its log", text, err)
-	case etcd != nil || !c.delegates():
+	case etcd != nil:
 		return asStatus("STATUS", etcd)
+	}
+	if err := asStatus("STATUS", errors.Join(c.podStatus(ctx), c.checkMTU())); err != nil || !c.delegates() {
+		return err
 	}
 	if knows, err := c.delegate().Knows(ctx, "1.1.0"); err != nil || !knows {
 		return err
 	}
 	return c.delegate().Verb(ctx, "STATUS")
+}
+
+// podStatus finds out whether the agent could be asked for a pod.
+func (c *call) podStatus(ctx context.Context) (err error) {
+	if c.plugin != protocol.Calico || !c.readsPod() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	if c.pod, err = attach.TryPod(ctx, c.conf); err != nil || !c.delegates() {
+		return err
+	}
+	return c.delegate().CheckPodCIDRs()
 }
 
 // checkHostIPv6 refuses a host without IPv6 where each pod is to have it: new links

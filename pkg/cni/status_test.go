@@ -29,12 +29,20 @@ import (
 type agent struct {
 	wait  func(context.Context, gate.Request) error
 	ready error
-	takes time.Duration // to say whether it is ready
-	knows time.Time     // from when on it knows whose its name is
-	asked string        // for which host it was asked that
+	takes time.Duration                                            // to say whether it is ready
+	knows time.Time                                                // from when on it knows whose its name is
+	asked string                                                   // for which host it was asked that
+	pod   func(context.Context, gate.PodRequest) (gate.Pod, error) // nil: it doesn't read the Kubernetes API
 }
 
 func (a *agent) Wait(ctx context.Context, r gate.Request) error { return a.wait(ctx, r) }
+func (a *agent) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
+	if a.pod == nil {
+		return gate.Pod{}, &gate.RejectedError{Reason: "it doesn't read the Kubernetes API"}
+	}
+	return a.pod(ctx, r)
+}
+
 func (a *agent) Ready(host string) error {
 	time.Sleep(a.takes)
 	a.asked = host
@@ -75,8 +83,10 @@ func (r *rig) serve(a *agent) (stop func()) {
 // agentRan makes the node one that an agent has run on.
 func (r *rig) agentRan() {
 	r.Helper()
-	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "nodename"), []byte("a\n"), 0o644); err != nil {
-		r.Fatal(err)
+	for name, content := range map[string]string{"nodename": "a\n", "mtu": "1500\n"} {
+		if err := os.WriteFile(filepath.Join(r.host.VarDir(), name), []byte(content), 0o644); err != nil {
+			r.Fatal(err)
+		}
 	}
 }
 
@@ -187,7 +197,6 @@ func TestStatus(t *testing.T) {
 		"":                   "ipam.type: missing",
 		`{}`:                 "ipam.type: missing",
 		`{"type":"nothing"}`: "IPAM plugin nothing: not in CNI_PATH " + pathOf(r),
-		`{"type":"host-local","subnet":"usePodCidr"}`: "ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet",
 	} {
 		bad := c
 		fields := map[string]any{"ipam": nil}
@@ -344,6 +353,25 @@ func TestStatusDenied(t *testing.T) {
 	taken := verb("STATUS", c)
 	taken.Plugin, taken.Stdin = "calico-ipam", r.conf(map[string]any{"args": map[string]any{"cni": map[string]any{"ips": []string{got.IPs[0].Address.IP.String()}}}})
 	r.must(taken)
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestMTUIsNotKnown is on a node whose agent has not found out the MTU: a pod's would be guessed.
+func TestMTUIsNotKnown(t *testing.T) {
+	r := newRig(t, small())
+	r.agentRan()
+	r.serve(&agent{wait: func(context.Context, gate.Request) error { return nil }})
+	if err := os.Remove(filepath.Join(r.host.VarDir(), "mtu")); err != nil {
+		t.Fatal(err)
+	}
+	c := call(r.pod("pod"), r.conf(nil))
+	r.failsLike(c, 11, "calico-node has not found out the MTU of pods yet: stat .*/mtu: no such file or directory")
+	r.failsLike(verb("STATUS", c), 50, "calico-node has not found out the MTU of pods yet: .*")
+	r.empty()
+	c.Stdin = r.conf(map[string]any{"mtu": 1400})
+	r.must(c)
+	r.must(verb("STATUS", c))
 	r.must(verb("DEL", c))
 	r.empty()
 }

@@ -3,6 +3,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,8 +42,23 @@ func Ping(ctx context.Context, socket, host string) error {
 	return ask(ctx, socket, target)
 }
 
-// ask makes one connection for one request: a plugin asks once and exits.
+// ask returns nil where the agent says yes.
 func ask(ctx context.Context, socket, target string) error {
+	status, body, err := exchange(ctx, socket, target, maxAnswer)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return parseAnswer(body).err(socket, status)
+	}
+	if err := json.Unmarshal(body, new(answer)); err != nil {
+		return fmt.Errorf("ask the agent at %s: its answer is not the gate's protocol; is another program listening there? %w", socket, err)
+	}
+	return nil
+}
+
+// exchange makes one connection for one request: a plugin asks a question or two, and exits.
+func exchange(ctx context.Context, socket, target string, most int64) (status int, body []byte, err error) {
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives:      true,
@@ -57,35 +73,35 @@ func ask(ctx context.Context, socket, target string) error {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://calico"+target, nil)
 	if err != nil {
-		return fmt.Errorf("ask the agent at %s: %w", socket, err)
+		return 0, nil, fmt.Errorf("ask the agent at %s: %w", socket, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return explain(ctx, socket, err)
+		return 0, nil, explain(ctx, socket, err)
 	}
 	defer func() { _ = response.Body.Close() }() // read only: nothing is lost
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err = io.ReadAll(io.LimitReader(response.Body, most))
 	if err != nil {
-		return explain(ctx, socket, err)
+		return 0, nil, explain(ctx, socket, err)
 	}
-	var a answer
-	err = json.Unmarshal(body, &a)
-	switch response.StatusCode {
-	case http.StatusOK:
-		if err != nil {
-			return fmt.Errorf("ask the agent at %s: its answer is not the gate's protocol; is another program listening there? %w", socket, err)
+	return response.StatusCode, body, nil
+}
+
+// parseAnswer reads what stands beside a status that isn't 200; of another program that is nothing.
+func parseAnswer(body []byte) (a answer) {
+	_ = json.Unmarshal(body, &a)
+	return a
+}
+
+// err is what a status other than 200 means.
+func (a answer) err(socket string, status int) error {
+	if status == http.StatusConflict || status == http.StatusServiceUnavailable {
+		return &RejectedError{
+			Reason: cmp.Or(a.Reason, "no reason given"), Retry: status == http.StatusServiceUnavailable, Name: a.Name, Undecided: a.Undecided,
 		}
-		return nil
-	case http.StatusConflict, http.StatusServiceUnavailable:
-		if a.Reason == "" {
-			a.Reason = "no reason given"
-		}
-		return &RejectedError{Reason: a.Reason, Retry: response.StatusCode == http.StatusServiceUnavailable, Name: a.Name, Undecided: a.Undecided}
 	}
-	if a.Reason == "" {
-		a.Reason = "is another program listening there?"
-	}
-	return fmt.Errorf("ask the agent at %s: unexpected answer %q: %s", socket, response.Status, a.Reason)
+	return fmt.Errorf("ask the agent at %s: unexpected answer \"%d %s\": %s", socket, status, http.StatusText(status),
+		cmp.Or(a.Reason, "is another program listening there?"))
 }
 
 // explain gives a failed exchange the error that callers act on.

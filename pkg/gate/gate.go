@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gate is the protocol by which the CNI plugin asks the node agent
-// whether a workload endpoint is programmed: HTTP/1.1 over a unix socket.
+// whether a workload endpoint is programmed, and what the Kubernetes API knows of a pod: HTTP/1.1 over a unix socket.
 //
 //	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=[&within=9s]
 //	GET /v1/ready[?host=]
+//	GET /v1/pod?namespace=&name=&uid=[&within=9s]
 //
 // The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
 // will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
 // so within the time that the client gives. "name" is a Name; "undecided" says that
-// the agent will soon know another one.
+// the agent will soon know another one. Of a pod it is 200 and a Pod, or 404 and
+// {"absent": true, "reason": "…"}.
 package gate
 
 import (
@@ -127,4 +129,5 @@ type answer struct {
 	Name   Name   `json:"name,omitempty"`
 
 	Undecided bool `json:"undecided,omitempty"`
+	Absent    bool `json:"absent,omitempty"` // see ErrNoPod
 }

@@ -22,6 +22,7 @@ import (
 type waiter struct {
 	wait  func(ctx context.Context, r Request) error
 	ready error
+	pod   func(ctx context.Context, r PodRequest) (Pod, error)
 }
 
 func (w waiter) Wait(ctx context.Context, r Request) error { return w.wait(ctx, r) }
@@ -31,6 +32,8 @@ func (w waiter) Ready(host string) error {
 	}
 	return w.ready
 }
+
+func (w waiter) Pod(ctx context.Context, r PodRequest) (Pod, error) { return w.pod(ctx, r) }
 
 // serve runs a server until the test ends, and returns its socket and its stop,
 // which returns Serve's error.
@@ -308,6 +311,8 @@ func TestGarbageToServer(t *testing.T) {
 		"GET /v1/programmed?host=%zz HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET /v1/programmed?host=a&orchestrator=b&workload=c&endpoint=d&revision=-1 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET /v1/programmed?host=a&orchestrator=b&workload=c&endpoint=d&revision=x HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1/pod?name=x HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1/pod?namespace=%zz HTTP/1.1\r\nHost: x\r\n\r\n",
 		"POST /v1/ready HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
 		"GET /v1/ready HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
 	} {
@@ -363,6 +368,9 @@ func TestGarbageToClient(t *testing.T) {
 		}()
 		if err := Wait(t.Context(), socket, request()); err == nil || errors.Is(err, ErrNoAgent) {
 			t.Errorf("%.60q: %v", garbage, err)
+		}
+		if p, err := AskPod(t.Context(), socket, PodRequest{Namespace: "a", Name: "b"}); err == nil || errors.Is(err, ErrNoAgent) || errors.Is(err, ErrNoPod) {
+			t.Errorf("%.60q: %+v, %v", garbage, p, err)
 		}
 		_ = listener.Close()
 		<-done

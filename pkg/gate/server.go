@@ -34,6 +34,9 @@ type Waiter interface {
 	// Ready returns nil when Wait can be served now for endpoints of the host, the
 	// agent's own where that is empty.
 	Ready(host string) error
+	// Pod returns what the Kubernetes API knows of a pod, or an error that wraps ErrNoPod, or another, which is handed on
+	// as Wait's. The context is as there.
+	Pod(ctx context.Context, r PodRequest) (Pod, error)
 }
 
 // Serve answers on the socket until the context ends, which is a clean exit. The
@@ -161,21 +164,26 @@ func handler(w Waiter) http.Handler {
 			reply(out, http.StatusBadRequest, answer{Reason: err.Error()})
 			return
 		}
-		ctx := in.Context()
-		if within, ok := parseWithin(in.URL.RawQuery); ok {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, within)
-			defer cancel()
-		}
+		ctx, cancel := within(in)
+		defer cancel()
 		replyError(out, in, w.Wait(ctx, r))
 	})
 	mux.HandleFunc("GET "+pathReady, func(out http.ResponseWriter, in *http.Request) {
 		replyError(out, in, w.Ready(in.URL.Query().Get("host")))
 	})
+	mux.HandleFunc("GET "+pathPod, podHandler(w))
 	mux.HandleFunc("/", func(out http.ResponseWriter, in *http.Request) {
 		reply(out, http.StatusNotFound, answer{Reason: fmt.Sprintf("%s %s is not of the gate's protocol", in.Method, in.URL.Path)})
 	})
 	return mux
+}
+
+// within is the context of a request, which ends when the client wants its answer.
+func within(in *http.Request) (context.Context, context.CancelFunc) {
+	if d, ok := parseWithin(in.URL.RawQuery); ok {
+		return context.WithTimeout(in.Context(), d)
+	}
+	return in.Context(), func() {}
 }
 
 func replyError(out http.ResponseWriter, in *http.Request, err error) {
@@ -184,9 +192,9 @@ func replyError(out http.ResponseWriter, in *http.Request, err error) {
 	case err == nil:
 		reply(out, http.StatusOK, answer{})
 	case errors.As(err, &rejected) && !rejected.Retry:
-		reply(out, http.StatusConflict, answer{rejected.Reason, rejected.Name, rejected.Undecided})
+		reply(out, http.StatusConflict, answer{Reason: rejected.Reason, Name: rejected.Name, Undecided: rejected.Undecided})
 	case rejected != nil:
-		reply(out, http.StatusServiceUnavailable, answer{rejected.Reason, rejected.Name, rejected.Undecided})
+		reply(out, http.StatusServiceUnavailable, answer{Reason: rejected.Reason, Name: rejected.Name, Undecided: rejected.Undecided})
 	case in.Context().Err() != nil:
 		reply(out, http.StatusServiceUnavailable, answer{Reason: "the agent is stopping"})
 	default:
@@ -194,8 +202,8 @@ func replyError(out http.ResponseWriter, in *http.Request, err error) {
 	}
 }
 
-func reply(out http.ResponseWriter, status int, a answer) {
+func reply(out http.ResponseWriter, status int, body any) {
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
-	_ = json.NewEncoder(out).Encode(a) // a client that left needs no answer
+	_ = json.NewEncoder(out).Encode(body) // a client that left needs no answer
 }

@@ -51,6 +51,8 @@ type Request struct {
 	Addrs []netip.Addr
 	// Reserve: they are no workload's, so it doesn't matter whose their blocks are.
 	Reserve bool
+	// Living: the addresses wanted are in use by the handle's owner already, whatever pools and blocks say of the host now.
+	Living bool
 	// Now is compared with the time since when a block has been empty.
 	Now time.Time
 }

@@ -89,7 +89,7 @@ func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 		}
 	}
 	for _, p := range candidates {
-		if why := p.refuses(labels); why != "" {
+		if why := p.refuses(labels); why != "" && !(r.Living && p.err == nil) {
 			e.refused = append(e.refused, PoolReason{p.CIDR, why})
 		} else {
 			e.pools = append(e.pools, p)

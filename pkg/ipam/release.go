@@ -111,6 +111,17 @@ func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed
 	return handle, true, nil
 }
 
+// Holder is the handle that has an address, "" = it has none; allocated is false where nobody has it.
+//
+// Errors: as Release.
+func (p *Plan) Holder(addr netip.Addr) (handle string, allocated bool, err error) {
+	b, o, err := p.find(addr)
+	if b == nil || err != nil {
+		return "", false, err
+	}
+	return holder(b, o).HandleID, true, nil
+}
+
 // find is the block in which an address is allocated, and where; nil = it isn't.
 func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
 	n := &needs{index: p.index}

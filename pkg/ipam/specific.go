@@ -77,7 +77,7 @@ func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 		return nil, nil
 	case take:
 		got.from, got.left = fromEmpty, left
-	case a.Reserve, borrowable(b, config):
+	case a.Reserve, a.Living, borrowable(b, config):
 		got.from = fromOther
 	default:
 		return nil, &UnavailableError{addr, fmt.Sprintf("block %s belongs to node %q and affinity is strict", c, b.Affinity)}

@@ -114,10 +114,79 @@ func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 		into("as_num", &p.AS, parseASField),
 		into("password_file", &p.PasswordFile, (*reader).optionalStr),
 		into("ebgp_multihop", &p.EBGPMultihop, optionalInt(0, 255)),
+		into("num_allowed_local_as_numbers", &p.Options.AllowedLocalAS, optionalInt(0, 10)),
+		into("local_as", &p.Options.LocalAS, parseOptionalAS),
+		into("ttl_security", &p.Options.TTLSecurity, optionalInt(0, 254)),
+		into("keepalive_time", &p.Options.KeepaliveTime, optionalInt(0, 21845)),
+		into("hold_time", &p.Options.HoldTime, optionalInt(0, 65535)),
+		into("max_restart_time", &p.Options.MaxRestartTime, optionalInt(0, 4095)),
+		into("source_address", &p.Options.Source, parseSource),
+		into("next_hop_mode", &p.Options.NextHop, parseNextHopMode),
 		into("import", &p.Import, each(parseFilter)),
 		into("export", &p.Export, each(parseFilter)),
+		into("meta", &p.Name, parseMetaName),
 	)
 	return p, err
+}
+
+func parseOptionalAS(r *reader) (ASNumber, error) {
+	if r.null() {
+		return 0, nil
+	}
+	return parseASField(r)
+}
+
+func parseSource(r *reader) (PeerSource, error) {
+	s, err := r.optionalStr()
+	if err != nil {
+		return PeerSource{}, err
+	}
+	return ParsePeerSource(s)
+}
+
+// ParsePeerSource reads what a peer's source_address says: an address, "none", or "UseNodeIP" or nothing.
+func ParsePeerSource(s string) (PeerSource, error) {
+	switch strings.ToLower(s) {
+	case "", "usenodeip":
+		return PeerSource{}, nil
+	case "none":
+		return PeerSource{Any: true}, nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() {
+		return PeerSource{}, fmt.Errorf("%.64q: want UseNodeIP, None, or an address of the host", s)
+	}
+	return PeerSource{Address: a}, nil
+}
+
+// String is the form that [ParsePeerSource] reads; "" is the host's address.
+func (s PeerSource) String() string {
+	switch {
+	case s.Any:
+		return "none"
+	case s.Address.IsValid():
+		return s.Address.String()
+	}
+	return ""
+}
+
+func parseNextHopMode(r *reader) (NextHopMode, error) {
+	s, err := r.optionalStr()
+	if err != nil {
+		return "", err
+	}
+	return ParseNextHopMode(s)
+}
+
+// ParseNextHopMode reads auto, self and keep, or nothing, which is auto.
+func ParseNextHopMode(s string) (NextHopMode, error) {
+	switch m := NextHopMode(strings.ToLower(s)); m {
+	case "", NextHopSelf, NextHopKeep:
+		return m, nil
+	case "auto":
+		return "", nil
+	}
+	return "", fmt.Errorf("%.64q: want Auto, Self or Keep", s)
 }
 
 // parseASField reads a string, or a number as it is written: 1.10 is not 1.1.
@@ -156,6 +225,12 @@ func (p BGPPeer) check() error {
 	case p.EBGPMultihop < 0 || p.EBGPMultihop > 255:
 		return inField("ebgp_multihop", fmt.Errorf("%d: want 0 to 255", p.EBGPMultihop))
 	}
+	if err := p.Options.check(p.EBGPMultihop); err != nil {
+		return err
+	}
+	if a := p.Options.Source.Address; a.IsValid() && a.Is4() != p.IP.Is4() {
+		return inField("source_address", fmt.Errorf("%s is not of the family of the peer, %s", a, p.IP))
+	}
 	if err := checkFamily(p.IP, p.IP.Is6()); err != nil {
 		return inField("ip", err)
 	}
@@ -164,6 +239,24 @@ func (p BGPPeer) check() error {
 	}
 	if err := checkFilters(p.Export); err != nil {
 		return inField("export", err)
+	}
+	return nil
+}
+
+func (o PeerOptions) check(multihop int) error {
+	for _, c := range []struct {
+		field            string
+		value, low, high int
+	}{
+		{"num_allowed_local_as_numbers", o.AllowedLocalAS, 1, 10}, {"ttl_security", o.TTLSecurity, 1, 254},
+		{"keepalive_time", o.KeepaliveTime, 1, 21845}, {"hold_time", o.HoldTime, 3, 65535}, {"max_restart_time", o.MaxRestartTime, 1, 4095},
+	} {
+		if c.value != 0 && (c.value < c.low || c.value > c.high) {
+			return inField(c.field, fmt.Errorf("%d: want %d to %d", c.value, c.low, c.high))
+		}
+	}
+	if o.TTLSecurity != 0 && multihop != 0 {
+		return inField("ttl_security", errors.New("not beside ebgp_multihop: it says how many hops there may be as well"))
 	}
 	return nil
 }
@@ -195,10 +288,34 @@ func (p BGPPeer) format(w *writer) error {
 	if p.EBGPMultihop > 0 {
 		w.integer("ebgp_multihop", p.EBGPMultihop)
 	}
+	w.options(p.Options)
 	w.filters("import", p.Import)
 	w.filters("export", p.Export)
+	w.metaName(p.Name)
 	w.close('}')
 	return nil
+}
+
+func (w *writer) options(o PeerOptions) {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"num_allowed_local_as_numbers", o.AllowedLocalAS}, {"ttl_security", o.TTLSecurity},
+		{"keepalive_time", o.KeepaliveTime}, {"hold_time", o.HoldTime}, {"max_restart_time", o.MaxRestartTime},
+	} {
+		if f.value != 0 {
+			w.integer(f.name, f.value)
+		}
+	}
+	if o.LocalAS != 0 {
+		w.str("local_as", o.LocalAS.String())
+	}
+	for _, f := range []struct{ name, value string }{{"source_address", o.Source.String()}, {"next_hop_mode", string(o.NextHop)}} {
+		if f.value != "" {
+			w.str(f.name, f.value)
+		}
+	}
 }
 
 func (w *writer) filters(name string, filters []RouteFilter) {
@@ -211,4 +328,27 @@ func (w *writer) filters(name string, filters []RouteFilter) {
 		w.str("action", f.Action)
 		w.close('}')
 	})
+}
+
+// Community is one that the prefixes inside CIDR are advertised with: "65000:100" (RFC 1997), or of three
+// numbers (RFC 8092).
+type Community struct {
+	CIDR  netip.Prefix `json:"cidr"`
+	Value string       `json:"value"`
+}
+
+// ParseCommunity reads a community, numbers with colons between: two of 16 bits, or three of 32.
+func ParseCommunity(cidr, value string) (Community, error) {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil || p != p.Masked() {
+		return Community{}, fmt.Errorf("%.64q: want the prefix that a community is for, as 10.1.0.0/16", cidr)
+	}
+	numbers := strings.Split(value, ":")
+	bits := map[int]int{2: 16, 3: 32}[len(numbers)]
+	for _, n := range numbers {
+		if v, err := strconv.ParseUint(n, 10, max(bits, 1)); err != nil || bits == 0 || strconv.FormatUint(v, 10) != n {
+			return Community{}, fmt.Errorf("community %.64q: want two numbers to 65535, as 64512:100, or three to 4294967295", value)
+		}
+	}
+	return Community{p, value}, nil
 }

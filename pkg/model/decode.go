@@ -162,14 +162,18 @@ func into[T any](name string, to *T, parse func(*reader) (T, error)) field {
 
 // record reads an object of these fields, and passes over any other.
 func (r *reader) record(fields ...field) error {
+	return r.recordOr(func(string, []byte) error { return nil }, fields...)
+}
+
+// recordOr has other say what is wrong with any other field.
+func (r *reader) recordOr(other func(name string, value []byte) error, fields ...field) error {
 	return r.object(func(name string) error {
 		for _, f := range fields {
 			if f.name == name {
 				return f.read(r)
 			}
 		}
-		r.raw()
-		return nil
+		return other(name, r.raw())
 	})
 }
 

@@ -3,6 +3,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -30,12 +31,13 @@ func (e WorkloadEndpoint) Equal(o WorkloadEndpoint) bool {
 		e.IPv4Gateway == o.IPv4Gateway && e.IPv6Gateway == o.IPv6Gateway &&
 		maps.Equal(e.Labels, o.Labels) &&
 		slices.Equal(e.IPv4SubnetIDs, o.IPv4SubnetIDs) && slices.Equal(e.IPv6SubnetIDs, o.IPv6SubnetIDs) &&
-		e.FQDN == o.FQDN && e.ContainerID == o.ContainerID &&
+		e.FQDN == o.FQDN && e.ContainerID == o.ContainerID && e.PodUID == o.PodUID &&
 		slices.Equal(e.Ports, o.Ports) && e.MTU == o.MTU
 }
 
 func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 	var e WorkloadEndpoint
+	older := ""
 	err := r.record(
 		into("state", &e.State, word[EndpointState]),
 		into("name", &e.Name, (*reader).str),
@@ -52,9 +54,12 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 		into("ipv6_subnet_ids", &e.IPv6SubnetIDs, (*reader).strings),
 		into("fqdn", &e.FQDN, (*reader).optionalStr),
 		into("container_id", &e.ContainerID, (*reader).optionalStr),
+		into("active_instance_id", &older, (*reader).optionalStr), // as Calico 2 calls it
+		into("pod_uid", &e.PodUID, (*reader).optionalStr),
 		into("ports", &e.Ports, each(parseEndpointPort)),
 		into("mtu", &e.MTU, optionalInt(0, maxMTU)),
 	)
+	e.ContainerID = cmp.Or(e.ContainerID, older)
 	return e, err
 }
 
@@ -142,6 +147,7 @@ func (e WorkloadEndpoint) format(w *writer) error {
 	}
 	w.optional("fqdn", e.FQDN)
 	w.optional("container_id", e.ContainerID)
+	w.optional("pod_uid", e.PodUID)
 	if len(e.Ports) > 0 {
 		writeList(w, "ports", e.Ports, func(w *writer, p EndpointPort) {
 			w.open('{')

@@ -185,6 +185,8 @@ func TestInvalidValues(t *testing.T) {
 		{"profile-tags", `["a", 1]`, `[1]: want a string, have a number`},
 		{"profile-labels", `{"a": null}`, `a: want a string, have null`},
 		{"tier", `{"order": "first"}`, `order: want a number or "default"`},
+		{"tier", `{"default_action": "Pass"}`, `default_action: "Pass": want deny or pass`},
+		{"tier", `{"default_action": 1}`, `default_action: want a string, have a number`},
 
 		{"policy", `{}`, `selector: missing: "" and "all()" pick every endpoint`},
 		{"policy", `{"selector": null}`, "selector: want a string, have null"},
@@ -258,6 +260,12 @@ func TestInvalidValues(t *testing.T) {
 		{"bgp-peer-v4", `{"as_num": 6.5e4}`, `as_num: "6.5e4": want an AS number like 65000 or 1.10`},
 		{"bgp-peer-v4", `{"as_num": 1, "ip": "192.0.2.2"}`, `ip: 192.0.2.2, but the key says 192.0.2.1`},
 		{"bgp-peer-v4", `{"as_num": 1, "ebgp_multihop": 256}`, `ebgp_multihop: 256: want 0 to 255`},
+		{"bgp-peer-v4", `{"as_num": 1, "num_allowed_local_as_numbers": 11}`, `num_allowed_local_as_numbers: 11: want 0 to 10`},
+		{"bgp-peer-v4", `{"as_num": 1, "hold_time": 2}`, `hold_time: 2: want 3 to 65535`},
+		{"bgp-peer-v4", `{"as_num": 1, "source_address": "fd00::1"}`, `source_address: fd00::1 is not of the family of the peer, 192.0.2.1`},
+		{"bgp-peer-v4", `{"as_num": 1, "source_address": "any"}`, `source_address: "any": want UseNodeIP, None, or an address of the host`},
+		{"bgp-peer-v4", `{"as_num": 1, "next_hop_mode": "peer"}`, `next_hop_mode: "peer": want Auto, Self or Keep`},
+		{"bgp-peer-v4", `{"as_num": 1, "ttl_security": 1, "ebgp_multihop": 2}`, `ttl_security: not beside ebgp_multihop: it says how many hops there may be as well`},
 		{"bgp-peer-v4", `{"as_num": 1, "import": [{"cidr": "10.0.0.0/8"}]}`, `import[0].action: missing`},
 		{"bgp-peer-v4", `{"as_num": 1, "import": [{"action": "accept"}]}`, `import[0].cidr: missing`},
 		{"bgp-peer-v4", `{"as_num": 1, "export": [{"action": "drop", "cidr": "::/0"}]}`, `export[0].action: "drop": want accept or reject`},
@@ -270,6 +278,8 @@ func TestInvalidValues(t *testing.T) {
 		{"status", `{"time": "2026-01-02T15:04:05Z", "uptime": "1"}`, `uptime: want a number, have a string`},
 		{"endpoint-status", `{}`, `status: missing`},
 		{"endpoint-status", `{"status": "UP"}`, `status: "UP": want up, down or error`},
+		{"garbage-brake", `{"hosts": -1}`, `hosts: -1: want 0 to 2147483647`},
+		{"garbage-brake", `{"addresses": {"x": 1}}`, `addresses.x: not a CIDR`},
 		{"subnet-v4", `{}`, `cidr: missing`},
 		{"subnet-v4", `{"cidr": "10.0.0.0/24"}`, `gateway_ip: missing`},
 		{"subnet-v4", `{"cidr": "10.0.0.0/24", "gateway_ip": "fd00::1"}`, `gateway_ip: fd00::1: want IPv4`},
@@ -302,22 +312,32 @@ func TestInvalidPolicy(t *testing.T) {
 		value    string
 		known    bool
 		selector string
+		forward  bool
 	}{
-		{`{"order": true, "selector": "has(a)"}`, true, "has(a)"},
-		{`{"selector": "has(a)", "inbound_rules": [{"x": 1}]}`, true, "has(a)"},
-		{`{"selector": "", "order": 1, "order": 2}`, true, ""},
-		{`{"selector": "has(", "order": true}`, false, ""},
-		{`{"selector": "has(a)", "selector": "has(b)", "order": true}`, false, ""},
-		{`{"selector": 5, "order": true}`, false, ""},
-		{`{"order": true}`, false, ""},
-		{`{"selector": "has(a)", `, false, ""},
+		{`{"order": true, "selector": "has(a)"}`, true, "has(a)", false},
+		{`{"selector": "has(a)", "inbound_rules": [{"x": 1}]}`, true, "has(a)", false},
+		{`{"selector": "", "order": 1, "order": 2}`, true, "", false},
+		{`{"selector": "has(", "order": true}`, false, "", false},
+		{`{"selector": "has(a)", "selector": "has(b)", "order": true}`, false, "", false},
+		{`{"selector": 5, "order": true}`, false, "", false},
+		{`{"order": true}`, false, "", false},
+		{`{"selector": "has(a)", `, false, "", false},
+		// What is unknown may decide.
+		{`{"selector": "has(a)", "staged": true}`, true, "has(a)", true},
+		{`{"namespace_selector": "x == 'y'", "selector": "has(a)"}`, true, "has(a)", true},
+		{`{"selector": "has(a)", "order": true, "meta": {"x": 1}, "staged": false}`, true, "has(a)", false},
+		{`{"selector": "has(a)", "pre_dnat": "yes"}`, true, "has(a)", true},
+		{`{"selector": "has(a)", "pre_dnat": true, "untracked": true}`, true, "has(a)", true},
+		{`{"selector": "has(a)", "pre_dnat": true, "outbound_rules": [{}]}`, true, "has(a)", true},
+		{`{"selector": "has(a)", "pre_dnat": true, "types": ["outbound"]}`, true, "has(a)", true},
+		{`{"selector": "has(a)", "apply_on_forward": 1}`, true, "has(a)", true},
 	} {
 		_, err := model.ParseValue(model.PolicyKey{"default", "p"}, []byte(tt.value))
 		var invalid *model.InvalidPolicyError
 		if err == nil || errors.As(err, &invalid) != tt.known {
 			t.Errorf("%s: %v, want an InvalidPolicyError: %v", tt.value, err, tt.known)
-		} else if tt.known && invalid.Selector != tt.selector {
-			t.Errorf("%s: selector %q, want %q", tt.value, invalid.Selector, tt.selector)
+		} else if tt.known && (invalid.Selector != tt.selector || invalid.Forward != tt.forward) {
+			t.Errorf("%s: selector %q, of forwarded packets %t, want %q, %t", tt.value, invalid.Selector, invalid.Forward, tt.selector, tt.forward)
 		}
 	}
 }
@@ -386,6 +406,7 @@ func TestFormatErrors(t *testing.T) {
 		{endpoint(func(e *model.WorkloadEndpoint) { e.IPv4Nets[0] = netip.Prefix{} }), "format model.WorkloadEndpoint: ipv4_nets[0]: missing"},
 		{endpoint(func(e *model.WorkloadEndpoint) { e.IPv6Gateway = ip("10.0.0.1") }), "format model.WorkloadEndpoint: ipv6_gateway: 10.0.0.1: want IPv6"},
 		{model.HostEndpoint{}, "format model.HostEndpoint: want name, or at least one of expected_ipv4_addrs and expected_ipv6_addrs"},
+		{model.Tier{DefaultAction: "deny"}, `format model.Tier: default_action: "deny": want deny or pass`},
 		{model.Rules{Inbound: []model.Rule{{}}}, `format model.Rules: inbound_rules[0].action: "": want allow, deny, log or next-tier`},
 		{model.Rules{Outbound: []model.Rule{{Action: model.ActionDeny, Not: model.Match{ICMPCode: &one}}}}, `format model.Rules: outbound_rules[0].!icmp_code: needs !icmp_type`},
 		{model.Tags{""}, "format model.Tags: [0]: empty"},

@@ -77,8 +77,14 @@ type (
 	WorkloadStatusKey struct{ Host, Orchestrator, Workload, Endpoint string }
 	// HostEndpointStatusKey is an agent's report on a host endpoint. Value: EndpointStatus.
 	HostEndpointStatusKey struct{ Host, Endpoint string }
+	// GarbageBrakeKey is there while the controllers' garbage collection stands still. Value: GarbageBrake.
+	GarbageBrakeKey struct{}
+	// LeaderKey names the process that leads the controllers, all of whose writes compare it. Value: Text.
+	LeaderKey struct{}
 	// DHCPSubnetKey is one DHCP subnet. Value: Subnet.
 	DHCPSubnetKey struct{ ID string }
+	// NetworkServiceEndpointKey is one endpoint of a network service. Value: NetworkServiceEndpoint.
+	NetworkServiceEndpointKey struct{ Service, Host, Name string }
 )
 
 // BGPHostField names a setting below /calico/bgp/v1/host/<host>/.
@@ -162,6 +168,8 @@ func (k BGPPeerKey) Path() string {
 	return dir + vFamily(k.IP.Is6()) + "/" + k.IP.String()
 }
 
+func (LeaderKey) Path() string { return v1Root + "controllers/leader" }
+
 func (k StatusKey) Path() string     { return join(felixRoot+"host/*/status", k.Host) }
 func (k LastStatusKey) Path() string { return join(felixRoot+"host/*/last_reported_status", k.Host) }
 func (k HostEndpointStatusKey) Path() string {
@@ -171,4 +179,10 @@ func (k WorkloadStatusKey) Path() string {
 	return join(felixRoot+"host/*/workload/*/*/endpoint/*", k.Host, k.Orchestrator, k.Workload, k.Endpoint)
 }
 
+func (GarbageBrakeKey) Path() string { return v1Root + "controllers/gc" }
+
 func (k DHCPSubnetKey) Path() string { return join(SubnetPrefix()+"*", k.ID) }
+
+func (k NetworkServiceEndpointKey) Path() string {
+	return join(NetworkServicePrefix()+"*/*/*", k.Service, k.Host, k.Name)
+}

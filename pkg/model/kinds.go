@@ -103,7 +103,7 @@ var kinds = []kind{
 	},
 	{
 		key: PoolKey{}, parse: objectOf(parsePool),
-		fields: []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector"},
+		fields: []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector", "disable_bgp_export", "meta"},
 		places: families("v1/ipam/v?/pool/*", parsePoolKey),
 	},
 	{
@@ -120,11 +120,11 @@ var kinds = []kind{
 	},
 	{
 		key: PolicyKey{}, parse: object(parsePolicy),
-		fields: []string{"selector", "order", "inbound_rules", "outbound_rules", "untracked", "types"},
+		fields: policyFields[:],
 		places: []place{at("v1/policy/tier/*/policy/*", func(n names) Key { return PolicyKey{n[0], n[1]} })},
 	},
 	{
-		key: TierKey{}, parse: object(parseTier), fields: []string{"order"},
+		key: TierKey{}, parse: object(parseTier), fields: []string{"order", "default_action"},
 		places: []place{at("v1/policy/tier/*/metadata", func(n names) Key { return TierKey{n[0]} })},
 	},
 	{
@@ -140,7 +140,8 @@ var kinds = []kind{
 	},
 	{
 		key: BGPPeerKey{}, parse: objectOf(parsePeer),
-		fields: []string{"ip", "as_num", "password_file", "ebgp_multihop", "import", "export"},
+		fields: []string{"ip", "as_num", "password_file", "ebgp_multihop", "num_allowed_local_as_numbers", "local_as", "ttl_security",
+			"keepalive_time", "hold_time", "max_restart_time", "source_address", "next_hop_mode", "import", "export", "meta"},
 		places: slices.Concat(
 			families("bgp/v1/global/peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey("", n[0], v6, false) }),
 			families("bgp/v1/host/*/peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey(n[0], n[1], v6, false) }),
@@ -179,8 +180,20 @@ var kinds = []kind{
 		places: []place{at("felix/v1/host/*/endpoint/*", func(n names) Key { return HostEndpointStatusKey{n[0], n[1]} })},
 	},
 	{
-		key: DHCPSubnetKey{}, parse: object(parseSubnet),
+		key: GarbageBrakeKey{}, parse: object(parseGarbageBrake), fields: []string{"time", "reason", "hosts", "addresses", "resumed"},
+		places: []place{at("v1/controllers/gc", func(names) Key { return GarbageBrakeKey{} })},
+	},
+	{
+		key: LeaderKey{}, parse: plain(parseText),
+		places: []place{at("v1/controllers/leader", func(names) Key { return LeaderKey{} })},
+	},
+	{
+		key: DHCPSubnetKey{}, parse: object(parseSubnet), fields: []string{"network_id", "cidr", "gateway_ip", "dns_servers", "host_routes"},
 		places: []place{at("dhcp/v1/subnet/*", func(n names) Key { return DHCPSubnetKey{n[0]} })},
+	},
+	{
+		key: NetworkServiceEndpointKey{}, parse: object(parseNetworkServiceEndpoint), fields: []string{"address", "interfaces"},
+		places: []place{at("nsm/v1/endpoint/*/*/*", func(n names) Key { return NetworkServiceEndpointKey{n[0], n[1], n[2]} })},
 	},
 }
 

@@ -22,6 +22,14 @@ type Text string
 type HostMetadata struct {
 	// Labels are what a pool's node_selector is matched against.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Kubernetes is the Node that the host is; the zero value: it isn't known to be one.
+	Kubernetes KubernetesNode `json:"k8s,omitzero"`
+}
+
+// KubernetesNode names a Node: another one of the same name has another UID.
+type KubernetesNode struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
 }
 
 // EndpointState says whether an endpoint may send and receive at all.
@@ -55,8 +63,10 @@ type WorkloadEndpoint struct {
 	FQDN          string
 	// ContainerID is the sandbox that owns this endpoint now.
 	ContainerID string
-	Ports       []EndpointPort
-	MTU         int // bytes, 0 = not stated
+	// PodUID is the Kubernetes object's that the endpoint was written for.
+	PodUID string
+	Ports  []EndpointPort
+	MTU    int // bytes, 0 = not stated
 }
 
 // NAT maps ExtIP to IntIP, 1:1.
@@ -135,6 +145,9 @@ type Policy struct {
 	Inbound   []Rule
 	Outbound  []Rule
 	Untracked bool
+	// PreDNAT is asked of what comes in by a host endpoint before anybody translates its destination; Forward
+	// (apply_on_forward) of what is forwarded through a host endpoint, too.
+	PreDNAT, Forward bool
 	// Types are the directions in which the policy decides at all; empty is both.
 	Types []Direction
 }
@@ -147,8 +160,26 @@ const (
 	Outbound Direction = "outbound"
 )
 
-// Tier is the metadata of a tier; a nil Order sorts last.
-type Tier struct{ Order *float64 }
+// DefaultTier is the tier of most policies: its order is DefaultTierOrder, and its action TierDeny,
+// whatever its metadata say.
+const (
+	DefaultTier              = "default"
+	DefaultTierOrder float64 = 1_000_000
+)
+
+// Tier is the metadata of a tier. One that policies are in and that has none is like the zero value.
+type Tier struct {
+	Order         *float64 // nil sorts last
+	DefaultAction TierAction
+}
+
+// TierAction is what a tier does where policies of it apply and none decides.
+type TierAction string
+
+const (
+	TierDeny TierAction = ""     // stored as "deny", or not at all
+	TierPass TierAction = "pass" // on to the next tier, after the last to the profiles
+)
 
 // EncapMode says when packets of a pool are encapsulated.
 type EncapMode string
@@ -170,6 +201,9 @@ type Pool struct {
 	Disabled     bool
 	BlockSize    int    // prefix length of the pool's blocks; absent is 26 or 122
 	NodeSelector string // "" = every node
+	// DisableBGPExport: its routes are announced to nobody by BGP.
+	DisableBGPExport bool
+	Name             string // as resources call it (meta.name); "" = by its CIDR
 }
 
 // Free marks a free address in Block.Allocations.
@@ -226,9 +260,41 @@ type BGPPeer struct {
 	AS           ASNumber
 	PasswordFile string
 	EBGPMultihop int // 0 = off
+	Options      PeerOptions
 	Import       []RouteFilter
 	Export       []RouteFilter
+	Name         string // as resources call it (meta.name); "" = by its address
 }
+
+// PeerOptions are what few peers need. The zero value of each is what all have.
+type PeerOptions struct {
+	// AllowedLocalAS is how often a route's AS path may have the AS that this end has.
+	AllowedLocalAS int
+	// LocalAS is the AS that this end has in the session.
+	LocalAS ASNumber
+	// TTLSecurity is how many hops away it is at most (RFC 5082): packets of lower TTLs are dropped.
+	TTLSecurity int
+	// KeepaliveTime, HoldTime and MaxRestartTime are in seconds.
+	KeepaliveTime, HoldTime, MaxRestartTime int
+	// Source is the address that the host speaks from, NextHop what it says of routes that it reflects.
+	Source  PeerSource
+	NextHop NextHopMode
+}
+
+// PeerSource is the address that a host speaks from; the zero value is the host's own.
+type PeerSource struct {
+	Address netip.Addr
+	Any     bool // the one of the link that leads there
+}
+
+// NextHopMode is the next hop of the routes that a reflector passes on; "" is theirs, but for what the standard says.
+type NextHopMode string
+
+// Next hops of what is passed on.
+const (
+	NextHopSelf NextHopMode = "self" // the reflector
+	NextHopKeep NextHopMode = "keep" // theirs
+)
 
 // RouteFilter accepts or rejects the routes inside CIDR; the first match decides.
 type RouteFilter struct {
@@ -252,17 +318,27 @@ const (
 	EndpointError EndpointStatus = "error"
 )
 
+// GarbageBrake says why garbage collection stands still: one pass would have taken away too much. It goes on, with as much
+// as is said here, once a person has set Resumed.
+type GarbageBrake struct {
+	Time      time.Time
+	Reason    string
+	Hosts     int                  // that would go
+	Addresses map[netip.Prefix]int // that would be freed, by pool
+	Resumed   bool
+}
+
 // Subnet is what DHCP tells the endpoints of one network.
 type Subnet struct {
 	NetworkID  string // absent is "calico"
 	CIDR       netip.Prefix
 	GatewayIP  netip.Addr
 	DNSServers []netip.Addr
-	HostRoutes []hostRoute
+	HostRoutes []HostRoute
 }
 
-// hostRoute is a classless static route (RFC 3442).
-type hostRoute struct {
+// HostRoute is a classless static route (RFC 3442).
+type HostRoute struct {
 	Destination netip.Prefix
 	NextHop     netip.Addr
 }

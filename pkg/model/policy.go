@@ -15,6 +15,7 @@ import (
 // selector can be read: the endpoints that it picks are to be denied.
 type InvalidPolicyError struct {
 	Selector string // parses
+	Forward  bool   // it may be meant for forwarded packets, too
 	Err      error
 }
 
@@ -27,34 +28,72 @@ func (e *InvalidPolicyError) Unwrap() error { return e.Err }
 // parsePolicy reads the selector first, so that it is known whatever else is wrong.
 func parsePolicy(r *reader) (Policy, error) {
 	start := *r
-	text, err := parsePolicySelector(r)
+	text, forward, err := parsePolicySelector(r)
 	if err != nil {
 		return Policy{}, err
 	}
 	*r = start
 	p := Policy{Selector: text}
-	err = r.record(
+	err = r.recordOr(undecided,
+		field{"selector", func(r *reader) error { r.raw(); return nil }},
 		into("order", &p.Order, parseOrder),
 		into("inbound_rules", &p.Inbound, each(parseRule)),
 		into("outbound_rules", &p.Outbound, each(parseRule)),
 		into("untracked", &p.Untracked, boolean(false)),
+		into("pre_dnat", &p.PreDNAT, boolean(false)),
+		into("apply_on_forward", &p.Forward, boolean(false)),
 		into("types", &p.Types, parseTypes),
 	)
 	if err == nil {
-		err = checkSets(p.Inbound, p.Outbound)
+		err = p.check()
 	}
 	if err != nil {
-		return p, &InvalidPolicyError{text, err}
+		return p, &InvalidPolicyError{text, forward, err}
 	}
 	return p, nil
 }
 
-func parsePolicySelector(r *reader) (string, error) {
-	var text string
+func (p Policy) check() error {
+	switch {
+	case p.PreDNAT && p.Untracked:
+		return inField("pre_dnat", errors.New("an untracked policy is asked before connections are known: want one of the two"))
+	case p.PreDNAT && (len(p.Outbound) > 0 || len(p.Types) > 0 && !p.Applies(Inbound)):
+		return inField("pre_dnat", errors.New("such a policy is asked of what comes in: want no outbound_rules, and no types but inbound"))
+	}
+	return checkSets(p.Inbound, p.Outbound)
+}
+
+// policyFields are those of a policy.
+var policyFields = [...]string{"selector", "order", "inbound_rules", "outbound_rules", "untracked", "pre_dnat", "apply_on_forward", "types"}
+
+// notes are the unknown fields of a policy that say nothing of what it is about: those of other programs, and people's.
+var notes = [...]string{"annotations", "comment", "description", "meta", "performance_hints"}
+
+// mayDecide says whether an unknown field of a policy may say when, or to what, the policy applies. Who wrote it
+// relies on that: to pass it over could let through what the policy was to deny.
+func mayDecide(name string, value []byte) bool {
+	switch string(value) {
+	case "null", "false", `""`, "[]", "{}":
+		return false
+	}
+	return !slices.Contains(notes[:], name)
+}
+
+// undecided refuses such a field.
+func undecided(name string, value []byte) error {
+	if !mayDecide(name, value) {
+		return nil
+	}
+	return errors.New("unknown, and may say when or to what the policy applies: take it away, or correct its name")
+}
+
+// parsePolicySelector also says whether the policy may be meant for forwarded packets.
+func parsePolicySelector(r *reader) (text string, forward bool, err error) {
 	found := false
-	err := r.fields(func(name string) (err error) {
+	err = r.fields(func(name string) (err error) {
 		if name != "selector" {
-			r.raw()
+			value := r.raw()
+			forward = forward || !slices.Contains(policyFields[:], name) && mayDecide(name, value) || (name == "pre_dnat" || name == "apply_on_forward") && mayDecide(name, value)
 			return nil
 		}
 		if found {
@@ -70,7 +109,7 @@ func parsePolicySelector(r *reader) (string, error) {
 	if err == nil && !found {
 		err = inField("selector", errors.New(`missing: "" and "all()" pick every endpoint`))
 	}
-	return text, err
+	return text, forward, err
 }
 
 // parseOrder reads a number; "default" and null mean last.
@@ -117,13 +156,15 @@ func parseTypes(r *reader) ([]Direction, error) {
 }
 
 // Applies reports whether the policy takes a decision at all in a direction.
-func (p Policy) Applies(d Direction) bool { return len(p.Types) == 0 || slices.Contains(p.Types, d) }
+func (p Policy) Applies(d Direction) bool {
+	return len(p.Types) == 0 && !(p.PreDNAT && d == Outbound) || slices.Contains(p.Types, d)
+}
 
 func (p Policy) format(w *writer) error {
 	if _, err := selector.Parse(p.Selector); err != nil {
 		return inField("selector", err)
 	}
-	if err := checkSets(p.Inbound, p.Outbound); err != nil {
+	if err := p.check(); err != nil {
 		return err
 	}
 	w.open('{')
@@ -138,12 +179,14 @@ func (p Policy) format(w *writer) error {
 		return err
 	}
 	w.flag("untracked", p.Untracked, false)
+	w.flag("pre_dnat", p.PreDNAT, false)
+	w.flag("apply_on_forward", p.Forward, false)
 	for i, d := range p.Types {
 		if d != Inbound && d != Outbound {
 			return inField("types", atIndex(i, fmt.Errorf("%.32q: want inbound or outbound", string(d))))
 		}
 	}
-	if p.Applies(Inbound) != p.Applies(Outbound) {
+	if len(p.Types) > 0 && p.Applies(Inbound) != p.Applies(Outbound) {
 		w.strings("types", []string{string(p.Types[0])})
 	}
 	w.close('}')
@@ -163,14 +206,40 @@ func (w *writer) order(order *float64) error {
 
 func parseTier(r *reader) (Tier, error) {
 	var t Tier
-	err := r.record(into("order", &t.Order, parseOrder))
+	err := r.record(into("order", &t.Order, parseOrder), into("default_action", &t.DefaultAction, parseTierAction))
 	return t, err
+}
+
+func parseTierAction(r *reader) (TierAction, error) {
+	if r.null() {
+		return TierDeny, nil
+	}
+	s, err := r.str()
+	switch {
+	case err != nil:
+		return "", err
+	case s == "deny":
+		return TierDeny, nil
+	case s == string(TierPass):
+		return TierPass, nil
+	}
+	return "", fmt.Errorf("%.32q: want deny or pass", s)
 }
 
 func (t Tier) format(w *writer) error {
 	w.open('{')
-	defer w.close('}')
-	return w.order(t.Order)
+	if err := w.order(t.Order); err != nil {
+		return err
+	}
+	switch t.DefaultAction {
+	case TierDeny:
+	case TierPass:
+		w.str("default_action", string(t.DefaultAction))
+	default:
+		return inField("default_action", fmt.Errorf("%.32q: want deny or pass", string(t.DefaultAction)))
+	}
+	w.close('}')
+	return nil
 }
 
 func parseRules(r *reader) (Rules, error) {

@@ -49,6 +49,8 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 		into("disabled", &p.Disabled, boolean(false)),
 		into("block_size", &p.BlockSize, optionalInt(1, 128)),
 		into("node_selector", &p.NodeSelector, (*reader).optionalStr),
+		into("disable_bgp_export", &p.DisableBGPExport, boolean(false)),
+		into("meta", &p.Name, parseMetaName),
 	)
 	if p.IPIP != "" {
 		p.IPIPMode = mode
@@ -143,6 +145,8 @@ func (p Pool) format(w *writer) error {
 		w.integer("block_size", p.BlockSize)
 	}
 	w.optional("node_selector", p.NodeSelector)
+	w.flag("disable_bgp_export", p.DisableBGPExport, false)
+	w.metaName(p.Name)
 	w.close('}')
 	return nil
 }

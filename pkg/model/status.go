@@ -77,3 +77,7 @@ func (s EndpointStatus) format(w *writer) error {
 	w.close('}')
 	return nil
 }
+
+// AgentLives judges an agent by whether its two reports on itself are there, that with a lease and the last one: an agent that is set
+// to report nothing has neither, and may live.
+func AgentLives(status, lastStatus bool) bool { return status || !lastStatus }

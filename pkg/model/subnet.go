@@ -25,7 +25,7 @@ func parseSubnet(r *reader) (Subnet, error) {
 	return s, err
 }
 
-func parseHostRoute(r *reader) (h hostRoute, err error) {
+func parseHostRoute(r *reader) (h HostRoute, err error) {
 	err = r.record(
 		into("destination", &h.Destination, (*reader).prefix),
 		into("nexthop", &h.NextHop, parseAnyAddr),
@@ -62,7 +62,7 @@ func (s Subnet) check() error {
 	return nil
 }
 
-func (h hostRoute) check(v6 bool) error {
+func (h HostRoute) check(v6 bool) error {
 	if !h.Destination.IsValid() {
 		return missing("destination")
 	}
@@ -90,7 +90,7 @@ func (s Subnet) format(w *writer) error {
 		w.addrs("dns_servers", s.DNSServers)
 	}
 	if len(s.HostRoutes) > 0 {
-		writeList(w, "host_routes", s.HostRoutes, func(w *writer, h hostRoute) {
+		writeList(w, "host_routes", s.HostRoutes, func(w *writer, h HostRoute) {
 			w.open('{')
 			w.prefix("destination", h.Destination)
 			w.addr("nexthop", h.NextHop)

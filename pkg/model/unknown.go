@@ -16,7 +16,7 @@ const mostUnknown = 4
 // UnknownFields names the fields of a value that ParseValue skipped because they are unknown, and the known ones; nil if
 // there are none. A newer version may have written them, so the value is valid all the same. It looks only at kinds that
 // people write by hand: not at workload endpoints, address management, or the metadata of a host, where anybody may keep
-// notes. In rules and BGP filters ParseValue refuses unknown fields.
+// notes. In rules, BGP filters and, where they may decide, in policies ParseValue refuses unknown fields.
 func UnknownFields(k Key, data []byte) error {
 	known := kindsByKey[reflect.TypeOf(k)].fields
 	if known == nil || len(data) > maxValue {
@@ -26,17 +26,18 @@ func UnknownFields(k Key, data []byte) error {
 	if err != nil || r.next() != '{' {
 		return nil // ParseValue says so
 	}
+	_, isPolicy := k.(PolicyKey)
 	var unknown []string
 	more := 0
 	err = r.fields(func(name string) error {
+		value := r.raw()
 		switch {
-		case slices.Contains(known, name):
+		case slices.Contains(known, name), isPolicy && mayDecide(name, value): // ParseValue refuses the latter
 		case len(unknown) < mostUnknown:
 			unknown = append(unknown, fieldName(name))
 		default:
 			more++
 		}
-		r.raw()
 		return nil
 	})
 	if err != nil || len(unknown) == 0 {

@@ -151,8 +151,13 @@ func parseHostMetadata(data []byte) (HostMetadata, error) {
 	if err != nil || r.null() {
 		return m, err
 	}
-	err = r.record(into("labels", &m.Labels, (*reader).stringMap))
+	err = r.record(into("labels", &m.Labels, (*reader).stringMap), into("k8s", &m.Kubernetes, parseKubernetesNode))
 	return m, err
+}
+
+func parseKubernetesNode(r *reader) (n KubernetesNode, err error) {
+	err = r.record(into("name", &n.Name, (*reader).optionalStr), into("uid", &n.UID, (*reader).optionalStr))
+	return n, err
 }
 
 func (m HostMetadata) format(w *writer) error {
@@ -160,6 +165,13 @@ func (m HostMetadata) format(w *writer) error {
 	if len(m.Labels) > 0 {
 		w.name("labels")
 		w.stringMap(m.Labels)
+	}
+	if m.Kubernetes != (KubernetesNode{}) {
+		w.name("k8s")
+		w.open('{')
+		w.str("name", m.Kubernetes.Name)
+		w.str("uid", m.Kubernetes.UID)
+		w.close('}')
 	}
 	w.close('}')
 	return nil

@@ -32,9 +32,12 @@ func TestValues(t *testing.T) {
 		{model.BGPGlobalASKey{}, "1.10", model.ASNumber(65546)},
 		{model.AffinityKey{"a", cidr("10.0.0.0/26")}, "anything", model.Affinity{}},
 		{model.HostMetadataKey{"a"}, "", model.HostMetadata{}},
+		{model.HostMetadataKey{"a"}, `{"k8s":{"name":"n","uid":"u"}}`, model.HostMetadata{Kubernetes: model.KubernetesNode{Name: "n", UID: "u"}}},
 		{model.ProfileTagsKey{"a"}, `["a"]`, model.Tags{"a"}},
 		{model.ProfileLabelsKey{"a"}, `{"a":"b"}`, model.Labels{"a": "b"}},
 		{model.TierKey{"a"}, `{"order":10}`, model.Tier{Order: &ten}},
+		{model.TierKey{"a"}, `{"order":10,"default_action":"pass"}`, model.Tier{Order: &ten, DefaultAction: model.TierPass}},
+		{model.TierKey{"a"}, `{"default_action":"deny"}`, model.Tier{}},
 		{model.WorkloadEndpointKey{"a", "o", "w", "e"}, `{"state":"active","name":"cali1","mac":"02:00:00:00:00:01","ipv4_nets":["10.0.0.1/32"],
 			"ipv4_nat":[{"int_ip":"10.0.0.1","ext_ip":"192.0.2.1"}],"ports":[{"name":"http","protocol":"tcp","port":80}]}`,
 			model.WorkloadEndpoint{

@@ -181,12 +181,16 @@ func (f *Firewall) distrust() {
 // way asks for another audit when it comes.
 const maxSkipped = 30
 
-// known says whether the kernel still holds what is noted, at the generation.
+// known says whether the kernel still holds what is noted, at the generation. An event outweighs an equal
+// generation: this process counts its own transactions, and somebody else's may have come between two of them.
 func (f *Firewall) known(generation uint32) bool {
-	if !f.started || generation == f.generation {
-		return f.started
+	if !f.started || f.tampered.Load() {
+		return false
 	}
-	if !f.listening.Load() || f.tampered.Load() || f.skipped == maxSkipped {
+	if generation == f.generation {
+		return true
+	}
+	if !f.listening.Load() || f.skipped == maxSkipped {
 		return false
 	}
 	f.skipped++

@@ -85,11 +85,12 @@ func (f *Firewall) changeCuts(op string, elements map[string][]nfnl.Element, cha
 		return nil
 	}
 	n, err := b.Commit(0)
+	if err != nil {
+		f.generation = 0 // how many transactions counted isn't known
+		return fmt.Errorf("%s flows that can't begin a connection: %w", op, err)
+	}
 	if f.generation != 0 {
 		f.generation += uint32(n)
-	}
-	if err != nil {
-		return fmt.Errorf("%s flows that can't begin a connection: %w", op, err)
 	}
 	return nil
 }

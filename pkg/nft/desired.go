@@ -52,6 +52,7 @@ func (d *desired) configure(s policy.Settings) {
 	d.settings = s
 	d.ruleset.renderAll()
 	d.interfaces.setPrefixes(s.Prefixes)
+	d.interfaces.groups.settle()
 	d.putUses()
 	d.putBase()
 }
@@ -84,6 +85,7 @@ func (d *desired) update(c policy.Changes) {
 	for path, ep := range c.Endpoints {
 		d.interfaces.put(path, ep)
 	}
+	d.interfaces.groups.settle()
 	if c.Pools != nil {
 		d.pools = *c.Pools
 		for _, version := range versions {
@@ -102,7 +104,7 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 	d.rules.put(id, r)
 	for i, direction := range directions {
 		if d.rules.effect(id, direction) != before[i] {
-			d.interfaces.groups.renameUsers(id, direction)
+			d.interfaces.groups.renderUsers(id, direction)
 		}
 	}
 }
@@ -131,13 +133,15 @@ func (d *desired) setTunnels(t policy.Tunnels) {
 func (d *desired) putUses() {
 	u := render.Uses{
 		Wildcard: len(d.interfaces.wildcards) > 0, Hosts: len(d.interfaces.hosts) > 0,
-		NAT:        d.ruleset.filled(render.Versioned(render.MapDNAT, 4), render.Versioned(render.MapDNAT, 6)),
-		Untracked:  d.ruleset.filled(render.MapUntrackIn, render.MapUntrackOut),
+		NAT:       d.ruleset.filled(render.Versioned(render.MapDNAT, 4), render.Versioned(render.MapDNAT, 6)),
+		Untracked: d.ruleset.filled(render.MapUntrackIn, render.MapUntrackOut),
+		PreDNAT:   d.interfaces.wildPreDNAT() || d.ruleset.filled(render.MapPreDNAT), WildPreDNAT: d.interfaces.wildPreDNAT(),
+		Forward:    d.ruleset.filled(render.MapForwardIn, render.MapForwardOut),
 		Masquerade: len(d.pools.Masquerade) > 0,
 		Shut:       d.ruleset.filled(render.SetShut),
 		Tunnels:    d.tunnels,
 	}
-	u.Translated = d.uses.Translated || u.NAT || u.Masquerade
+	u.Translated = d.uses.Translated || u.NAT || u.Masquerade || u.Tunnels != (render.Tunnels{})
 	if u != d.uses {
 		d.uses = u
 		d.putBase()

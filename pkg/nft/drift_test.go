@@ -190,6 +190,26 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 	})
 }
 
+// TestEventAtOurGeneration expects an event to be believed where the generation is the one that this process counted.
+func TestEventAtOurGeneration(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		events, err := f.Subscribe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Update(sample())
+		mustApply(t, f)
+		run(t, "nft", "add rule inet calico from-workload accept")
+		comes(t, "an event", events)
+		if f.generation, err = f.conn.Generation(); err != nil {
+			t.Fatal(err)
+		}
+		f.Audit()
+		wantWrites(t, f, 1, 1)
+	})
+}
+
 // TestOthersChangeTheirs expects an audit to read nothing where only others' tables changed, but for now and then.
 func TestOthersChangeTheirs(t *testing.T) {
 	netns.Host(t, func() {

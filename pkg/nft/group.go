@@ -5,10 +5,13 @@ package nft
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
@@ -19,18 +22,21 @@ import (
 // reach with every change of one: that is what a change costs, and endpoints are many
 // where what they ask is not.
 //
-// A group's chain is named after what is in it, and never changes. A packet that is
-// judged while a transaction commits may find an element as it is after it, and a chain's rules as they
-// were before: so it finds the rules of its endpoint, old or new, and never those of another.
+// A group's chain is named after what is asked when it is made. A packet that is judged while a transaction commits may
+// find an element as it is after it, and a chain's rules as they were before. So a chain passes from one group to another
+// only if all that the latter's elements led to was that chain: where a policy comes to all endpoints, or goes, each
+// chain gets a rule more or less, and no element moves.
 type groups struct {
 	ruleset *ruleset
 	rules   *ruleChains
 	asking  map[string]*group // by what is asked, as groupKey says
 	joined  map[slot]*group   // by the element that leads there
+	left    map[slot]*group   // what elements that moved since settle led to before; nil = nothing
+	fresh   map[*group]bool   // those that have no chain until settle
 }
 
 func newGroups(rs *ruleset, rc *ruleChains) *groups {
-	return &groups{ruleset: rs, rules: rc, asking: make(map[string]*group), joined: make(map[slot]*group)}
+	return &groups{ruleset: rs, rules: rc, asking: make(map[string]*group), joined: make(map[slot]*group), left: make(map[slot]*group), fresh: make(map[*group]bool)}
 }
 
 // group is the chain of one direction that endpoints share.
@@ -38,19 +44,30 @@ type group struct {
 	verdicts  policy.Verdicts
 	direction model.Direction
 	key       string
-	chain     string            // its name
+	chain     string            // its name; "" until settle
 	members   map[slot]struct{} // the interfaces' elements
 }
 
 // groupKey stands for what is asked.
 func groupKey(b []byte, v *policy.Verdicts, d model.Direction) []byte {
+	name := func(s string) {
+		b = append(append(strconv.AppendInt(b, int64(len(s)), 10), ' '), s...)
+	}
 	b = append(append(b, d...), 0)
-	for _, list := range [...][]policy.RulesID{v.Policies, v.Profiles} {
-		for _, id := range list {
-			b = strconv.AppendInt(b, int64(len(id.Name)), 10)
-			b = append(append(append(append(append(b, ' '), id.Kind...), ' '), id.Name...), ',')
+	for tier, ids := range policy.ByTier(v.Policies) {
+		name(tier)
+		if v.Passes(tier) {
+			b = append(b, " pass"...)
 		}
-		b = append(b, 0)
+		b = append(b, ':')
+		for _, id := range ids {
+			name(id.Name)
+		}
+		b = append(b, ',')
+	}
+	b = append(b, 0)
+	for _, id := range v.Profiles {
+		name(id.Name)
 	}
 	return b
 }
@@ -64,7 +81,7 @@ func dispatchOf(d model.Direction) string {
 }
 
 // join sends a workload interface to the group of its verdicts, and away from
-// the one that it was sent to before; nil = to none.
+// the one that it was sent to before; nil = to none. settle must follow.
 func (gs *groups) join(name string, v *policy.Verdicts, direction model.Direction) {
 	at := slot{dispatchOf(direction), table.NameBytes(name)}
 	before := gs.joined[at]
@@ -75,18 +92,60 @@ func (gs *groups) join(name string, v *policy.Verdicts, direction model.Directio
 	if before == after {
 		return
 	}
+	if _, noted := gs.left[at]; !noted {
+		gs.left[at] = before
+	}
 	if after == nil {
 		delete(gs.joined, at)
 		gs.ruleset.remove(at)
 	} else {
 		gs.joined[at], after.members[at] = after, struct{}{}
-		gs.ruleset.put(at, after.chain)
-	}
-	if before != nil {
-		if delete(before.members, at); len(before.members) == 0 {
-			gs.drop(before)
+		if after.chain != "" {
+			gs.ruleset.put(at, after.chain)
 		}
 	}
+	if before != nil {
+		delete(before.members, at)
+	}
+}
+
+// settle gives the groups that are new their chains, and takes them from those that nothing leads to any more.
+func (gs *groups) settle() {
+	for _, g := range slices.SortedFunc(maps.Keys(gs.fresh), func(a, b *group) int { return strings.Compare(a.key, b.key) }) {
+		if len(g.members) == 0 {
+			gs.drop(g)
+			continue
+		}
+		if from := gs.origin(g); from != nil {
+			gs.give(g, from.chain)
+			from.chain = ""
+		} else {
+			gs.give(g, gs.free(chainName(g)))
+		}
+	}
+	for _, g := range gs.left {
+		if g != nil && len(g.members) == 0 && gs.asking[g.key] == g {
+			gs.drop(g)
+		}
+	}
+	clear(gs.fresh)
+	clear(gs.left)
+}
+
+// origin is the group that all members of a new one come from, nil where it isn't one alone or others stay there.
+func (gs *groups) origin(g *group) *group {
+	var from *group
+	for at := range g.members {
+		b := gs.left[at]
+		if b == nil || from != nil && from != b {
+			return nil
+		}
+		from = b
+	}
+	if from.chain == "" || len(from.members) > 0 {
+		return nil
+	}
+	return from
 }
 
 // of is the group of what is asked, made where there is none.
@@ -96,50 +155,71 @@ func (gs *groups) of(v *policy.Verdicts, direction model.Direction) *group {
 	g := gs.asking[string(key)]
 	if g == nil {
 		g = &group{verdicts: *v, direction: direction, key: string(key), members: make(map[slot]struct{})}
-		gs.asking[g.key] = g
+		gs.asking[g.key], gs.fresh[g] = g, true
 		gs.rules.use(v.Policies, 1)
 		gs.rules.use(v.Profiles, 1)
-		gs.name(g)
 	}
 	return g
 }
 
 func (gs *groups) drop(g *group) {
 	delete(gs.asking, g.key)
-	gs.ruleset.removeChain(g.chain)
+	if g.chain != "" {
+		gs.ruleset.removeChain(g.chain)
+	}
 	gs.rules.use(g.verdicts.Policies, -1)
 	gs.rules.use(g.verdicts.Profiles, -1)
 }
 
-// name gives a group the chain of what it asks, and leads its members there.
-func (gs *groups) name(g *group) {
-	sum := sha256.New()
-	sum.Write([]byte(g.key))
-	for _, list := range [...][]policy.RulesID{g.verdicts.Policies, g.verdicts.Profiles} {
-		for _, id := range list {
-			sum.Write([]byte{byte(gs.rules.effect(id, g.direction))})
-		}
-	}
-	prefix := "to-"
-	if g.direction == model.Outbound {
-		prefix = "from-"
-	}
-	if g.chain != "" {
-		gs.ruleset.removeChain(g.chain)
-	}
-	g.chain = prefix + hex.EncodeToString(sum.Sum(nil)[:8])
-	gs.ruleset.putChain(g.chain, func() table.Chain { return gs.render(g) })
+// give has a chain be the group's, and leads its members there.
+func (gs *groups) give(g *group, chain string) {
+	g.chain = chain
+	gs.ruleset.putChain(chain, func() table.Chain { return gs.render(g) })
 	for at := range g.members {
-		gs.ruleset.put(at, g.chain)
+		gs.ruleset.put(at, chain)
 	}
 }
 
-// renameUsers gives other chains to the groups that ask a policy or profile whose
-// effect has changed.
-func (gs *groups) renameUsers(id policy.RulesID, direction model.Direction) {
+// chainName is the name of a group's chain when it is made.
+func chainName(g *group) string {
+	sum := sha256.Sum256([]byte(g.key))
+	if g.direction == model.Outbound {
+		return "from-" + hex.EncodeToString(sum[:8])
+	}
+	return "to-" + hex.EncodeToString(sum[:8])
+}
+
+// free is the name, or where there is a chain of that name, one like it.
+func (gs *groups) free(name string) string {
+	out := name
+	for n := 2; gs.ruleset.chains[out] != nil; n++ {
+		out = name + "-" + strconv.Itoa(n)
+	}
+	return out
+}
+
+// separate gives other chains to the groups whose chains the kernel has with other rules, from another run of this program:
+// elements that led there asked something else.
+func (gs *groups) separate() {
 	for _, g := range gs.asking {
-		if g.direction == direction && (slices.Contains(g.verdicts.Policies, id) || slices.Contains(g.verdicts.Profiles, id)) {
-			gs.name(g)
+		c := gs.ruleset.chains[g.chain]
+		if c == nil || !c.there {
+			continue
+		}
+		_, rules, err := c.encoded()
+		if err != nil || slices.EqualFunc(c.have, rules, func(have nfnl.Installed, want *nfnl.Rule) bool { return have.Hash == want.Hash }) {
+			continue
+		}
+		gs.ruleset.removeChain(g.chain)
+		gs.give(g, gs.free(g.chain))
+	}
+}
+
+// renderUsers renders the groups again that ask a policy or profile whose effect has changed.
+func (gs *groups) renderUsers(id policy.RulesID, direction model.Direction) {
+	for _, g := range gs.asking {
+		if g.chain != "" && g.direction == direction && (slices.Contains(g.verdicts.Policies, id) || slices.Contains(g.verdicts.Profiles, id)) {
+			gs.ruleset.dirty[g.chain] = true
 		}
 	}
 }
@@ -149,8 +229,6 @@ func (gs *groups) renameUsers(id policy.RulesID, direction model.Direction) {
 func (gs *groups) render(g *group) table.Chain {
 	c := table.Chain{Name: g.chain, Comment: "shared by what @" + dispatchOf(g.direction) + " leads here"}
 	effect := func(id policy.RulesID) render.Effect { return gs.rules.effect(id, g.direction) }
-	for _, a := range render.Choices(g.verdicts, g.direction == model.Inbound, effect) {
-		c.Rules = append(c.Rules, a.Rule(g.direction))
-	}
+	c.Rules = render.Choices(g.verdicts, g.direction, effect)
 	return c
 }

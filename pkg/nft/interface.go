@@ -252,6 +252,18 @@ func (in *interfaces) putHost(name string) {
 			return in.renderer().Untracked(name, ep, side.direction)
 		})
 	}
+	in.offer(len(ep.PreDNAT) > 0, slot{render.MapPreDNAT, key}, render.PreDNATChain(name), func() table.Chain { return in.renderer().PreDNAT(name, ep) })
+	in.offer(len(ep.ForwardInbound.Policies) > 0, slot{render.MapForwardIn, key}, render.ForwardChain(name, model.Inbound), func() table.Chain {
+		return render.Forward(name, ep, model.Inbound)
+	})
+	in.offer(len(ep.ForwardOutbound.Policies) > 0, slot{render.MapForwardOut, key}, render.ForwardChain(name, model.Outbound), func() table.Chain {
+		return render.Forward(name, ep, model.Outbound)
+	})
+}
+
+// wildPreDNAT says whether the host endpoint of all interfaces has policies before DNAT.
+func (in *interfaces) wildPreDNAT() bool {
+	return len(in.wildcards) > 0 && len(in.byPath[in.wildcards[0]].PreDNAT) > 0
 }
 
 // offer puts a chain and its element in a verdict map, or removes both.
@@ -275,6 +287,12 @@ func (in *interfaces) putWildcard() {
 		ep := in.byPath[in.wildcards[0]]
 		in.ruleset.putChain(name, func() table.Chain { return render.Wildcard(ep, direction) })
 	}
+	if !in.wildPreDNAT() {
+		in.ruleset.removeChain(render.PreDNATChain(""))
+		return
+	}
+	ep := in.byPath[in.wildcards[0]]
+	in.ruleset.putChain(render.PreDNATChain(""), func() table.Chain { return in.renderer().PreDNAT("", ep) })
 }
 
 // problem says why an endpoint is not enforced, nil where it is or need not be.

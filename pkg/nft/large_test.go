@@ -112,7 +112,7 @@ func TestPortions(t *testing.T) {
 	c.Rules = rules(many)
 	netns.Host(t, func() {
 		f := open(t)
-		f.Update(policy.Changes{Endpoints: endpoints(workload(1)), Rules: rules(policy.Rules{ID: profileID("prod")})})
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1), workload(2)), Rules: rules(policy.Rules{ID: profileID("prod")})})
 		mustApply(t, f)
 		leads := func() string { return run(t, "nft", "list", "map", "inet", TableName, render.MapTo) }
 		before, cuts := leads(), 0

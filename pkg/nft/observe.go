@@ -26,6 +26,8 @@ func (f *Firewall) observe(r *Report) error {
 	repairs, err := f.desired.ruleset.observe(f.conn, t, remake)
 	if f.started {
 		r.Repairs += repairs
+	} else {
+		f.desired.interfaces.groups.separate()
 	}
 	return err
 }

@@ -162,7 +162,7 @@ func count(tb testing.TB, chain, comment string) uint64 {
 func TestLoopback(t *testing.T) {
 	d := newDesired()
 	d.configure(settings())
-	ep := &policy.Endpoint{Path: "/calico/v1/host/h/endpoint/1", Interface: policy.Loopback, UntrackedInbound: []policy.RulesID{{Kind: policy.KindPolicy, Name: "p"}}}
+	ep := &policy.Endpoint{Path: "/calico/v1/host/h/endpoint/1", Interface: policy.Loopback, UntrackedInbound: []policy.RulesID{policyID("p")}}
 	d.update(policy.Changes{Endpoints: endpoints(ep)})
 	for _, name := range [...]string{render.MapHostIn, render.MapHostOut, render.MapUntrackIn, render.MapUntrackOut} {
 		if n := len(d.ruleset.sets[name].elems); n > 0 {

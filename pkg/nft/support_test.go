@@ -89,7 +89,11 @@ func cidrs(s ...string) (out []netip.Prefix) {
 
 func byteOf(v uint8) *uint8 { return &v }
 
-func policyID(name string) policy.RulesID { return policy.RulesID{Kind: policy.KindPolicy, Name: name} }
+func tierID(tier, name string) policy.RulesID {
+	return policy.RulesID{Kind: policy.KindPolicy, Tier: tier, Name: name}
+}
+
+func policyID(name string) policy.RulesID { return tierID("default", name) }
 func profileID(name string) policy.RulesID {
 	return policy.RulesID{Kind: policy.KindProfile, Name: name}
 }
@@ -140,10 +144,12 @@ func sample() policy.Changes {
 	host := &policy.Endpoint{
 		Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0",
 		Inbound: policy.Verdicts{Policies: []policy.RulesID{policyID("web")}}, Outbound: policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}},
-		UntrackedInbound: []policy.RulesID{policyID("fast")}, UntrackedOutbound: []policy.RulesID{policyID("fast")},
+		UntrackedInbound: []policy.RulesID{tierID("admin", "web"), tierID("admin", "tier"), policyID("fast")}, UntrackedOutbound: []policy.RulesID{policyID("fast")},
 	}
 	wild := &policy.Endpoint{Path: "/calico/v1/host/here/endpoint/all", Wildcard: true, Inbound: policy.Verdicts{Policies: []policy.RulesID{policyID("web")}}}
 	nat := workload(2, "web", "tier")
+	nat.Inbound.Policies = append([]policy.RulesID{tierID("admin", "web"), tierID("admin", "tier")}, nat.Inbound.Policies...)
+	nat.Inbound.Passing = []string{"admin"}
 	nat.NAT = []model.NAT{{IntIP: nat.Addrs[0], ExtIP: ip("192.0.2.7")}, {IntIP: nat.Addrs[1], ExtIP: ip("2001:db8::7")}}
 	anyMAC := workload(3)
 	anyMAC.MAC = model.MAC{}
@@ -160,6 +166,8 @@ func sample() policy.Changes {
 				{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolICMP}, Not: policy.Criteria{ICMPType: byteOf(3), ICMPCode: byteOf(4)}},
 			}},
 			policy.Rules{ID: policyID("tier"), Inbound: []policy.Rule{{Action: model.ActionNextTier}}, Outbound: []policy.Rule{{Action: model.ActionNextTier}}},
+			policy.Rules{ID: tierID("admin", "web"), Inbound: []policy.Rule{{Action: model.ActionDeny, Match: policy.Criteria{SrcNets: cidrs("192.0.2.0/24")}}}},
+			policy.Rules{ID: tierID("admin", "tier"), Inbound: []policy.Rule{{Action: model.ActionNextTier, Match: policy.Criteria{Protocol: udp}}}},
 			policy.Rules{ID: policyID("fast"), Inbound: []policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{Protocol: udp, DstPorts: []model.Port{{Min: 9000, Max: 9000}}}}},
 				Outbound: []policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{Protocol: udp, SrcPorts: []model.Port{{Min: 9000, Max: 9000}}}}}},
 			policy.Rules{ID: profileID("prod"), Inbound: []policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{SrcNets: cidrs("10.0.0.0/8", "192.168.0.0/17", "fd00::/8")}}},

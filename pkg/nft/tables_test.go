@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -53,6 +54,10 @@ func TestTables(t *testing.T) {
 		"shut.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
 			Path: "/calico/v1/host/here/workload/k8s/w/endpoint/e", Workload: true, Interface: "tap1", Dropped: "no prefix covers it",
 		}, &policy.Endpoint{Path: "/calico/v1/host/here/endpoint/tap1", Interface: "tap1", UntrackedInbound: []policy.RulesID{policyID("fast")}})}},
+		"forward.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
+			Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0", PreDNAT: []policy.RulesID{policyID("early"), policyID("next")},
+			ForwardInbound: policy.Verdicts{Policies: []policy.RulesID{policyID("web")}}, ForwardOutbound: policy.Verdicts{Policies: []policy.RulesID{policyID("web")}, Passing: []string{model.DefaultTier}},
+		}, &policy.Endpoint{Path: "/calico/v1/host/here/endpoint/all", Wildcard: true, PreDNAT: []policy.RulesID{policyID("early")}})}},
 		"tunnels.nft": {settings(), policy.Changes{}},
 		"tunnels-closed.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
 			Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0",

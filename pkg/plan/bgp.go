@@ -22,6 +22,7 @@ func (v *view) setSpeaker(e *engine) {
 	s := Speaker{
 		Listen: e.settings.Listen, ListenPort: e.settings.ListenPort, HoldTime: e.settings.HoldTime,
 		KeepaliveTime: e.settings.KeepaliveTime, RestartTime: e.settings.RestartTime, ClusterID: me.cluster,
+		Communities: e.settings.Communities,
 	}
 	if me.mine[0].IsValid() || me.mine[1].IsValid() {
 		s.AS = e.asOf(me)
@@ -128,7 +129,7 @@ func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 	case e.objects.mesh():
 		n.Kind, n.AS, n.Multihop = FromMesh, e.asOf(other), meshMultihop
 	}
-	if n.AS == v.speaker.AS {
+	if n.AS == cmp.Or(n.Options.LocalAS, v.speaker.AS) {
 		n.Multihop = 0 // iBGP takes any number
 		n.Reflector = me.cluster.IsValid() && other.cluster.IsValid()
 		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !n.Reflector
@@ -137,7 +138,10 @@ func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 }
 
 func (n *Neighbour) explicit(p model.BGPPeer) {
-	n.AS, n.PasswordFile, n.Multihop = p.AS, p.PasswordFile, p.EBGPMultihop
+	n.AS, n.PasswordFile, n.Multihop, n.Options = p.AS, p.PasswordFile, p.EBGPMultihop, p.Options
+	if source := p.Options.Source; source != (model.PeerSource{}) {
+		n.Local = source.Address // none is any
+	}
 	n.Import, n.Export = slices.Clone(p.Import), slices.Clone(p.Export)
 }
 
@@ -167,11 +171,11 @@ func (n *Neighbour) takes(p netip.Prefix, imports []netip.Prefix) bool {
 func (s Speaker) equal(o Speaker) bool {
 	return s.AS == o.AS && s.RouterID == o.RouterID && slices.Equal(s.Listen, o.Listen) && s.ListenPort == o.ListenPort &&
 		s.HoldTime == o.HoldTime && s.KeepaliveTime == o.KeepaliveTime && s.RestartTime == o.RestartTime &&
-		s.ClusterID == o.ClusterID && slices.Equal(s.Import, o.Import)
+		s.ClusterID == o.ClusterID && slices.Equal(s.Import, o.Import) && slices.Equal(s.Communities, o.Communities)
 }
 
 func (n Neighbour) equal(o Neighbour) bool {
 	return n.Address == o.Address && n.AS == o.AS && n.Local == o.Local && n.Kind == o.Kind && n.Host == o.Host &&
-		n.PasswordFile == o.PasswordFile && n.Multihop == o.Multihop && n.Client == o.Client && n.Reflector == o.Reflector &&
+		n.PasswordFile == o.PasswordFile && n.Multihop == o.Multihop && n.Options == o.Options && n.Client == o.Client && n.Reflector == o.Reflector &&
 		slices.Equal(n.Import, o.Import) && slices.Equal(n.Export, o.Export) && n.MaxPrefixes == o.MaxPrefixes
 }

@@ -102,10 +102,11 @@ type poolFact struct {
 	device string     // of IPIP, as the pool says
 	gives  bool       // new addresses
 	size   int        // prefix length of its blocks
+	hidden bool       // from BGP
 }
 
 func poolFacts(p model.Pool) poolFact {
-	f := poolFact{gives: p.IPAM && !p.Disabled, size: p.BlockSize}
+	f := poolFact{gives: p.IPAM && !p.Disabled, size: p.BlockSize, hidden: p.DisableBGPExport}
 	if f.size == 0 {
 		f.size = model.DefaultBlockSize(p.CIDR.Addr().Is6())
 	}

@@ -62,7 +62,7 @@ func (h *history) key() model.Key {
 func (h *history) value(k model.Key) any {
 	switch k := k.(type) {
 	case model.PoolKey:
-		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0}
+		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0}
 		mode := pick(h, model.EncapAlways, model.EncapCrossSubnet)
 		switch {
 		case h.r.IntN(3) == 0:
@@ -99,7 +99,10 @@ func (h *history) value(k model.Key) any {
 	case model.BGPMeshKey:
 		return model.Mesh{Enabled: h.r.IntN(2) == 0}
 	case model.BGPPeerKey:
-		p := model.BGPPeer{IP: k.IP, AS: model.ASNumber(pick(h, 64512, 64000, 65001)), PasswordFile: pick(h, "", "/etc/p"), EBGPMultihop: h.r.IntN(2)}
+		p := model.BGPPeer{IP: k.IP, AS: model.ASNumber(pick(h, 64512, 64000, 65001)), PasswordFile: pick(h, "", "/etc/p"), EBGPMultihop: h.r.IntN(2), Options: model.PeerOptions{
+			LocalAS: model.ASNumber(pick(h, 0, 0, 64512, 64000)), HoldTime: pick(h, 0, 9),
+			Source: pick(h, model.PeerSource{}, model.PeerSource{}, model.PeerSource{Any: true}, model.PeerSource{Address: netip.MustParseAddr("192.0.2.7")}),
+		}}
 		for range h.r.IntN(3) {
 			p.Import = append(p.Import, model.RouteFilter{CIDR: netip.MustParsePrefix(pick(h, "10.0.0.0/8", "0.0.0.0/0", "10.2.0.0/16", "::/0")), Action: pick(h, "accept", "reject")})
 		}
@@ -301,7 +304,8 @@ func (h *history) happen(e *engine) {
 func (h *history) newSettings() Settings {
 	s := Settings{
 		VXLANPort: pick(h, uint16(0), 8472), VXLANVNI: pick(h, uint32(0), 7), MTU: pick(h, 0, 0, 1400, 9000), MaxPrefixes: pick(h, 0, 10),
-		ListenPort: pick(h, uint16(0), 1179), HoldTime: pick(h, 0, 30*time.Second), RestartTime: pick(h, 0, -1, time.Minute),
+		Communities: pick(h, nil, []model.Community{{CIDR: netip.MustParsePrefix("10.1.0.0/16"), Value: "64512:1"}}),
+		ListenPort:  pick(h, uint16(0), 1179), HoldTime: pick(h, 0, 30*time.Second), RestartTime: pick(h, 0, -1, time.Minute),
 		RouterID: pick(h, netip.Addr{}, netip.MustParseAddr("172.18.0.1"), netip.MustParseAddr("172.18.0.2"), netip.MustParseAddr("9.9.9.9")),
 	}
 	for _, kind := range []TunnelKind{IPIP, VXLAN4, VXLAN6} {
@@ -368,7 +372,11 @@ func run(t *testing.T, seed uint64, steps int) {
 }
 
 func TestHistories(t *testing.T) {
-	for seed := range uint64(300) {
+	n := uint64(300)
+	if testing.Short() {
+		n = 60
+	}
+	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { run(t, seed, 60) })
 	}
 }

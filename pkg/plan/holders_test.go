@@ -14,7 +14,11 @@ import (
 // TestHolders has a block go from host to host while hosts change addresses and neighbours come and
 // go, which histories of all that there is seldom have together.
 func TestHolders(t *testing.T) {
-	for seed := range uint64(200) {
+	n := uint64(200)
+	if testing.Short() {
+		n = 40
+	}
+	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := newHistory(rand.New(rand.NewPCG(seed, 2)))
 			e := newEngine("a", Settings{})

@@ -43,7 +43,7 @@ func (s *objects) readHost(name, self string) host {
 		return host{}
 	}
 	h.reports = s.byKey[model.StatusKey{Host: name}] != nil
-	h.alive = name == self || h.reports || s.byKey[model.LastStatusKey{Host: name}] == nil
+	h.alive = name == self || model.AgentLives(h.reports, s.byKey[model.LastStatusKey{Host: name}] != nil)
 	field := func(f model.BGPHostField) *object { return s.byKey[model.BGPHostKey{Host: name, Field: f}] }
 	v4 := field(model.BGPHostIPv4)
 	if v4 == nil || v4.value == "" {

@@ -5,6 +5,8 @@ package plan
 import (
 	"net/netip"
 	"time"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Learned is all that BGP knows of a prefix now; without Paths it is gone.
@@ -81,6 +83,7 @@ type Settings struct {
 	// RestartTime is that of graceful restart: 0 = 120 s, negative = none.
 	RestartTime time.Duration
 	MaxPrefixes int // 0 = 50000
+	Communities []model.Community
 	// RouterID is the one by which BGP speaks already, invalid = none. It stays while no
 	// other host has that address.
 	RouterID netip.Addr

@@ -148,6 +148,8 @@ type Speaker struct {
 	// neighbour: the pools without encapsulation, both families; sorted, none
 	// inside another. Neighbour.Import comes first; what neither names is refused.
 	Import []netip.Prefix `json:"import,omitempty"`
+	// Communities are those of what the host advertises itself.
+	Communities []model.Community `json:"communities,omitempty"`
 }
 
 // NeighbourKind says why there is a neighbour.
@@ -174,6 +176,8 @@ type Neighbour struct {
 	// Multihop is the TTL of an eBGP session over several hops, 0 = one hop.
 	// Sessions of iBGP may take any number.
 	Multihop int `json:"multihop,omitempty"`
+	// Options are those of its peer in etcd.
+	Options model.PeerOptions `json:"options,omitzero"`
 	// Client: we reflect to it (RFC 4456).
 	Client bool `json:"client,omitempty"`
 	// Reflector: it reflects as we do, so what our clients and its own say goes in both directions, and

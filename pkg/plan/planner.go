@@ -23,6 +23,9 @@ const (
 	// lingerTime is how long a tunnel that is no longer needed still takes packets: other
 	// hosts send through theirs until they have heard of it.
 	lingerTime = 10 * time.Second
+	// awaitTime is how long a route goes by a tunnel that its pool no longer needs, until BGP
+	// tells of another. Others' tunnels linger longer.
+	awaitTime = 5 * time.Second
 	// directTime is how long a route of a pool that lost its encapsulation leads straight to
 	// the other host, until BGP says the same.
 	directTime = 30 * time.Second
@@ -41,6 +44,7 @@ type Planner struct {
 
 	missing   map[model.StatusKey]time.Time // live statuses that have gone, until when they count
 	opening   time.Time                     // until when new tunnels only take packets; zero = there are none
+	awaiting  time.Time                     // until when routes by tunnels wait for BGP's; zero = none does
 	held      Changes                       // routes, and hosts that are gone, that wait for these
 	devices   Devices                       // as the engine has them
 	lingering map[TunnelKind]lingering
@@ -113,7 +117,7 @@ func (p *Planner) Plan(now time.Time) Changes {
 		}
 	}
 	c := p.compute()
-	p.openTunnels(&c, now)
+	p.holdRoutes(&c, now)
 	p.keepTunnels(&c, now)
 	p.leadDirectly(&c, now)
 	p.keepInMesh(&c, now)
@@ -123,12 +127,14 @@ func (p *Planner) Plan(now time.Time) Changes {
 
 // Next is when Plan has something to do although nothing happens; zero = never.
 func (p *Planner) Next() time.Time {
-	next := p.opening
+	var next time.Time
 	sooner := func(t time.Time) {
-		if next.IsZero() || t.Before(next) {
+		if next.IsZero() || !t.IsZero() && t.Before(next) {
 			next = t
 		}
 	}
+	sooner(p.opening)
+	sooner(p.awaiting)
 	for _, t := range p.missing {
 		sooner(t)
 	}
@@ -144,9 +150,10 @@ func (p *Planner) Next() time.Time {
 	return next
 }
 
-// openTunnels holds back routes while new tunnels only take packets. The hosts at the other
-// ends of the tunnels by which routes still go stay, too.
-func (p *Planner) openTunnels(c *Changes, now time.Time) {
+// holdRoutes holds back routes while new tunnels only take packets, and while BGP has yet to
+// tell of what a pool without its encapsulation has. The hosts at the other ends of the
+// tunnels by which routes still go stay, too.
+func (p *Planner) holdRoutes(c *Changes, now time.Time) {
 	if c.Devices != nil && p.programmed && slices.ContainsFunc(c.Devices.Tunnels, func(t Tunnel) bool {
 		return !slices.ContainsFunc(p.state.Tunnels, func(have Tunnel) bool { return have.Kind == t.Kind && have.Port == t.Port })
 	}) {
@@ -165,9 +172,40 @@ func (p *Planner) openTunnels(c *Changes, now time.Time) {
 		return
 	}
 	p.opening = time.Time{}
-	c.Routes = p.held.Routes
-	maps.Copy(c.Remotes, p.held.Remotes)
-	p.held = newChanges()
+	c.Routes, p.held.Routes = p.held.Routes, map[netip.Prefix]*Route{}
+	for prefix, r := range c.Routes {
+		if host, bare := p.unencapsulated(prefix, r); bare && !p.reach(host, prefix).direct {
+			p.held.Routes[prefix] = nil
+		}
+	}
+	switch {
+	case len(p.held.Routes) == 0:
+		p.awaiting = time.Time{}
+	case p.awaiting.IsZero():
+		p.awaiting = now.Add(awaitTime)
+	case !now.Before(p.awaiting):
+		p.awaiting, p.held.Routes = time.Time{}, map[netip.Prefix]*Route{}
+	}
+	for prefix := range p.held.Routes {
+		delete(c.Routes, prefix)
+	}
+	if p.awaiting.IsZero() {
+		maps.Copy(c.Remotes, p.held.Remotes)
+		p.held.Remotes = map[RemoteID]*Remote{}
+	}
+}
+
+// unencapsulated reports whether a route goes that etcd gave, to which host, in a pool whose
+// routes come by BGP from now on.
+func (p *Planner) unencapsulated(prefix netip.Prefix, r *Route) (host string, bare bool) {
+	was := p.state.Routes[prefix]
+	return was.Host, r == nil && was.Origin == FromHost && p.programmed &&
+		slices.ContainsFunc(p.view.speaker.Import, func(i netip.Prefix) bool { return i.Overlaps(prefix) })
+}
+
+// reach is how packets get to a host by the address of a prefix's family.
+func (p *Planner) reach(host string, prefix netip.Prefix) reach {
+	return p.links.reach(p.view.hosts.byName[host].mine[familyOf(prefix.Addr())])
 }
 
 // keepTunnels has tunnels that are no longer needed linger. They have no address then, which
@@ -185,7 +223,8 @@ func (p *Planner) keepTunnels(c *Changes, now time.Time) {
 		p.devices = *c.Devices
 	}
 	next := Devices{slices.Clone(p.devices.Tunnels), p.devices.Releases}
-	if !p.opening.IsZero() {
+	holds := !p.opening.IsZero() || !p.awaiting.IsZero()
+	if holds {
 		next.Releases = p.state.Releases
 	}
 	for kind, l := range p.lingering {
@@ -193,7 +232,7 @@ func (p *Planner) keepTunnels(c *Changes, now time.Time) {
 			delete(p.lingering, kind)
 			continue
 		}
-		if p.opening.IsZero() {
+		if !holds {
 			l.tunnel.Addr = netip.Addr{}
 		}
 		next.Tunnels = append(next.Tunnels, l.tunnel)
@@ -211,14 +250,12 @@ func (p *Planner) keepTunnels(c *Changes, now time.Time) {
 func (p *Planner) leadDirectly(c *Changes, now time.Time) {
 	for prefix, r := range c.Routes {
 		delete(p.direct, prefix)
-		was, had := p.state.Routes[prefix]
-		bgp := slices.ContainsFunc(p.view.speaker.Import, func(i netip.Prefix) bool { return i.Overlaps(prefix) })
-		if r == nil && had && was.Origin == FromHost && bgp && p.programmed {
-			p.direct[prefix] = direct{was.Host, now.Add(directTime)}
+		if host, bare := p.unencapsulated(prefix, r); bare {
+			p.direct[prefix] = direct{host, now.Add(directTime)}
 		}
 	}
 	for prefix, d := range p.direct {
-		by := p.links.reach(p.view.hosts.byName[d.host].mine[familyOf(prefix.Addr())])
+		by := p.reach(d.host, prefix)
 		if !by.direct || !now.Before(d.until) {
 			delete(p.direct, prefix)
 			c.Routes[prefix] = nil

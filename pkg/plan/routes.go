@@ -46,7 +46,7 @@ func (v *view) decide(p netip.Prefix, allocated *allocations, known learnedRoute
 	switch {
 	case holder == v.hosts.self:
 		r.route = r.ownRoute(inPool, hit)
-		if inPool && hit == "" {
+		if inPool && hit == "" && !pool.hidden {
 			r.advertise(pool)
 		}
 		refused = "it is this host's own"

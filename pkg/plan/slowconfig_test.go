@@ -121,7 +121,8 @@ func (s *slow) config(settings Settings) {
 	slices.Sort(s.st.Releases)
 	me := s.self
 	s.st.Speaker = Speaker{
-		RouterID: s.mine(me, 0), Listen: settings.Listen, ListenPort: settings.ListenPort, HoldTime: settings.HoldTime,
+		Communities: settings.Communities,
+		RouterID:    s.mine(me, 0), Listen: settings.Listen, ListenPort: settings.ListenPort, HoldTime: settings.HoldTime,
 		KeepaliveTime: settings.KeepaliveTime, RestartTime: settings.RestartTime, ClusterID: s.cluster(me),
 	}
 	if at := s.at(settings.RouterID); settings.RouterID.IsValid() && (at == "" || at == me) {

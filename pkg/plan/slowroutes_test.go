@@ -65,6 +65,13 @@ func (s *slow) neighbours(settings Settings) {
 		case isOwn || isGlobal:
 			p, _ := entry.Value.(model.BGPPeer)
 			n.Kind, n.AS, n.PasswordFile, n.Multihop, n.Import, n.Export = kind, p.AS, p.PasswordFile, p.EBGPMultihop, p.Import, p.Export
+			n.Options = p.Options
+			switch {
+			case p.Options.Source.Any:
+				n.Local = netip.Addr{}
+			case p.Options.Source.Address.IsValid():
+				n.Local = p.Options.Source.Address
+			}
 		case s.cluster(s.self).IsValid() && reflects:
 			n.Kind, n.AS, n.Multihop = FromReflects, s.as(name), 255
 			p, _ := forPeer.Value.(model.BGPPeer)
@@ -72,7 +79,11 @@ func (s *slow) neighbours(settings Settings) {
 		case mesh:
 			n.Kind, n.AS, n.Multihop = FromMesh, s.as(name), 255
 		}
-		if n.AS == s.st.Speaker.AS {
+		us := s.st.Speaker.AS
+		if n.Options.LocalAS != 0 {
+			us = n.Options.LocalAS
+		}
+		if n.AS == us {
 			n.Multihop = 0
 			n.Client = s.cluster(s.self).IsValid() && n.Kind != FromMesh && !s.cluster(name).IsValid()
 			n.Reflector = s.cluster(s.self).IsValid() && s.cluster(name).IsValid()
@@ -246,7 +257,7 @@ func (s *slow) route(p netip.Prefix) {
 		if isBlock && owner != s.self && (inPool || !empty) && !s.behindGateway(p) {
 			s.st.Routes[p] = Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: s.self}
 		}
-		if next := s.mine(s.self, familyOf(p.Addr())); inPool && next.IsValid() {
+		if next := s.mine(s.self, familyOf(p.Addr())); inPool && next.IsValid() && !pool.pool.DisableBGPExport {
 			s.st.Advertisements[p] = Advertisement{p, next, encapsulated}
 		}
 		fallthrough

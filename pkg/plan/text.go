@@ -111,6 +111,9 @@ func (s Speaker) String() string {
 	if s.ClusterID.IsValid() {
 		text += fmt.Sprintf("; rr cluster id %s", s.ClusterID)
 	}
+	for _, c := range s.Communities {
+		text += fmt.Sprintf("; community %s for %s", c.Value, c.CIDR)
+	}
 	return text
 }
 
@@ -118,7 +121,11 @@ func (s Speaker) String() string {
 // password, never the password.
 func (n Neighbour) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "neighbor %s as %s; source address %s; # %s", n.Address, n.AS, n.Local, n.Kind)
+	source := "any"
+	if n.Local.IsValid() {
+		source = n.Local.String()
+	}
+	fmt.Fprintf(&b, "neighbor %s as %s; source address %s; # %s", n.Address, n.AS, source, n.Kind)
 	if n.Host != "" {
 		fmt.Fprintf(&b, " %s", n.Host)
 	}
@@ -130,6 +137,9 @@ func (n Neighbour) String() string {
 	}
 	if n.Reflector {
 		b.WriteString("; rr as well")
+	}
+	if n.Options.NextHop == model.NextHopSelf {
+		b.WriteString("; next hop self")
 	}
 	if n.PasswordFile != "" {
 		fmt.Fprintf(&b, "; password from %s", n.PasswordFile)

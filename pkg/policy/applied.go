@@ -11,14 +11,17 @@ import (
 // policies pick and that have the same profiles share one, which keeps a change
 // that concerns them all cheap.
 type applied struct {
-	in, out       Verdicts
-	rawIn, rawOut []RulesID
-	endpoints     int // that go by it
+	in, out               Verdicts
+	rawIn, rawOut         []RulesID
+	preDNAT               []RulesID
+	forwardIn, forwardOut Verdicts
+	endpoints             int // that go by it
 }
 
 // equal compares the rules; nil is like none.
 func (a *applied) equal(o *applied) bool {
-	return a == o || a != nil && o != nil && a.in.equal(o.in) && a.out.equal(o.out) && slices.Equal(a.rawIn, o.rawIn) && slices.Equal(a.rawOut, o.rawOut)
+	return a == o || a != nil && o != nil && a.in.equal(o.in) && a.out.equal(o.out) && slices.Equal(a.rawIn, o.rawIn) && slices.Equal(a.rawOut, o.rawOut) &&
+		slices.Equal(a.preDNAT, o.preDNAT) && a.forwardIn.equal(o.forwardIn) && a.forwardOut.equal(o.forwardOut)
 }
 
 // apply has an endpoint go by a, nil = by nothing.
@@ -67,25 +70,41 @@ func (r *ruling) of(l *local, told *Endpoint) *applied {
 	for _, id := range r.ids {
 		r.key = binary.AppendUvarint(r.key, id)
 	}
-	kind, untracked := byte(0), !told.Workload && !told.Wildcard // others have no untracked policies
-	if untracked {
-		kind = 1
-	}
-	r.key = append(r.key, 0, kind) // no id is 0
+	kind := kindOf(told)
+	r.key = append(r.key, 0, byte(kind)) // no id is 0
 	for _, p := range ep.profiles {
 		r.key = binary.AppendUvarint(r.key, uint64(len(p.name)))
 		r.key = append(r.key, p.name...)
 	}
 	a := r.made[string(r.key)]
 	if a == nil {
-		a = apply(ep, untracked)
+		a = apply(ep, kind)
 		r.made[string(r.key)] = a
 	}
 	return a
 }
 
+// kind is what some policies apply to, and others don't.
+type kind byte
+
+const (
+	ofWorkload kind = iota
+	ofHost          // a host endpoint on an interface: it alone has untracked policies, and others of forwarded packets
+	ofWildcard
+)
+
+func kindOf(ep *Endpoint) kind {
+	switch {
+	case ep.Workload:
+		return ofWorkload
+	case ep.Wildcard:
+		return ofWildcard
+	}
+	return ofHost
+}
+
 // apply puts policies and profiles in order.
-func apply(ep *endpoint, untracked bool) *applied {
+func apply(ep *endpoint, of kind) *applied {
 	var policies []*policy
 	for _, m := range ep.matches[forOwn] {
 		policies = append(policies, m.query.policies...)
@@ -94,23 +113,38 @@ func apply(ep *endpoint, untracked bool) *applied {
 	a := &applied{}
 	a.in.Policies, a.out.Policies = make([]RulesID, 0, len(policies)), make([]RulesID, 0, len(policies))
 	for _, p := range policies {
-		in, out := &a.in.Policies, &a.out.Policies
-		if p.untracked {
-			if !untracked {
-				continue
+		switch {
+		case p.how.preDNAT:
+			if of != ofWorkload {
+				a.preDNAT = append(a.preDNAT, p.id)
 			}
-			in, out = &a.rawIn, &a.rawOut
-		}
-		if p.in {
-			*in = addOnce(*in, p.id)
-		}
-		if p.out {
-			*out = addOnce(*out, p.id)
+		case !p.how.untracked:
+			if p.in {
+				a.in.add(p)
+			}
+			if p.out {
+				a.out.add(p)
+			}
+			if p.how.forward && of == ofHost {
+				if p.in {
+					a.forwardIn.add(p)
+				}
+				if p.out {
+					a.forwardOut.add(p)
+				}
+			}
+		case of == ofHost:
+			if p.in {
+				a.rawIn = append(a.rawIn, p.id)
+			}
+			if p.out {
+				a.rawOut = append(a.rawOut, p.id)
+			}
 		}
 	}
 	profiles := make([]RulesID, 0, len(ep.profiles))
 	for _, p := range ep.profiles {
-		if id := (RulesID{KindProfile, p.name}); !slices.Contains(profiles, id) {
+		if id := profileID(p.name); !slices.Contains(profiles, id) {
 			profiles = append(profiles, id)
 		}
 	}
@@ -118,10 +152,10 @@ func apply(ep *endpoint, untracked bool) *applied {
 	return a
 }
 
-// addOnce knows that equal ids stand side by side.
-func addOnce(ids []RulesID, id RulesID) []RulesID {
-	if n := len(ids); n > 0 && ids[n-1] == id {
-		return ids
+// add adds a policy, the last of all so far.
+func (v *Verdicts) add(p *policy) {
+	if n := len(v.Policies); p.tier.says.pass && (n == 0 || v.Policies[n-1].Tier != p.id.Tier) {
+		v.Passing = append(v.Passing, p.id.Tier)
 	}
-	return append(ids, id)
+	v.Policies = append(v.Policies, p.id)
 }

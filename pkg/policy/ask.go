@@ -6,22 +6,9 @@ import "github.com/calico-go/calico/pkg/model"
 
 // asks reports whether an endpoint's policies and profiles let the packet pass.
 func (e *evaluation) asks(ep *Endpoint, d model.Direction, v Verdicts) bool {
-	next := len(v.Policies) == 0
-policies:
-	for _, id := range v.Policies {
-		switch e.rules(ep, d, id, false) {
-		case model.ActionAllow:
-			return true
-		case model.ActionDeny:
-			return false
-		case model.ActionNextTier:
-			next = true
-			break policies
-		}
-	}
-	if !next {
-		e.of(ep, d, "policies apply and none decides: drop")
-		return false
+	allowed, decided := e.policies(ep, d, v)
+	if decided {
+		return allowed
 	}
 	for _, id := range v.Profiles {
 		switch e.rules(ep, d, id, false) {
@@ -33,6 +20,36 @@ policies:
 	}
 	e.of(ep, d, "no profile decides: drop")
 	return false
+}
+
+// policies asks an endpoint's policies, tier by tier.
+func (e *evaluation) policies(ep *Endpoint, d model.Direction, v Verdicts) (allowed, decided bool) {
+	for tier, ids := range ByTier(v.Policies) {
+		switch e.tier(ep, d, ids, false) {
+		case model.ActionAllow:
+			return true, true
+		case model.ActionDeny:
+			return false, true
+		case model.ActionNextTier:
+			continue
+		}
+		if !v.Passes(tier) {
+			e.of(ep, d, "end of tier %s, policies apply and none decides: drop", tier)
+			return false, true
+		}
+		e.of(ep, d, "end of tier %s, none of its policies decides: pass", tier)
+	}
+	return false, false
+}
+
+// tier asks the policies of one tier; "" = none takes a decision.
+func (e *evaluation) tier(ep *Endpoint, d model.Direction, ids []RulesID, untracked bool) model.Action {
+	for _, id := range ids {
+		if action := e.rules(ep, d, id, untracked); action != "" {
+			return action
+		}
+	}
+	return ""
 }
 
 // rules asks one policy or profile; "" = it takes no decision.

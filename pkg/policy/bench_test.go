@@ -186,3 +186,19 @@ func BenchmarkPolicyOfAll(b *testing.B) {
 	}
 	alternate(b, e, [2]model.Entry{of("has(app)"), of("has(nothing)")})
 }
+
+// BenchmarkTierOrder moves a tier before default and behind it: its policy picks 5 of a thousand local
+// endpoints.
+func BenchmarkTierOrder(b *testing.B) {
+	cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 1000, Policies: 1000, Profiles: 10})
+	e := policy.NewEngine(scale.Host)
+	e.Update(cluster.Entries()...)
+	key := model.PolicyKey{Tier: "first", Policy: "p"}
+	e.Update(model.Entry{Path: key.Path(), Key: key, Revision: 1, Value: model.Policy{Selector: `app == "app-1"`}})
+	e.Flush()
+	tier := model.TierKey{Tier: key.Tier}
+	at := func(order float64) model.Entry {
+		return model.Entry{Path: tier.Path(), Key: tier, Revision: 1, Value: model.Tier{Order: &order}}
+	}
+	alternate(b, e, [2]model.Entry{at(1), at(2 * model.DefaultTierOrder)})
+}

@@ -43,6 +43,11 @@ func TestCriteria(t *testing.T) {
 		{`{"!dst_net": "10.0.0.2"}`, toDB, false},
 		{`{"src_nets": ["10.0.1.0/24", "10.0.0.0/24"]}`, toDB, true},
 		{`{"!src_nets": ["10.0.1.0/24", "10.0.0.0/24"]}`, toDB, false},
+		{`{"src_net": "10.0.1.0/24", "src_nets": ["10.0.0.0/24"]}`, toDB, true},
+		{`{"src_net": "10.0.0.0/24", "src_nets": ["10.0.1.0/24"]}`, toDB, true},
+		{`{"src_net": "10.0.1.0/24", "src_nets": ["10.0.2.0/24"]}`, toDB, false},
+		{`{"!src_net": "10.0.1.0/24", "!src_nets": ["10.0.0.0/24"]}`, toDB, false},
+		{`{"dst_net": "10.9.0.0/24", "dst_nets": ["10.0.0.2/32"]}`, toDB, true},
 		{`{"src_net": "10.0.0.0/16", "!src_net": "10.0.0.1/32"}`, toDB, false},
 		// A CIDR of the other family makes the rule not apply to this family.
 		{`{"src_net": "fd00::/16"}`, toDB, false},
@@ -153,7 +158,7 @@ func TestNotExpressed(t *testing.T) {
 		{"code without type", Rule{Action: model.ActionAllow, Match: Criteria{Protocol: model.ProtocolICMP, ICMPCode: &code}}, pingDB, Drop},
 	} {
 		_, st := stateOf(t, map[string]string{pol + "a": `{"selector": "role == 'db'"}`})
-		id := RulesID{KindPolicy, "a"}
+		id := RulesID{KindPolicy, "default", "a"}
 		st.Rules[id] = &Rules{ID: id, Inbound: []Rule{tt.rule, {Action: model.ActionAllow}}}
 		r := Evaluate(testSettings, st, packet(t, tt.packet))
 		if r.Verdict != tt.want {

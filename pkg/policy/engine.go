@@ -38,7 +38,7 @@ func NewEngine(host string) *Engine {
 	x.own.changed = func(ep *endpoint, _ *query, _ bool) { ls.touch(ep.local, itsRules) }
 	return &Engine{
 		host: host, invalid: map[string]error{}, spellings: newSpellings(), index: x, locals: ls, sets: ss,
-		policies: &policies{own: x.own, byKey: map[model.PolicyKey]*policy{}, selectors: map[string]*query{}},
+		policies: &policies{own: x.own, tiers: map[string]*tier{}, selectors: map[string]*query{}},
 		rules:    &rulebook{sets: ss, used: map[RulesID]*usedRules{}, dirty: map[RulesID]struct{}{}},
 		pools:    &pools{byCIDR: map[netip.Prefix]bool{}},
 	}
@@ -68,12 +68,7 @@ func (e *Engine) update(entry model.Entry) {
 		}
 	}
 	entry = withoutInvalid(entry)
-	problem := entry.Err
-	if key, ok := entry.Key.(model.PolicyKey); ok && problem == nil && entry.Exists() {
-		value, _ := entry.Value.(model.Policy)
-		problem = checkPolicy(key, value)
-	}
-	if entry.Exists() && problem != nil {
+	if problem := problemOf(entry); entry.Exists() && problem != nil {
 		e.invalid[entry.Path] = problem
 	} else {
 		delete(e.invalid, entry.Path)
@@ -83,7 +78,7 @@ func (e *Engine) update(entry model.Entry) {
 		e.updateWorkload(key, entry)
 	case model.HostEndpointKey:
 		e.updateHost(key, entry)
-	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.PoolKey:
+	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.TierKey, model.PoolKey:
 		e.updateNamed(e.spellings.one(entry))
 	}
 }
@@ -99,7 +94,11 @@ func (e *Engine) updateNamed(entry model.Entry) {
 		e.updateProfile(key.Profile, entry)
 	case model.PolicyKey:
 		e.policies.update(key, entry)
-		e.rules.touch(RulesID{KindPolicy, key.Policy})
+		e.rules.touch(RulesID{KindPolicy, key.Tier, key.Policy})
+	case model.TierKey:
+		for _, p := range e.policies.updateTier(key, entry) {
+			e.rules.touch(p.id)
+		}
 	case model.PoolKey:
 		e.pools.update(key, entry)
 	}
@@ -107,7 +106,21 @@ func (e *Engine) updateNamed(entry model.Entry) {
 
 func (e *Engine) updateProfile(name string, entry model.Entry) {
 	e.index.updateProfile(name, entry)
-	e.rules.touch(RulesID{KindProfile, name})
+	e.rules.touch(profileID(name))
+}
+
+// problemOf says what is wrong with what a key holds.
+func problemOf(entry model.Entry) error {
+	switch key := entry.Key.(type) {
+	case model.PolicyKey:
+		if value, ok := entry.Value.(model.Policy); ok && entry.Err == nil {
+			return checkPolicy(value)
+		}
+	case model.TierKey:
+		value, _ := entry.Value.(model.Tier)
+		return checkTier(key, value, entry.Err)
+	}
+	return entry.Err
 }
 
 // withoutInvalid takes the value from an entry that is gone, or invalid: of invalid ones those keep

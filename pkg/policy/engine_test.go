@@ -38,12 +38,15 @@ func describe(c Changes) []string {
 		for _, l := range []struct {
 			what string
 			ids  []RulesID
-		}{{"in", ep.Inbound.Policies}, {"out", ep.Outbound.Policies}, {"raw in", ep.UntrackedInbound}, {"raw out", ep.UntrackedOutbound}, {"profiles", ep.Inbound.Profiles}} {
+		}{{"in", ep.Inbound.Policies}, {"out", ep.Outbound.Policies}, {"raw in", ep.UntrackedInbound}, {"raw out", ep.UntrackedOutbound}, {"pre-DNAT", ep.PreDNAT}, {"forward in", ep.ForwardInbound.Policies}, {"forward out", ep.ForwardOutbound.Policies}, {"profiles", ep.Inbound.Profiles}} {
 			if len(l.ids) > 0 {
 				line += ", " + l.what
 			}
 			for _, id := range l.ids {
-				line += " " + id.Name
+				line += " " + strings.SplitN(id.String(), " ", 2)[1]
+			}
+			if l.what == "in" && len(ep.Inbound.Passing) > 0 {
+				line += ", passing " + strings.Join(ep.Inbound.Passing, " ")
 			}
 		}
 		out = append(out, line)
@@ -207,18 +210,19 @@ func TestInvalid(t *testing.T) {
 		pol + "a%2Fb":                       `{"selector": ""}`,
 		pol + "a%2fb":                       `{"selector": ""}`,
 		"/calico/v1/policy/tier/x/policy/y": `{"selector": ""}`,
+		"/calico/v1/policy/tier/x/metadata": `{"order": "x"}`,
 		"/calico/v1/host/h2/endpoint/z":     `7`,
 	})
 	e.Update(model.Entry{Path: "/calico/v1/strange", Err: model.ErrUnknownKey, Revision: 5})
 	want := []string{
-		"/calico/v1/host/h2/endpoint/z", pol + "a%2fb", pol + "bad", pol + "worse", "/calico/v1/policy/tier/x/policy/y", prof + "lost/rules", "/calico/v1/strange",
+		"/calico/v1/host/h2/endpoint/z", pol + "a%2fb", pol + "bad", pol + "worse", "/calico/v1/policy/tier/x/metadata", prof + "lost/rules", "/calico/v1/strange",
 	}
 	slices.Sort(want)
 	got := e.Invalid()
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(got))); diff != "" {
 		t.Error(diff)
 	}
-	if text := got[prof+"lost/rules"].Error(); text != "profile lost does not exist, so it denies: create it, or take it out of "+web {
+	if text := got[prof+"lost/rules"].Error(); text != "profile lost does not exist, so it denies: create it, or take it out of "+web+"; those of Kubernetes, k8s_ns.* and ksa.*, are made by calico-controllers" {
 		t.Error(text)
 	}
 	// What is put right is no longer told.

@@ -44,13 +44,18 @@ import (
 //     other way round where it goes out: on to 3.
 //     (c) a tunnel's of the cluster: on to 3.
 //     (d) UntrackedInbound or UntrackedOutbound, in order: deny drops, allow
-//     leaves the packet untracked and goes on to 5 or 6, next-tier and no
-//     decision go on to 3.
+//     leaves the packet untracked and goes on to 5 or 6, next-tier goes on to the next tier.
+//     After the last, and without a decision: on to 3.
+//     Then, before any translation of destinations, a packet that comes in by an interface that is no workload's, of
+//     no connection yet, tracked: PreDNAT of the interface's host endpoint, and of the wildcard, in order,
+//     each by Called where that is known. (e) As in (a) to (c), by FailsafeInbound alone: go on. (f) deny drops; allow has
+//     Inbound and ForwardInbound of host endpoints, the wildcard's too, not asked; next-tier goes on to the next tier. Without
+//     a decision: on to 3.
 //  3. Destination NAT, in prerouting and in output, of new connections: from an
 //     ExtIP of a local endpoint to its IntIP. All that follows sees the new
 //     destination. Of two endpoints with one ExtIP, the lower path has it.
 //  4. Forwarded packets:
-//     (a) neither from nor to a workload interface, and there is no wildcard: accept.
+//     (a) neither from nor to a workload interface, and there is no wildcard, nor a host endpoint that Forwards: accept.
 //     (b) established: accept. Related, such as an ICMP error about a connection: accept,
 //     but dropped from a workload interface whose endpoint has none of Ends among its
 //     Addrs. What an endpoint was connected to is
@@ -61,10 +66,10 @@ import (
 //     (e) from a workload interface: no endpoint, or its source none of the endpoint's Addrs:
 //     dropped; not DHCP or neighbour discovery
 //     as in 1(c), its endpoint has a MAC and the packet's is another: dropped; else Outbound of
-//     its endpoint. From any other interface, where there is a wildcard: Inbound of
-//     the wildcard.
-//     (f) to a workload interface: Inbound of its endpoint; to any other, where
-//     there is a wildcard: Outbound of the wildcard.
+//     its endpoint. From any other interface, unless 2(f) allowed it: ForwardInbound of
+//     its host endpoint, and where there is a wildcard, Inbound of the wildcard.
+//     (f) to a workload interface: Inbound of its endpoint; to any other: ForwardOutbound of its host endpoint, and
+//     where there is a wildcard, Outbound of the wildcard.
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
@@ -77,7 +82,7 @@ import (
 //     (b) from an interface with a host endpoint: a tunnel's of the cluster accept;
 //     untracked by 2(d) accept;
 //     neighbour discovery accept; invalid dropped; established or related
-//     accept; destination port in FailsafeInbound accept; Inbound; accept.
+//     accept; allowed by 2(f) accept; destination port in FailsafeInbound accept; Inbound; accept.
 //     (c) from any other, and from the host itself: accept.
 //  6. Packets from the host itself:
 //     (a) to a workload interface: UDP 67→68 over IPv4, where there is no endpoint that is Dropped, accept;
@@ -90,6 +95,8 @@ import (
 //     of its IntIPs: to the lowest ExtIP of that IntIP (hairpin).
 //     (b) else the source is in Pools.Masquerade and the destination not in
 //     Pools.All: masqueraded.
+//     (c) else the host itself sends it by a tunnel's device, from an address that isn't that device's: it
+//     gets the device's. Evaluate, which doesn't know the host's addresses, doesn't tell this.
 //
 // A connection that policy allowed when it began and has come to deny is cut:
 // connection tracking forgets it. Where policy would accept what its answering
@@ -97,11 +104,12 @@ import (
 // 4(d), 5 and 6 its packets are dropped where they are not established or
 // related, before anything is asked but 6(a) about DHCP, until policy allows the connection again.
 //
-// Inbound and Outbound of an endpoint are asked like this: Policies in order,
-// each rule in order. allow goes on to what comes next above, deny drops, log
-// logs and goes on, next-tier goes on to Profiles. Where there are Policies and
-// none decides: dropped. Where there are none: Profiles in order, of which
-// next-tier ends one without a decision; none decides: dropped. Rules that are
+// Inbound and Outbound of an endpoint are asked like this: Policies in order, tier by
+// tier, each rule in order. allow goes on to what comes next above, deny drops, log
+// logs and goes on, next-tier goes on to the next tier. None of a tier decides: on to the
+// next tier if it is one of Passing, else dropped. After the last tier: Profiles in order, of which
+// next-tier ends one without a decision; none decides: dropped. ForwardInbound and ForwardOutbound are asked likewise, but
+// that what no tier drops goes on. Rules that are
 // Invalid or missing deny. A rule holds for one IP version as Rule.Family says.
 // One that can't be expressed as it is (Rule.Reduced, or a set that isn't there)
 // drops all that the rest of it matches.
@@ -120,6 +128,8 @@ type evaluation struct {
 	view
 	p Packet
 	r Result
+	// admitted: a policy before DNAT allowed it.
+	admitted bool
 }
 
 func (e *evaluation) isTunnel() bool { return e.st.Tunnels.isTunnel(&e.p) }
@@ -164,6 +174,9 @@ func (e *evaluation) evaluate() bool {
 	}
 	host, direction := e.hostSide()
 	if host != nil && !e.untracked(host, direction) {
+		return false
+	}
+	if !e.preDNAT() {
 		return false
 	}
 	e.destinationNAT()
@@ -227,7 +240,7 @@ func (e *evaluation) ownMAC(ep *Endpoint) bool {
 func (e *evaluation) forward() bool {
 	p := &e.p
 	fromWorkload, toWorkload, wildcard := e.isWorkload(p.In), e.isWorkload(p.Out), e.wildcard()
-	if !fromWorkload && !toWorkload && wildcard == nil {
+	if !fromWorkload && !toWorkload && wildcard == nil && !e.anyForwards() {
 		e.note("from %s to %s, which are no endpoints: accept", p.In, p.Out)
 		return true
 	}
@@ -255,13 +268,13 @@ func (e *evaluation) forward() bool {
 		if !e.ownMAC(from) || !e.asks(from, model.Outbound, from.Outbound) {
 			return false
 		}
-	} else if wildcard != nil && !e.asks(wildcard, model.Inbound, wildcard.Inbound) {
+	} else if !e.admitted && !(e.forwarded(p.In, model.Inbound) && (wildcard == nil || e.asks(wildcard, model.Inbound, wildcard.Inbound))) {
 		return false
 	}
 	if toWorkload {
 		return e.asks(to, model.Inbound, to.Inbound)
 	}
-	return wildcard == nil || e.asks(wildcard, model.Outbound, wildcard.Outbound)
+	return e.forwarded(p.Out, model.Outbound) && (wildcard == nil || e.asks(wildcard, model.Outbound, wildcard.Outbound))
 }
 
 // input is step 5.

@@ -104,7 +104,7 @@ func TestUnreadablePolicy(t *testing.T) {
 	entry = entryOf(t, prof+"send/labels", `{"bad": "yes"`)
 	entry.Value = model.Labels{"bad": "yes"}
 	e.Update(entry)
-	if c := e.Flush(); len(c.Sets) > 0 || c.Rules[RulesID{KindProfile, "send"}].Invalid == "" {
+	if c := e.Flush(); len(c.Sets) > 0 || c.Rules[profileID("send")].Invalid == "" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -216,7 +216,7 @@ func TestOutcome(t *testing.T) {
 		{map[string]string{pol + "a": `{"selector": "", "order": -1, "inbound_rules": [{"action": "deny"}], "types": ["inbound"]}`, pol + "b": `{"selector": "", "order": 0, "inbound_rules": [{}], "outbound_rules": [{}]}`}, toDB, Drop, "policy a"},
 		// At least one policy applies to this direction and none decides: dropped.
 		{map[string]string{pol + "a": `{"selector": "role == 'web'", "inbound_rules": [{"protocol": "udp"}]}`}, fromOut, Drop, "policies apply and none decides: drop"},
-		{map[string]string{pol + "a": `{"selector": "role == 'web'", "inbound_rules": [{}]}`}, toOut, Drop, "from endpoint " + web + ": policies apply and none decides: drop"},
+		{map[string]string{pol + "a": `{"selector": "role == 'web'", "inbound_rules": [{}]}`}, toOut, Drop, "from endpoint " + web + ": end of tier default, policies apply and none decides: drop"},
 		{map[string]string{pol + "a": `{"selector": "role == 'web'", "inbound_rules": [{}], "types": ["inbound"]}`}, toOut, Accept, "profile open"},
 		// log: logged, goes on; next-tier: on to the profiles.
 		{map[string]string{pol + "a": `{"selector": "role == 'db'", "inbound_rules": [{"action": "log"}, {"action": "allow"}]}`}, toDB, Accept, "policy a rule 1"},
@@ -232,7 +232,6 @@ func TestOutcome(t *testing.T) {
 		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1), prof + "p/labels": `{}`}, fromOut, Accept, "profile open"}, // each key may be missing
 		{map[string]string{pol + "z": `{"selector": "role == 'db'", "inbound_rules": [{"action": "fly"}]}`, pol + "a": `{"selector": "role == 'db'", "order": -5, "inbound_rules": [{}]}`}, toDB, Drop, "policy z: deny: "},
 		{map[string]string{pol + "z": `{"selector": "role ==", "inbound_rules": [{}]}`, pol + "a": allow}, toDB, Accept, "policy a"},
-		{map[string]string{"/calico/v1/policy/tier/other/policy/z": allow, pol + "a": allow}, toDB, Drop, "in a tier other than default"},
 		// An inactive endpoint: all dropped. What it was connected to has no route to
 		// it, and its connections are deleted.
 		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, toOut, Drop, "cali1, which no endpoint has"},

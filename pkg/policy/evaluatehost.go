@@ -25,18 +25,65 @@ func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
 	if len(ids) == 0 || e.isClusterTunnel(d) || e.p.isNeighbour(false) || e.hasPort(there, e.p.DstPort) || e.hasPort(back, e.p.SrcPort) {
 		return true
 	}
-	for _, id := range ids {
-		switch e.rules(ep, d, id, true) {
+	for _, tier := range ByTier(ids) {
+		switch e.tier(ep, d, tier, true) {
 		case model.ActionAllow:
 			e.r.Untracked = true
 			return true
 		case model.ActionDeny:
 			return false
-		case model.ActionNextTier:
-			return true
 		}
 	}
 	return true
+}
+
+// preDNAT is what comes before step 3; false = dropped.
+func (e *evaluation) preDNAT() bool {
+	if isHost(e.p.In) || e.isWorkload(e.p.In) || e.r.Untracked || e.p.Conn == ConnEstablished || e.p.Conn == ConnRelated {
+		return true
+	}
+	translated := e.p
+	if e.p.Called.IsValid() {
+		e.p.Dst, e.p.DstPort = e.p.Called.Addr(), e.p.Called.Port()
+	}
+	defer func() { e.p = translated }()
+	if e.isClusterTunnel(model.Inbound) || e.p.isNeighbour(false) || e.hasPort(e.s.FailsafeInbound, e.p.DstPort) {
+		return true
+	}
+	for _, ep := range [...]*Endpoint{e.host(e.p.In), e.wildcard()} {
+		if ep == nil {
+			continue
+		}
+		for _, tier := range ByTier(ep.PreDNAT) {
+			switch e.tier(ep, model.Inbound, tier, false) {
+			case model.ActionAllow:
+				e.admitted = true
+				return true
+			case model.ActionDeny:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// anyForwards says whether a host endpoint is asked of forwarded packets.
+func (e *evaluation) anyForwards() bool {
+	return e.find(func(ep *Endpoint) bool { return !ep.Workload && ep.Dropped == "" && ep.Forwards() }) != nil
+}
+
+// forwarded asks the host endpoint of an interface about a forwarded packet; false = dropped.
+func (e *evaluation) forwarded(name string, d model.Direction) bool {
+	ep := e.host(name)
+	if ep == nil {
+		return true
+	}
+	v := ep.ForwardInbound
+	if d == model.Outbound {
+		v = ep.ForwardOutbound
+	}
+	allowed, decided := e.policies(ep, d, v)
+	return allowed || !decided
 }
 
 // hostEndpoint is steps 5(b), 5(c), 6(b) and 6(c).
@@ -61,6 +108,10 @@ func (e *evaluation) hostEndpoint(ep *Endpoint, d model.Direction) bool {
 	}
 	if accepted, decided := e.tracked(); decided {
 		return accepted
+	}
+	if e.admitted && d == model.Inbound {
+		e.of(ep, d, "allowed by a policy before DNAT: accept")
+		return true
 	}
 	if e.hasPort(ports, e.p.DstPort) {
 		e.of(ep, d, "fail-safe port %d: accept", e.p.DstPort)

@@ -43,6 +43,7 @@ func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
 		l.told = ep
 		if a != nil {
 			ep.Inbound, ep.Outbound, ep.UntrackedInbound, ep.UntrackedOutbound = a.in, a.out, a.rawIn, a.rawOut
+			ep.PreDNAT, ep.ForwardInbound, ep.ForwardOutbound = a.preDNAT, a.forwardIn, a.forwardOut
 		}
 		out[l.path] = ep
 	}

@@ -360,3 +360,55 @@ func TestNAT(t *testing.T) {
 		}
 	}
 }
+
+// TestPreDNAT: it is asked by what a packet was sent to, and lets it past the host endpoint's other policies.
+func TestPreDNAT(t *testing.T) {
+	early := func(rules string) map[string]string {
+		return map[string]string{uplink: named, pol + "early": `{"selector": "has(side)", "pre_dnat": true, "inbound_rules": [` + rules + `]}`}
+	}
+	deny, allow := early(`{"action": "deny", "protocol": "tcp", "dst_ports": [80]}`), early(`{"protocol": "tcp", "dst_ports": [80]}`)
+	everywhere := map[string]string{star: `{"name": "*", "labels": {"side": "any"}, "profile_ids": ["open"]}`, pol + "early": deny[pol+"early"]}
+	checkCases(t, testSettings, []evaluateCase{
+		{deny, webToHost, Drop, "policy early rule 0: deny"},
+		{deny, fromOut, Drop, "policy early rule 0: deny"},
+		{deny, strings.Replace(fromOut, "eth0", "eth1", 1), Accept, "profile open"},
+		{deny, fromOut + " established", Accept, "established"},
+		{early(`{"action": "deny"}`), sshToHost, Accept, "fail-safe port 22"},
+		{everywhere, fromOut, Drop, "policy early rule 0: deny"},
+		{everywhere, toOut, Accept, "profile open"},
+		{allow, webToHost, Accept, "allowed by a policy before DNAT"},
+		{allow, "eth0>- 203.0.113.5>192.0.2.10 tcp:1>81", Drop, "no profile decides"},
+		{map[string]string{pol + "early": `{"selector": "", "pre_dnat": true, "inbound_rules": [{"action": "deny"}]}`}, fromOut, Accept, "profile open"},
+	})
+	_, st := stateOf(t, deny)
+	p := packet(t, "eth0>cali1 203.0.113.5>10.0.0.1 tcp:40000>8080")
+	if got := Evaluate(testSettings, st, p).Verdict; got != Accept {
+		t.Errorf("to another port: %s", got)
+	}
+	p.Called = netip.MustParseAddrPort("192.0.2.10:80")
+	if got := Evaluate(testSettings, st, p).Verdict; got != Drop {
+		t.Errorf("called by the port that is denied: %s", got)
+	}
+}
+
+// TestApplyOnForward: a host endpoint's policies for forwarded packets, in and out.
+func TestApplyOnForward(t *testing.T) {
+	web := `"inbound_rules": [{"protocol": "tcp", "dst_ports": [80]}], "outbound_rules": [{"protocol": "tcp", "dst_ports": [443]}]`
+	forward := map[string]string{uplink: named, pol + "f": `{"selector": "has(side)", "apply_on_forward": true, ` + web + `}`}
+	unknown := map[string]string{uplink: named, pol + "f": `{"selector": "has(side)", "apply_to": "forwarded", ` + web + `}`}
+	through := "eth1>eth0 198.51.100.7>203.0.113.5 tcp:1>"
+	checkCases(t, testSettings, []evaluateCase{
+		{forward, fromOut, Accept, "to endpoint " + uplink + ": policy f rule 0: allow"},
+		{forward, strings.Replace(fromOut, ">80", ">81", 1), Drop, "end of tier default"},
+		{forward, toOut, Accept, "from endpoint " + uplink + ": policy f rule 0: allow"},
+		{forward, strings.Replace(toOut, ">443", ">444", 1), Drop, "end of tier default"},
+		{forward, through + "443", Accept, "policy f rule 0"},
+		{forward, through + "444", Drop, "end of tier default"},
+		{forward, through + "444 established", Accept, "established"},
+		{forward, webToHost, Accept, "policy f rule 0"},
+		{map[string]string{uplink: named, pol + "f": `{"selector": "has(side)", ` + web + `}`}, through + "444", Accept, "no endpoints"},
+		// What may be meant for forwarded packets denies them.
+		{unknown, fromOut, Drop, "policy f: deny: apply_to: unknown"},
+		{unknown, through + "443", Drop, "policy f: deny: apply_to: unknown"},
+	})
+}

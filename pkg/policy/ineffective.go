@@ -46,8 +46,8 @@ func (ls *locals) untrackedOf(l *local) []string {
 	var paths []string
 	for _, m := range ep.matches[forOwn] {
 		for _, p := range m.query.policies {
-			if p.untracked {
-				paths = append(paths, model.PolicyKey{Tier: defaultTier, Policy: p.id.Name}.Path())
+			if p.how.untracked {
+				paths = append(paths, model.PolicyKey{Tier: p.id.Tier, Policy: p.id.Name}.Path())
 			}
 		}
 	}

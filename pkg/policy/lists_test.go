@@ -12,7 +12,7 @@ import (
 func TestTrim(t *testing.T) {
 	list := func(names string) (out []RulesID) {
 		for _, n := range names {
-			out = append(out, RulesID{Kind: KindPolicy, Name: string(n)})
+			out = append(out, RulesID{KindPolicy, "default", string(n)})
 		}
 		return out
 	}

@@ -28,6 +28,8 @@ type Packet struct {
 	Ends [2]netip.Addr
 	// Translated: Dst isn't what it was sent to, by rules of somebody else's.
 	Translated bool
+	// Called is what it was sent to where that is known to be another than Dst; the zero AddrPort: it isn't.
+	Called netip.AddrPort
 }
 
 // Conn is what connection tracking says of a packet.
@@ -90,7 +92,7 @@ func (s Step) String() string {
 		b.WriteString("untracked ")
 	}
 	if s.Rules != (RulesID{}) {
-		fmt.Fprintf(&b, "%s %s", s.Rules.Kind, s.Rules.Name)
+		b.WriteString(s.Rules.String())
 		if s.Rule >= 0 {
 			fmt.Fprintf(&b, " rule %d", s.Rule)
 		}

@@ -13,33 +13,25 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// defaultTier is the only one there is: see otherTier.
-const defaultTier = "default"
-
-// otherTier are the rules of any policy of another tier. What such a policy
-// should decide, and when, is not known here, so it denies.
-var otherTier = RulesID{KindPolicy, ""}
-
 // policy is one whose selector is known.
 type policy struct {
-	id        RulesID
-	order     policyOrder
-	untracked bool
-	in, out   bool // it decides in this direction
-	value     model.Policy
-	invalid   string
-	query     *query
+	id      RulesID
+	tier    *tier
+	rank    rank // in its tier
+	how     how
+	in, out bool // it decides in this direction
+	value   model.Policy
+	invalid string
+	query   *query
 }
 
-// policyOrder is what policies are sorted by. An invalid one comes first: what
-// its order was meant to be is not known, and it must deny.
-type policyOrder struct {
-	class int // 0 invalid, 1 with an order, 2 without
-	order float64
-}
+// how a policy is asked.
+type how struct{ untracked, preDNAT, forward bool }
+
+func howOf(p model.Policy) how { return how{p.Untracked, p.PreDNAT, p.Forward} }
 
 func (p *policy) compare(o *policy) int {
-	if c := cmp.Or(cmp.Compare(p.order.class, o.order.class), cmp.Compare(p.order.order, o.order.order)); c != 0 {
+	if c := cmp.Or(p.tier.compare(o.tier), p.rank.compare(o.rank)); c != 0 {
 		return c
 	}
 	return strings.Compare(p.id.Name, o.id.Name)
@@ -47,26 +39,20 @@ func (p *policy) compare(o *policy) int {
 
 // parsePolicy gives nil for a policy that is not there or picks nothing.
 func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
-	p := &policy{id: RulesID{KindPolicy, key.Policy}, in: true, out: true}
+	p := &policy{id: RulesID{KindPolicy, key.Tier, key.Policy}, in: true, out: true}
 	var invalid *model.InvalidPolicyError
 	text := ""
 	switch value, ok := entry.Value.(model.Policy); {
 	case ok && entry.Err == nil && entry.Exists():
 		p.value, text = value, value.Selector
-		p.untracked, p.in, p.out = value.Untracked, value.Applies(model.Inbound), value.Applies(model.Outbound)
-		p.order.class = 2
-		if value.Order != nil {
-			p.order = policyOrder{1, *value.Order}
-		}
+		p.how, p.in, p.out = howOf(value), value.Applies(model.Inbound), value.Applies(model.Outbound)
+		p.rank = rankOf(value.Order)
 	case entry.Exists() && errors.As(entry.Err, &invalid):
-		p.invalid, text = invalid.Error(), invalid.Selector
+		p.invalid, text, p.how.forward = invalid.Error(), invalid.Selector, invalid.Forward
 	case ok && entry.Exists(): // what it picked before, as its selector can't be read
-		p.invalid, text = entry.Err.Error(), value.Selector
+		p.invalid, text, p.how.forward = entry.Err.Error(), value.Selector, value.Forward || value.PreDNAT
 	default:
 		return nil, ""
-	}
-	if key.Tier != defaultTier {
-		*p = policy{id: otherTier, in: true, out: true, invalid: "it is in a tier other than " + defaultTier}
 	}
 	return p, text
 }
@@ -74,13 +60,15 @@ func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 // policies keep those whose selector is known, and what they pick among this host's endpoints.
 type policies struct {
 	own       *matcher
-	byKey     map[model.PolicyKey]*policy
+	tiers     map[string]*tier
 	selectors map[string]*query // by canonical text
 }
 
 // update takes in a policy.
 func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
-	old := ps.byKey[key]
+	t := ps.tier(key.Tier)
+	defer ps.settle(t)
+	old := t.all[key.Policy]
 	p, text := parsePolicy(key, entry)
 	var q *query
 	if p != nil {
@@ -88,17 +76,18 @@ func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
 			p = nil // it picks nothing, and was never valid
 		} else {
 			q = ps.query(sel)
-			p.query = q
+			p.tier, p.query = t, q
+			p.id.Tier = t.name // equal ones in one place are compared at no cost
 		}
 	}
-	if old != nil && p != nil && old.query == q && old.id == p.id && old.order == p.order &&
-		old.untracked == p.untracked && old.in == p.in && old.out == p.out {
+	if old != nil && p != nil && old.query == q && old.rank == p.rank &&
+		old.how == p.how && old.in == p.in && old.out == p.out {
 		q.policies[slices.Index(q.policies, old)] = p
-		ps.byKey[key] = p
+		t.all[key.Policy] = p
 		return
 	}
 	if p != nil {
-		ps.byKey[key] = p
+		t.all[key.Policy] = p
 		q.policies = append(q.policies, p)
 		if len(q.policies) == 1 {
 			ps.own.ask(q)
@@ -108,19 +97,16 @@ func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
 	}
 	if old != nil {
 		if p == nil {
-			delete(ps.byKey, key)
+			delete(t.all, key.Policy)
 		}
 		ps.drop(old)
 	}
 }
 
 // checkPolicy says what is wrong with a policy that was parsed.
-func checkPolicy(key model.PolicyKey, p model.Policy) error {
+func checkPolicy(p model.Policy) error {
 	if _, err := selector.Parse(p.Selector); err != nil {
 		return fmt.Errorf("selector: %w", err)
-	}
-	if key.Tier != defaultTier {
-		return fmt.Errorf("tier %s: policies of tiers other than %s are not known here, so it denies: move it to tier %s", key.Tier, defaultTier, defaultTier)
 	}
 	return nil
 }

@@ -25,7 +25,18 @@ const (
 // RulesID names the rules of one policy or profile.
 type RulesID struct {
 	Kind RulesKind
+	Tier string // of a policy
 	Name string
+}
+
+func profileID(name string) RulesID { return RulesID{Kind: KindProfile, Name: name} }
+
+// String is like "policy web", of another tier than model.DefaultTier like "policy tier/web".
+func (id RulesID) String() string {
+	if id.Kind == KindPolicy && id.Tier != model.DefaultTier {
+		return string(id.Kind) + " " + id.Tier + "/" + id.Name
+	}
+	return string(id.Kind) + " " + id.Name
 }
 
 // Rules are what one policy or profile says, its selectors and tags replaced by sets.
@@ -95,21 +106,35 @@ type Endpoint struct {
 	// workload's, for forwarded traffic.
 	Wildcard bool
 	// Dropped says why nothing passes: inactive or invalid. "" = it is active.
-	Dropped                             string
-	MAC                                 model.MAC
-	Addrs                               []netip.Addr // that it may send from; none of a host endpoint's
-	NAT                                 []model.NAT  // to an ExtIP that is no other's
-	Inbound, Outbound                   Verdicts
-	UntrackedInbound, UntrackedOutbound []RulesID // host endpoints only
+	Dropped           string
+	MAC               model.MAC
+	Addrs             []netip.Addr // that it may send from; none of a host endpoint's
+	NAT               []model.NAT  // to an ExtIP that is no other's
+	Inbound, Outbound Verdicts
+	// The untracked policies, host endpoints only, as Verdicts.Policies: but no tier drops what none
+	// of its policies decides.
+	UntrackedInbound, UntrackedOutbound []RulesID
+	// PreDNAT are the policies that are asked of what comes in before its destination is translated, host endpoints only:
+	// no tier of theirs drops what none decides.
+	PreDNAT []RulesID
+	// ForwardInbound and ForwardOutbound are asked of what is forwarded by the interface, host endpoints only and not the
+	// wildcard, which asks all. They have no Profiles: what every tier passes on goes on.
+	ForwardInbound, ForwardOutbound Verdicts
+}
+
+// Forwards says whether a host endpoint is asked of what is forwarded by its interface.
+func (ep *Endpoint) Forwards() bool {
+	return len(ep.ForwardInbound.Policies)+len(ep.ForwardOutbound.Policies) > 0
 }
 
 // Lists are what an endpoint asks, each list in its order: inbound and outbound
-// policies and profiles, and the untracked. nil asks nothing.
-func (ep *Endpoint) Lists() [6][]RulesID {
+// policies and profiles, the untracked, those before DNAT, and those of forwarded packets. nil asks nothing.
+func (ep *Endpoint) Lists() [9][]RulesID {
 	if ep == nil {
-		return [6][]RulesID{}
+		return [9][]RulesID{}
 	}
-	return [...][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
+	return [...][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles,
+		ep.UntrackedInbound, ep.UntrackedOutbound, ep.PreDNAT, ep.ForwardInbound.Policies, ep.ForwardOutbound.Policies}
 }
 
 // Trim returns two lists without what both begin and end with: of a policy that comes
@@ -126,16 +151,22 @@ func Trim(before, after []RulesID) (had, has []RulesID) {
 
 // Verdicts are the rules of one direction in the order in which they are asked.
 type Verdicts struct {
-	// Policies are those that apply. Where there is one and none decides, the
-	// packet is dropped; next-tier goes on to the profiles.
+	// Policies are those that apply, those of a tier side by side: see ByTier. Where
+	// none of a tier decides, the packet is dropped, or passed on. next-tier goes on to the next
+	// tier that has a policy here, after the last to the profiles.
 	Policies []RulesID
-	// Profiles are asked where no policy applies or one said next-tier; if none
+	// Passing are the tiers of Policies, in order, that pass on what none of their policies decides.
+	Passing []string
+	// Profiles are asked where no tier decides; if none of them
 	// decides, the packet is dropped.
 	Profiles []RulesID
 }
 
+// Passes says whether a tier passes on what none of its policies decides.
+func (v *Verdicts) Passes(tier string) bool { return slices.Contains(v.Passing, tier) }
+
 func (v Verdicts) equal(o Verdicts) bool {
-	return slices.Equal(v.Policies, o.Policies) && slices.Equal(v.Profiles, o.Profiles)
+	return slices.Equal(v.Policies, o.Policies) && slices.Equal(v.Passing, o.Passing) && slices.Equal(v.Profiles, o.Profiles)
 }
 
 // Place tells verdicts by where their lists are in memory: those of endpoints that ask

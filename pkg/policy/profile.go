@@ -52,7 +52,7 @@ func (x *index) missingProfiles() map[string]error {
 			}
 		})
 		at := model.ProfileRulesKey{Profile: p.name}.Path()
-		out[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, first)
+		out[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s; those of Kubernetes, k8s_ns.* and ksa.*, are made by calico-controllers", p.name, first)
 	}
 	return out
 }

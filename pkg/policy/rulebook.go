@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -32,7 +33,7 @@ func (b *rulebook) touch(id RulesID) {
 
 // use counts what is applied to endpoints and names rules: n more of them, or less.
 func (b *rulebook) use(a *applied, n int) {
-	for _, ids := range [...][]RulesID{a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut} {
+	for _, ids := range [...][]RulesID{a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut, a.preDNAT, a.forwardIn.Policies, a.forwardOut.Policies} {
 		for _, id := range ids {
 			u := b.used[id]
 			if u == nil {
@@ -85,14 +86,13 @@ func (e *Engine) compile(id RulesID) (*Rules, []*set) {
 		if rules.Invalid = p.problem(); rules.Invalid == "" {
 			rules.Inbound, rules.Outbound = c.rules(p.rules.Inbound), c.rules(p.rules.Outbound)
 		}
-	} else if id == otherTier {
-		rules.Invalid = "it is in a tier other than " + defaultTier
 	} else {
-		p := e.policies.byKey[model.PolicyKey{Tier: defaultTier, Policy: id.Name}]
-		if rules.Invalid = p.invalid; p.in {
+		p := e.policies.tiers[id.Tier].all[id.Name]
+		rules.Invalid = cmp.Or(p.invalid, p.tier.says.invalid)
+		if rules.Invalid == "" && p.in {
 			rules.Inbound = c.rules(p.value.Inbound)
 		}
-		if p.out {
+		if rules.Invalid == "" && p.out {
 			rules.Outbound = c.rules(p.value.Outbound)
 		}
 	}

@@ -114,7 +114,7 @@ func (s *slow) compute() *State {
 		}
 	}
 	for _, ep := range s.state.Endpoints {
-		for _, ids := range [][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound} {
+		for _, ids := range [][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound, ep.PreDNAT, ep.ForwardInbound.Policies, ep.ForwardOutbound.Policies} {
 			for _, id := range ids {
 				if s.state.Rules[id] == nil {
 					s.state.Rules[id] = s.rules(id, things)
@@ -168,23 +168,42 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 		}
 	}
 	for _, p := range t.profiles {
-		if id := (RulesID{KindProfile, p}); !slices.Contains(ep.Inbound.Profiles, id) {
+		if id := (RulesID{Kind: KindProfile, Name: p}); !slices.Contains(ep.Inbound.Profiles, id) {
 			ep.Inbound.Profiles = append(ep.Inbound.Profiles, id)
 			ep.Outbound.Profiles = append(ep.Outbound.Profiles, id)
 		}
 	}
 	for _, p := range s.policiesOf(t) {
 		in, out := &ep.Inbound.Policies, &ep.Outbound.Policies
+		if p.preDNAT {
+			if !ep.Workload {
+				ep.PreDNAT = append(ep.PreDNAT, p.id)
+			}
+			continue
+		}
 		if p.untracked {
 			if in, out = &ep.UntrackedInbound, &ep.UntrackedOutbound; ep.Workload || ep.Wildcard {
 				continue
 			}
 		}
-		if p.in && !slices.Contains(*in, p.id) {
+		if p.in {
 			*in = append(*in, p.id)
 		}
-		if p.out && !slices.Contains(*out, p.id) {
+		if p.out {
 			*out = append(*out, p.id)
+		}
+		if p.forward && !p.untracked && !ep.Workload && !ep.Wildcard {
+			if p.in {
+				ep.ForwardInbound.Policies = append(ep.ForwardInbound.Policies, p.id)
+			}
+			if p.out {
+				ep.ForwardOutbound.Policies = append(ep.ForwardOutbound.Policies, p.id)
+			}
+		}
+		for _, v := range []*Verdicts{&ep.Inbound, &ep.Outbound, &ep.ForwardInbound, &ep.ForwardOutbound} {
+			if slices.Contains(v.Policies, p.id) && p.tier.pass && !v.Passes(p.id.Tier) {
+				v.Passing = append(v.Passing, p.id.Tier)
+			}
 		}
 	}
 	return ep
@@ -270,11 +289,38 @@ func (s *slow) placed(t thing, things []thing) string {
 }
 
 type slowPolicy struct {
-	id        RulesID
-	class     int
-	order     float64
-	untracked bool
-	in, out   bool
+	id               RulesID
+	tier             slowTier
+	class            int
+	order            float64
+	untracked        bool
+	preDNAT, forward bool
+	in, out          bool
+}
+
+type slowTier struct {
+	class   int
+	order   float64
+	pass    bool
+	invalid string
+}
+
+func (s *slow) tier(name string) slowTier {
+	if name == "default" {
+		return slowTier{class: 1, order: 1000000}
+	}
+	e := s.counting()[model.TierKey{Tier: name}]
+	if e.Err != nil {
+		return slowTier{invalid: "the metadata of tier " + name + ": " + e.Err.Error()}
+	}
+	t := slowTier{class: 2}
+	if v, ok := e.Value.(model.Tier); ok {
+		t.pass = v.DefaultAction == "pass"
+		if v.Order != nil {
+			t.class, t.order = 1, *v.Order
+		}
+	}
+	return t
 }
 
 func (s *slow) policiesOf(t thing) []slowPolicy {
@@ -284,34 +330,32 @@ func (s *slow) policiesOf(t thing) []slowPolicy {
 		if !ok {
 			continue
 		}
-		p := slowPolicy{id: RulesID{KindPolicy, k.Policy}, in: true, out: true}
+		p := slowPolicy{id: RulesID{KindPolicy, k.Tier, k.Policy}, tier: s.tier(k.Tier), in: true, out: true}
 		text := ""
 		var invalid *model.InvalidPolicyError
 		v, ok := e.Value.(model.Policy)
 		if ok && e.Err == nil {
 			text = v.Selector
-			p.untracked = v.Untracked
+			p.untracked, p.preDNAT, p.forward = v.Untracked, v.PreDNAT, v.Forward
 			p.in, p.out = v.Applies(model.Inbound), v.Applies(model.Outbound)
 			p.class = 2
 			if v.Order != nil {
 				p.class, p.order = 1, *v.Order
 			}
 		} else if errors.As(e.Err, &invalid) {
-			text = invalid.Selector
+			text, p.forward = invalid.Selector, invalid.Forward
 		} else if ok {
-			text = v.Selector
+			text, p.forward = v.Selector, v.Forward || v.PreDNAT
 		} else {
 			continue
-		}
-		if k.Tier != "default" {
-			p = slowPolicy{id: RulesID{KindPolicy, ""}, in: true, out: true}
 		}
 		if t.matches(text) {
 			out = append(out, p)
 		}
 	}
 	slices.SortFunc(out, func(a, b slowPolicy) int {
-		return cmp.Or(a.class-b.class, cmp.Compare(a.order, b.order), cmp.Compare(a.id.Name, b.id.Name))
+		return cmp.Or(a.tier.class-b.tier.class, cmp.Compare(a.tier.order, b.tier.order), cmp.Compare(a.id.Tier, b.id.Tier),
+			a.class-b.class, cmp.Compare(a.order, b.order), cmp.Compare(a.id.Name, b.id.Name))
 	})
 	return out
 }

@@ -30,13 +30,12 @@ func (s *slow) rules(id RulesID, things []thing) *Rules {
 		}
 		return r
 	}
-	if id.Name == "" {
-		r.Invalid = "it is in a tier other than default"
-		return r
-	}
-	e := counting[model.PolicyKey{Tier: "default", Policy: id.Name}]
+	e := counting[model.PolicyKey{Tier: id.Tier, Policy: id.Name}]
 	if e.Err != nil {
 		r.Invalid = e.Err.Error()
+		return r
+	}
+	if r.Invalid = s.tier(id.Tier).invalid; r.Invalid != "" {
 		return r
 	}
 	if v, ok := e.Value.(model.Policy); ok {
@@ -149,25 +148,27 @@ func (s *slow) pools() {
 func (s *slow) invalid() []string {
 	paths, counting := map[string]bool{}, s.counting()
 	for path, e := range s.entries {
-		k, isPolicy := e.Key.(model.PolicyKey)
-		oneOfKey := isPolicy
-		switch e.Key.(type) {
-		case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PoolKey:
+		oneOfKey, odd := false, false
+		switch k := e.Key.(type) {
+		case model.TierKey:
+			v, _ := e.Value.(model.Tier)
+			oneOfKey, odd = true, k.Tier == "default" && (v.DefaultAction == "pass" || v.Order != nil && *v.Order != 1000000)
+		case model.PolicyKey, model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PoolKey:
 			oneOfKey = true
 		}
-		if e.Err != nil || isPolicy && k.Tier != "default" || oneOfKey && counting[e.Key].Path != path {
+		if e.Err != nil || odd || oneOfKey && counting[e.Key].Path != path {
 			paths[path] = true
 		}
 	}
 	things := s.things()
 	for key := range counting {
 		k, ok := key.(model.PolicyKey)
-		if !ok || k.Tier != "default" {
+		if !ok {
 			continue
 		}
 		wild, others := false, false
 		for _, t := range things {
-			if t.local && t.host != nil && t.invalid == nil && slices.ContainsFunc(s.policiesOf(t), func(p slowPolicy) bool { return p.untracked && p.id.Name == k.Policy }) {
+			if t.local && t.host != nil && t.invalid == nil && slices.ContainsFunc(s.policiesOf(t), func(p slowPolicy) bool { return p.untracked && p.id.Tier == k.Tier && p.id.Name == k.Policy }) {
 				wild, others = wild || t.host.Name == "*", others || t.host.Name != "*"
 			}
 		}

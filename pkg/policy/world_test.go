@@ -5,6 +5,7 @@ package policy
 import (
 	"errors"
 	"net/netip"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -98,13 +99,26 @@ func (w world) policy() model.Policy {
 		*p.Order = float64(w.pick(3) - 1)
 	}
 	p.Types = one(w, nil, nil, []model.Direction{model.Inbound}, []model.Direction{model.Outbound})
+	p.Forward = w.pick(3) == 0
+	if !p.Untracked && w.pick(4) == 0 {
+		p.PreDNAT, p.Outbound, p.Types = true, nil, nil
+	}
 	return p
+}
+
+func (w world) tier() model.Tier {
+	t := model.Tier{DefaultAction: one(w, model.TierDeny, model.TierPass)}
+	if w.pick(3) > 0 {
+		order := one[float64](w, -1, 0, 999_999, 1_000_000, 1_000_001)
+		t.Order = &order
+	}
+	return t
 }
 
 // entry is a write or a delete of a random key.
 func (w world) entry() model.Entry {
 	var e model.Entry
-	switch w.pick(8) {
+	switch w.pick(9) {
 	case 0, 1:
 		e.Key = model.WorkloadEndpointKey{Host: one(w, "h1", "h1", "h2"), Orchestrator: "k8s", Workload: "w", Endpoint: one(w, "1", "2", "3", "4")}
 		e.Value = w.workload()
@@ -122,14 +136,19 @@ func (w world) entry() model.Entry {
 	case 5:
 		e.Key, e.Value = model.ProfileLabelsKey{Profile: one(w, "p1", "p2", "p3")}, model.Labels(w.labels())
 	case 6:
-		e.Key, e.Value = model.PolicyKey{Tier: one(w, "default", "default", "default", "default", "other"), Policy: one(w, "q1", "q2", "q3", "odd one")}, w.policy()
+		e.Key, e.Value = model.PolicyKey{Tier: one(w, "default", "default", "default", "t1", "t2", "t/3"), Policy: one(w, "q1", "q2", "q3", "odd one")}, w.policy()
 	case 7:
 		p := one(w, netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("fd00::/64"))
 		e.Key, e.Value = model.PoolKey{CIDR: p}, model.Pool{CIDR: p, Masquerade: w.pick(2) == 0}
+	case 8:
+		e.Key, e.Value = model.TierKey{Tier: one(w, "default", "t1", "t2", "t/3", "empty")}, w.tier()
 	}
 	e.Path = e.Key.Path()
 	if k, ok := e.Key.(model.PolicyKey); ok && k.Policy == "odd one" && w.pick(2) == 0 {
-		e.Path = "/calico/v1/policy/tier/" + k.Tier + "/policy/odd" + one(w, " ", "%20") + "one"
+		e.Path = strings.TrimSuffix(e.Path, "odd%20one") + "odd" + one(w, " ", "%20") + "one"
+	}
+	if _, ok := e.Key.(model.TierKey); ok && w.pick(2) == 0 {
+		e.Path = strings.Replace(e.Path, "%2F", "%2f", 1)
 	}
 	e.Revision, e.Created = 1, int64(1+w.pick(3))
 	switch w.pick(8) {
@@ -170,8 +189,9 @@ func (w world) edit(e model.Entry) model.Entry {
 			v.Order = new(float64)
 			*v.Order = float64(w.pick(3) - 1)
 		case 1:
-			v.Untracked = !v.Untracked
+			v.Untracked = !v.Untracked && !v.PreDNAT
 		case 2:
+			v.Forward, v.PreDNAT = !v.Forward, false
 			v.Types = one(w, nil, []model.Direction{model.Inbound}, []model.Direction{model.Outbound})
 		case 3:
 			v.Inbound = w.rules()
@@ -197,6 +217,13 @@ func (w world) edit(e model.Entry) model.Entry {
 		e.Value = v
 	case model.HostEndpoint:
 		v.Labels = w.labels()
+		e.Value = v
+	case model.Tier:
+		if o := w.tier(); w.pick(2) == 0 {
+			v.Order = o.Order
+		} else {
+			v.DefaultAction = o.DefaultAction
+		}
 		e.Value = v
 	}
 	return e

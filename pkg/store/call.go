@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen fa
 		hint += ", https or http included"
 	}
 	if seen.refused(1) {
-		kind, hint = ErrAuth, "check the certificate files and that etcd's certificate names the endpoint"
+		kind, hint = ErrAuth, cmp.Or(c.tls.outdated(time.Now()), "check the certificate files and that etcd's certificate names the endpoint")
 	}
 	after := time.Since(start).Round(time.Millisecond)
 	switch {

@@ -144,6 +144,9 @@ func TestTLS(t *testing.T) {
 	ca, cert, key := a.files(t, "client")
 	stranger := newAuthority(t)
 	otherCA, otherCert, otherKey := stranger.files(t, "client")
+	past := *a
+	past.life = -time.Minute
+	_, pastCert, pastKey := past.files(t, "client")
 	url := "https://" + c.endpoints()[0]
 	elsewhere := startProxyAt(t, "127.0.0.2:0", c.endpoints()[0])
 	elsewhere.set(forward)
@@ -157,6 +160,7 @@ func TestTLS(t *testing.T) {
 		{"certificates", Config{CAFile: ca, CertFile: cert, KeyFile: key}, nil, ""},
 		{"no client certificate", Config{CAFile: ca}, ErrAuth, "certificate required"},
 		{"unknown client certificate", Config{CAFile: ca, CertFile: otherCert, KeyFile: otherKey}, ErrAuth, "tls: "},
+		{"expired client certificate", Config{CAFile: ca, CertFile: pastCert, KeyFile: pastKey}, ErrAuth, ": the certificate in " + pastCert + " expired at "},
 		{"unknown authority", Config{CAFile: otherCA, CertFile: cert, KeyFile: key}, ErrAuth, "certificate signed by unknown authority"},
 		{"system roots", Config{Endpoints: []string{url}}, ErrAuth, "certificate signed by unknown authority"},
 		{"name not in certificate", Config{Endpoints: []string{elsewhere.addr}, CAFile: ca, CertFile: cert, KeyFile: key},

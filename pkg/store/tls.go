@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -82,6 +83,40 @@ func (f *tlsFiles) loadPair() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("etcd client certificate %s with key %s: %w: both must be PEM and belong together", f.certFile, f.keyFile, err)
 	}
 	return &pair, nil
+}
+
+// outdated says which file has no certificate that is valid now, and until when or from when it is; "" where each has one.
+func (f *tlsFiles) outdated(now time.Time) string {
+	if f == nil {
+		return ""
+	}
+	for _, name := range []string{f.certFile, f.caFile} {
+		why := ""
+		text, err := os.ReadFile(name)
+		for block, rest := pem.Decode(text); err == nil && block != nil; block, rest = pem.Decode(rest) {
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				continue
+			}
+			if why = outdated(cert, now); why == "" || name == f.certFile { // of which the first is our own
+				break
+			}
+		}
+		if why != "" {
+			return "the certificate in " + name + " " + why
+		}
+	}
+	return ""
+}
+
+func outdated(cert *x509.Certificate, now time.Time) string {
+	switch {
+	case now.After(cert.NotAfter):
+		return "expired at " + cert.NotAfter.UTC().Format(time.RFC3339) + ": renew it"
+	case now.Before(cert.NotBefore):
+		return "isn't valid before " + cert.NotBefore.UTC().Format(time.RFC3339) + ": check the clock"
+	}
+	return ""
 }
 
 // config is for one handshake; grpc adds the server's name from the endpoint. A nil f verifies with the system's roots.

@@ -59,6 +59,7 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 		var callback callbackError
 		switch {
 		case errors.As(err, &callback):
+			w.recovered() // what ends by the caller's will isn't interrupted
 			return callback.error
 		case ctx.Err() != nil:
 			return nil

@@ -34,10 +34,12 @@ var sections = []section{
 	{"burst", burst},
 	{"cluster", clusterSize},
 	{"agent", agentAtScale},
+	{"machines", machines},
 	{"enforce", enforce},
 	{"packets", packets},
 	{"ping", firstPing},
 	{"wire", fabricWire},
+	{"kubernetes", kubernetes},
 }
 
 // bench is what the sections share.

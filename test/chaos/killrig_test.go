@@ -110,8 +110,10 @@ func tools(t *testing.T) string {
 // serveGate is an agent that has programmed everything, or never will.
 func (r *rig) serveGate() {
 	r.Helper()
-	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "nodename"), []byte("a"), 0o644); err != nil {
-		r.Fatal(err)
+	for name, content := range map[string]string{"nodename": "a", "mtu": "1500"} {
+		if err := os.WriteFile(filepath.Join(r.host.VarDir(), name), []byte(content), 0o644); err != nil {
+			r.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	ended := make(chan error, 1)
@@ -123,6 +125,11 @@ func (r *rig) serveGate() {
 		}
 	})
 	r.until("the gate", func() error { return gate.Ping(ctx, r.host.AgentSocket(), r.host.Name()) })
+}
+
+// Pod is of gate.Waiter: there is no Kubernetes.
+func (r *rig) Pod(context.Context, gate.PodRequest) (gate.Pod, error) {
+	return gate.Pod{}, &gate.RejectedError{Reason: "there is no Kubernetes"}
 }
 
 // Wait is the gate's answer.

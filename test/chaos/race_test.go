@@ -22,7 +22,6 @@ import (
 
 const (
 	raceHosts    = 20
-	addsPerHost  = 50
 	slotsPerHost = 8 // containers that a host has at once, at the most
 	callersPer   = 4 // of one host, each with one container in hand
 	atOnce       = 40
@@ -31,6 +30,14 @@ const (
 	racePatience = 12 * time.Minute // two with 50 others in want of a CPU
 	seedVariable = "CALICO_RACE_SEED"
 )
+
+// addsPerHost is how many containers each host adds.
+func addsPerHost() int {
+	if testing.Short() {
+		return 15
+	}
+	return 50
+}
 
 // racePools are small enough for hosts to find no block of their own and
 // borrow, and for addresses to run out: of IPv4 there are ten blocks, of IPv6
@@ -43,7 +50,7 @@ func racePools() []model.Pool {
 	}
 }
 
-// TestRace has twenty hosts add and delete a thousand containers, dozens at a
+// TestRace has twenty hosts add and delete a thousand containers, 300 with -short, dozens at a
 // time, in pools that are too small for them, while the leader of etcd is
 // killed twice. Every answer must be true when it is given, no address may ever
 // have two holders, what etcd held must be sound at every revision, and at the
@@ -206,7 +213,7 @@ func (r *race) step(h *racer) bool {
 func (h *racer) take() (*slot, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.adds == addsPerHost {
+	if h.adds == addsPerHost() {
 		return nil, 0
 	}
 	i := h.random.IntN(len(h.idle)) // there are more slots than callers

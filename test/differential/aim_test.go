@@ -52,7 +52,7 @@ func (c chance) aimed(st *policy.State) (p probe, ok bool) {
 
 // ruleOf is one of the rules of an endpoint for one direction.
 func (c chance) ruleOf(st *policy.State, ep *policy.Endpoint, d model.Direction) (policy.Rule, bool) {
-	v, raw := ep.Inbound, ep.UntrackedInbound
+	v, raw := ep.Inbound, slices.Concat(ep.UntrackedInbound, ep.PreDNAT)
 	if d == model.Outbound {
 		v, raw = ep.Outbound, ep.UntrackedOutbound
 	}

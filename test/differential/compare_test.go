@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -30,7 +31,7 @@ func compare(s policy.Settings, st *policy.State, p probe, f fate) (diff string,
 		return "", r, fmt.Errorf("the packet got lost %s (Evaluate: %s)", f.lost, r.Verdict)
 	}
 	if p.Expect != "" && f.state != "" && f.state != "untracked" && f.state != p.Expect {
-		return "", r, fmt.Errorf("connection tracking took the packet for %s, not for %s", f.state, p.Expect)
+		return "", r, fmt.Errorf("connection tracking took the packet for %s, not for %s; it answers %v; seen: %s", f.state, p.Expect, p.To, strings.Join(f.seen, ", "))
 	}
 	if f.verdict != r.Verdict {
 		return fmt.Sprintf("the kernel: %s; Evaluate: %s", f.verdict, r.Verdict), r, nil

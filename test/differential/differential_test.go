@@ -86,7 +86,7 @@ const maxBatch = 500
 func (r *run) ruleset(n, packets int) error {
 	changes := 1 + r.chance.IntN(12)
 	if n == 0 {
-		changes = 40
+		changes = 48
 	}
 	before := r.node.now.clone()
 	for i := range changes {

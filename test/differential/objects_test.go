@@ -18,10 +18,10 @@ func (c chance) change(w *world, revision int64) {
 	switch {
 	case c.in(12):
 		w.Settings, w.Tunnels = c.settings(), c.tunnels()
-	case len(paths) > 30 || len(paths) > 0 && c.in(4):
+	case len(paths) > 36 || len(paths) > 0 && c.in(4):
 		delete(w.Items, one(c, paths...))
 	default:
-		path, data := c.object(c.IntN(14))
+		path, data := c.object(c.IntN(17))
 		if workloads(w) < pods-2 {
 			path, data = c.object(0)
 		}
@@ -70,12 +70,16 @@ func (c chance) object(kind int) (path, data string) {
 	case 9:
 		key, value = model.ProfileLabelsKey{Profile: one(c, "p1", "p2", "p3")}, model.Labels(c.labels())
 	case 10, 11, 12:
-		k := model.PolicyKey{Tier: "default", Policy: one(c, "q1", "q2", "q3", "q4", "odd one/ä")}
-		if c.in(20) {
-			k.Tier = "other"
+		key, value = model.PolicyKey{Tier: one(c, "default", "default", "t1", "t/2", "kube-admin"), Policy: one(c, "q1", "q2", "q3", "odd one/ä")}, c.policy()
+		bad = []string{`{"selector":"a == 'x'","inbound_rules":[{"src_sel":"x"}]}`, `{"selector":"==="}`, `{"selector":"all()","staged":true}`, `{"selector":"all()","untracked":true,"outbound_rules":[{"dst_ports":[80]}]}`}
+	case 13, 14, 15:
+		t := model.Tier{DefaultAction: one(c, model.TierDeny, model.TierPass, model.TierPass)}
+		if !c.in(3) {
+			order := one[float64](c, -1, 5, 999_999, 1_000_000, 1_000_001)
+			t.Order = &order
 		}
-		key, value = k, c.policy()
-		bad = []string{`{"selector":"a == 'x'","inbound_rules":[{"src_sel":"x"}]}`, `{"selector":"==="}`, `{"selector":"all()","untracked":true,"outbound_rules":[{"dst_ports":[80]}]}`}
+		key, value = model.TierKey{Tier: one(c, "default", "t1", "t1", "t/2", "t/2", "kube-admin", "kube-admin")}, t
+		bad = []string{`{"order":"first"}`, `{"default_action":"drop"}`}
 	default:
 		p := one(c, netip.MustParsePrefix("10.65.0.0/16"), netip.MustParsePrefix("10.65.2.0/24"), netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd65::/64"), netip.MustParsePrefix("fd65::2:0/112"))
 		key, value = model.PoolKey{CIDR: p}, model.Pool{CIDR: p, Masquerade: c.in(2), IPAM: true}
@@ -173,6 +177,9 @@ func (c chance) policy() model.Policy {
 	}
 	if c.in(2) {
 		p.Outbound = append(p.Outbound, model.Rule{Action: one(c, model.ActionAllow, model.ActionNextTier)})
+	}
+	if p.Forward = c.in(3); !p.Untracked && c.in(4) {
+		p.PreDNAT, p.Outbound, p.Types = true, nil, nil
 	}
 	return p
 }

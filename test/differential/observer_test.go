@@ -18,14 +18,15 @@ const (
 // "before" has the state of the connection behind it.
 const (
 	sawEnter  = "enter"
-	sawRaw    = "raw" // it is past what is done before connection tracking
+	sawRaw    = "raw"  // it is past what is done before connection tracking
+	sawPast   = "past" // where packets come in, it is past what is done before its destination is translated
 	sawBefore = "before"
 	sawAfter  = "after"
 	sawLeave  = "leave" // after source NAT
 )
 
 // observer is a table that looks at each packet on both sides of the firewall's
-// chains, which it must know nothing of but their priorities: raw, dstnat,
+// chains, which it must know nothing of but their priorities: raw, mangle, dstnat,
 // filter, srcnat.
 func observer() string {
 	var b strings.Builder
@@ -44,6 +45,7 @@ func observer() string {
 		chain(hook, -450, sawEnter)
 		chain(hook, -250, sawRaw)
 	}
+	chain("prerouting", -140, sawPast)
 	for _, hook := range [...]string{"input", "forward", "output"} {
 		chain(hook, -10, sawBefore, "new", "established", "related", "invalid", "untracked")
 		chain(hook, 10, sawAfter)

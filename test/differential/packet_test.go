@@ -215,7 +215,7 @@ func (p probe) frame(to *port, packet []byte) []byte {
 }
 
 // identify finds the number and the addresses of a packet that is a probe's.
-func identify(b []byte) (id uint32, src, dst netip.Addr, ok bool) {
+func identify(b []byte) (id uint32, src, dst netip.Addr, port uint16, ok bool) {
 	var protocol model.Protocol
 	var rest []byte
 	switch {
@@ -231,7 +231,13 @@ func identify(b []byte) (id uint32, src, dst netip.Addr, ok bool) {
 			protocol, rest = model.Protocol(rest[0]), rest[8:]
 		}
 	default:
-		return 0, src, dst, false
+		return 0, src, dst, 0, false
+	}
+	if len(rest) >= 8 {
+		port = binary.BigEndian.Uint16(rest)
+		if protocol == model.ProtocolICMP || protocol == model.ProtocolICMPv6 {
+			port = binary.BigEndian.Uint16(rest[4:])
+		}
 	}
 	at := 8
 	switch protocol {
@@ -241,10 +247,10 @@ func identify(b []byte) (id uint32, src, dst netip.Addr, ok bool) {
 		at = 32
 	}
 	if len(rest) >= at+8 && binary.BigEndian.Uint32(rest[at+4:]) == wordFirst {
-		return binary.BigEndian.Uint32(rest[at:]), src, dst, true
+		return binary.BigEndian.Uint32(rest[at:]), src, dst, port, true
 	}
 	if n := len(rest) - 8; n >= 0 && binary.BigEndian.Uint32(rest[n+4:]) == wordLast {
-		return binary.BigEndian.Uint32(rest[n:]), src, dst, true
+		return binary.BigEndian.Uint32(rest[n:]), src, dst, port, true
 	}
-	return 0, src, dst, false
+	return 0, src, dst, 0, false
 }

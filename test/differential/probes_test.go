@@ -239,6 +239,9 @@ func (c chance) answers(st *policy.State, probes []probe, fates []fate, ports ma
 		if f.verdict != policy.Accept || f.state != "new" || c.in(2) || f.src != p.Src && hasUntracked(st, f.out) || f.out == "" && !answerable(p) {
 			continue
 		}
+		if p.Protocol.HasPorts() || p.icmp() {
+			p.SrcPort = f.port // masqueraded, by a random one
+		}
 		back := probe{
 			In: f.out, Src: f.dst, Dst: f.src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort,
 			Expect: "established", To: &probes[i],

@@ -29,6 +29,7 @@ type fate struct {
 	state    string // of its connection at the filter, "" = it did not come there
 	out      string // interface by which it left, "" = to the host itself
 	src, dst netip.Addr
+	port     uint16   // its source, or the identifier of an echo
 	logged   []string // prefixes, in order
 	lost     string   // where it vanished although no chain of ours was there; "" = it didn't
 	seen     []string // all that the observer says, in order
@@ -37,7 +38,7 @@ type fate struct {
 }
 
 // see takes in one packet that was logged.
-func (f *fate) see(p logged, src, dst netip.Addr) {
+func (f *fate) see(p logged, src, dst netip.Addr, port uint16) {
 	what, state, _ := strings.Cut(p.prefix, " ")
 	f.seen = append(f.seen, fmt.Sprintf("%s at %s", p.prefix, hookName(p.hook)))
 	f.last = p
@@ -47,7 +48,7 @@ func (f *fate) see(p logged, src, dst netip.Addr) {
 	case sawBefore:
 		f.state = state
 	case sawAfter, sawLeave:
-		f.src, f.dst = src, dst
+		f.src, f.dst, f.port = src, dst, port
 	}
 }
 
@@ -67,7 +68,7 @@ func (f *fate) settle(names map[int]string) {
 		f.verdict = policy.Accept
 	case what == sawLeave && names[f.last.out] != "lo":
 		f.verdict, f.out = policy.Accept, names[f.last.out]
-	case what == sawEnter || what == sawBefore:
+	case what == sawEnter || what == sawBefore, what == sawRaw && hookName(f.last.hook) == "prerouting":
 	default:
 		f.lost = "after " + f.seen[len(f.seen)-1]
 	}
@@ -152,7 +153,7 @@ func (l *lab) send(probes []probe) ([]fate, error) {
 	fates := make([]fate, len(probes))
 	missing := len(probes)
 	see := func(p logged) bool {
-		id, src, dst, ok := identify(p.payload)
+		id, src, dst, port, ok := identify(p.payload)
 		if i := id - first; ok && i < uint32(len(fates)) {
 			f := &fates[i]
 			if p.group == flowGroup {
@@ -162,7 +163,7 @@ func (l *lab) send(probes []probe) ([]fate, error) {
 			if !f.entered {
 				missing--
 			}
-			f.see(p, src, dst)
+			f.see(p, src, dst, port)
 		}
 		return missing > 0
 	}
@@ -215,7 +216,7 @@ func (l *lab) receive(first uint32, probes []probe, fates []fate) error {
 			if n < 14 {
 				continue
 			}
-			id, src, dst, ok := identify(buf[14:n])
+			id, src, dst, _, ok := identify(buf[14:n])
 			if i := id - first; ok && i < uint32(len(fates)) {
 				f := &fates[i]
 				if f.out != name || f.src != src || f.dst != dst {

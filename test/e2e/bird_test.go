@@ -192,6 +192,7 @@ func TestTopOfRackBIRD(t *testing.T) {
 			b.Start("-R")
 		})
 	})
+	t.Run("pools change their encapsulation", r.changesModes)
 	// The session's end without a restart takes the routes with it.
 	b.Configure("router id 1.1.1.1;\n")
 	r.Until("the routes leave", func() error {
@@ -228,6 +229,51 @@ func (r *racks) check() {
 		if strings.Contains(r.Log(h), r.password) || strings.Contains(r.State(h), r.password) {
 			t.Errorf("host %s shows the password", h.Name())
 		}
+	}
+}
+
+// changesModes has the pools be encapsulated and not any more while pods talk: the hosts' routes go by tunnels until
+// the switches have told of others. No other route of the hosts leads to pods, as where the default gateway is another router.
+func (r *racks) changesModes(t *testing.T) {
+	for _, h := range r.hosts {
+		for _, p := range lab.DefaultPools() {
+			if _, err := h.Exec(t.Context(), "ip", "route", "add", "unreachable", p.String(), "metric", "10000"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var flows []*routing.Traffic
+	for _, v6 := range []bool{false, true} {
+		flows = append(flows, routing.StartTraffic(t, r.pods[0], r.pods[1], v6))
+	}
+	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapNever, model.EncapAlways, model.EncapNever} {
+		var puts []model.Put
+		for _, p := range lab.DefaultPools() {
+			puts = append(puts, model.Put{Key: model.PoolKey{CIDR: p}, Value: model.Pool{
+				CIDR: p, VXLANMode: mode, IPIPMode: model.EncapNever, IPAM: true, BlockSize: model.DefaultBlockSize(p.Addr().Is6()),
+			}})
+		}
+		r.Put(puts...)
+		if mode == model.EncapNever {
+			r.settled()
+			continue
+		}
+		for i, h := range r.hosts {
+			r.Until("host "+h.Name()+" has routes by its tunnels", func() error {
+				routes := r.Routes(h)
+				for _, block := range r.Blocks(r.hosts[1-i]) {
+					if !slices.ContainsFunc(routes, func(line string) bool {
+						return strings.HasPrefix(line, block.String()) && strings.Contains(line, "calico")
+					}) {
+						return fmt.Errorf("none to %s in %q", block, routes)
+					}
+				}
+				return nil
+			})
+		}
+	}
+	for _, f := range flows {
+		f.StopWhole()
 	}
 }
 

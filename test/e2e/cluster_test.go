@@ -98,7 +98,7 @@ func newCluster(ctx context.Context, t *testing.T, n network) *cluster {
 	if err := os.WriteFile(filepath.Join(conf, "10-calico.conflist"), list, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c.daemon = startContainerd(ctx, t, c.node.Namespace().Path(), conf, c.bin)
+	c.daemon = startContainerd(ctx, t, c.node.Namespace().Path(), c.node.VarDir(), conf, c.bin)
 	c.runtimeClient = dial(ctx, t, c.daemon)
 	c.clean = c.state(ctx)
 	return c

@@ -26,6 +26,7 @@ type daemon struct {
 	t     *testing.T
 	dir   string // everything that it has
 	netns string // of the host that it runs on
+	vars  string // where its agent leaves the MTU
 	conf  string // CNI configuration directory
 	bin   string // CNI plugin directory
 
@@ -63,15 +64,16 @@ disabled_plugins = [
     SystemdCgroup = false
 `
 
-// startContainerd starts containerd in a network namespace, imports the images, and stops it when the test ends.
-func startContainerd(ctx context.Context, t *testing.T, netns, conf, bin string) *daemon {
+// startContainerd starts containerd in a network namespace, imports the images, and stops it when the test ends. vars is
+// where the node's agent leaves what plugins read.
+func startContainerd(ctx context.Context, t *testing.T, netns, vars, conf, bin string) *daemon {
 	t.Helper()
 	// Short, for the names of sockets; and in memory.
 	dir, err := os.MkdirTemp("/run", "e2e")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, dir: dir, netns: netns, conf: conf, bin: bin}
+	d := &daemon{t: t, dir: dir, netns: netns, vars: vars, conf: conf, bin: bin}
 	text := fmt.Sprintf(configuration, dir, conf, bin, pauseImage)
 	if err := os.WriteFile(d.path("config.toml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -122,6 +124,7 @@ func (d *daemon) start(ctx context.Context) {
 	defer log.Close()
 	// Not `ip netns exec`: it mounts a new /sys, without the control groups.
 	d.cmd = exec.Command("nsenter", "--net="+d.netns, "containerd", "--config", d.path("config.toml"))
+	d.cmd.Env = append(os.Environ(), "CALICO_VAR_DIR="+d.vars)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)

@@ -18,7 +18,7 @@ func TestBornAgain(t *testing.T) {
 		open  = `{"selector": "all()", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "allow"}]}`
 		shut  = `{"selector": "all()", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny"}]}`
 	)
-	r := newRig(t)
+	r := newHostileRig(t)
 	_, stranger := r.company()
 	stdin, a := r.toBeBorn()
 	call := func(verb string, p *place) {

@@ -35,7 +35,7 @@ func (r *rig) logged(what, path string) int {
 // TestBadInput writes what makes no sense. Each takes the safe side, is reported
 // once, is over when it is right again, and disturbs nothing else.
 func TestBadInput(t *testing.T) {
-	r := newRig(t)
+	r := newHostileRig(t)
 	web, client := r.pod("web", [2]string{"role", "web"}), r.pod("client", [2]string{"role", "client"})
 	other := r.pod("other")
 	rules := func(rule string) string {

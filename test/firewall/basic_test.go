@@ -11,7 +11,7 @@ import (
 
 // TestPolicy is a tour of what users write.
 func TestPolicy(t *testing.T) {
-	r := newRig(t)
+	r := newHostileRig(t)
 	web := r.pod("web", [2]string{"role", "web"})
 	client := r.pod("client", [2]string{"role", "client"})
 	stranger := r.pod("stranger")

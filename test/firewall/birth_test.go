@@ -46,7 +46,7 @@ func (r *rig) toBeBorn() (stdin []byte, addrs [2]netip.Addr) {
 // TestBirth has pods come into a flood of packets that they must not get.
 func TestBirth(t *testing.T) {
 	const pods = 8
-	r := newRig(t)
+	r := newHostileRig(t)
 	_, stranger := r.company()
 	stdin, a := r.toBeBorn()
 	var sent int64

@@ -29,8 +29,11 @@ func TestCut(t *testing.T) {
 	server := r.pod("server", [2]string{"role", "server"})
 	client := r.pod("client", [2]string{"role", "client"})
 	friend := r.pod("friend", [2]string{"role", "friend"})
-	r.policy("server", `{"selector": "role == 'server'", "order": 10, "types": ["inbound"], "inbound_rules": [
-		{"action": "allow", "src_selector": "role == 'friend'"}, {"action": "allow", "src_selector": "role == 'client'"}]}`)
+	// Between two of the changes below either side may be the first to be heard, and so have begun a connection of UDP: after
+	// the first, each denies both directions.
+	r.policy("server", `{"selector": "role == 'server'", "order": 10, "types": ["inbound", "outbound"],
+		"inbound_rules": [{"action": "allow", "src_selector": "role == 'friend'"}, {"action": "allow", "src_selector": "role == 'client'"}],
+		"outbound_rules": [{"action": "allow", "dst_selector": "role == 'client'"}]}`)
 	r.enforced()
 	stays := r.traffic(friend, server, 3000)
 	runs := r.traffic(client, server, 4000)
@@ -44,8 +47,8 @@ func TestCut(t *testing.T) {
 			r.policy("no", `{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny", "src_selector": "role == 'client'"}, {"action": "allow", "src_selector": "role == 'friend'"}]}`)
 			return func() { r.del(policyPath("no")) }
 		}},
-		{"a policy that denies what the client sends", func() func() {
-			r.policy("no", `{"selector": "role == 'client'", "order": 1, "types": ["outbound"], "outbound_rules": [{"action": "deny"}]}`)
+		{"a policy that denies what the client sends and receives", func() func() {
+			r.policy("no", `{"selector": "role == 'client'", "order": 1, "types": ["inbound", "outbound"], "inbound_rules": [{"action": "deny"}], "outbound_rules": [{"action": "deny"}]}`)
 			return func() { r.del(policyPath("no")) }
 		}},
 		{"a label that goes", func() func() {

@@ -15,7 +15,7 @@ import (
 // TestCutFailsafe has a connection cut that the host began from its port 22: the
 // other side can still call that port from the one that it had.
 func TestCutFailsafe(t *testing.T) {
-	r := newRig(t)
+	r := newHostileRig(t)
 	r.pod("witness")
 	from := func(at *place, local, to netip.AddrPort) (conn net.Conn, err error) {
 		d := net.Dialer{Timeout: patience / 4, LocalAddr: net.TCPAddrFromAddrPort(local), Control: func(_, _ string, c syscall.RawConn) (err error) {

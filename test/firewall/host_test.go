@@ -14,7 +14,7 @@ import (
 
 // TestHost is what users write about the host itself, and about addresses.
 func TestHost(t *testing.T) {
-	r := newRig(t)
+	r := newHostileRig(t)
 	web, client := r.pod("web"), r.pod("client")
 	yes := func(from, to *place, what string) expect { return expect{from, to, what, true} }
 	no := func(from, to *place, what string) expect { return expect{from, to, what, false} }

@@ -12,7 +12,7 @@ import (
 // TestWrongPrefix has the interfaces of all pods begin with no prefix: they pass nothing,
 // from the moment of the change on, and are back when it is put right.
 func TestWrongPrefix(t *testing.T) {
-	r := newRig(t)
+	r := newHostileRig(t)
 	web, other := r.pod("web"), r.pod("other")
 	r.enforced()
 	gateway, err := r.hostLink(web)

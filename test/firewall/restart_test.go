@@ -68,7 +68,7 @@ func (r *rig) population() (server, client, stranger *place) {
 // TestRestart kills the agent again and again.
 func TestRestart(t *testing.T) {
 	const kills = 20
-	r := newRig(t)
+	r := newHostileRig(t)
 	server, client, stranger := r.population()
 	b := r.background(server, client, stranger)
 	seed := uint64(time.Now().UnixNano())

@@ -5,6 +5,7 @@ package firewall
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,7 +54,18 @@ type rig struct {
 // newRig makes a lab. The settings are FELIX_ variables.
 func newRig(t *testing.T, settings ...string) *rig {
 	t.Helper()
-	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}, NoFsync: true, AgentEnv: settings, Log: quiet{}})
+	return newRigIn(t, lab.Config{AgentEnv: settings})
+}
+
+func newHostileRig(t *testing.T) *rig {
+	t.Helper()
+	return newRigIn(t, lab.Config{Hostile: true})
+}
+
+func newRigIn(t *testing.T, cfg lab.Config) *rig {
+	t.Helper()
+	cfg.Hosts, cfg.NoFsync, cfg.Log = []string{"a"}, true, quiet{}
+	l := lab.ForTest(t, cfg)
 	c, err := clientv3.New(clientv3.Config{Endpoints: l.Members().Sockets(), Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +96,12 @@ func (r *rig) routes(v4, v6 string) {
 func (r *rig) run(at *place, command string, args ...string) string {
 	r.Helper()
 	out, err := command1(r.Context(), at, command, args...)
+	for range 20 { // nft gives up a dump that a change of any table interrupts
+		if err == nil || !strings.Contains(err.Error(), "Interrupted system call") {
+			break
+		}
+		out, err = command1(r.Context(), at, command, args...)
+	}
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -189,7 +207,9 @@ func (r *rig) del(path string) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.revision = resp.Header.Revision
+	if resp.Deleted > 0 { // the revision is another's otherwise, of what the agent may not watch
+		r.revision = resp.Header.Revision
+	}
 }
 
 // The keys that are written here.

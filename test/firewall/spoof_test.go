@@ -87,7 +87,7 @@ func sendFrame(p *place, b []byte) error {
 
 // TestSpoofing sends from a pod what says it is from somebody else.
 func TestSpoofing(t *testing.T) {
-	r := newRig(t)
+	r := newHostileRig(t)
 	thief, victim, sink := r.pod("thief"), r.pod("victim"), r.pod("sink")
 	r.enforced()
 	gateway, err := r.hostLink(thief)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/lab"
 )
 
 // listing is our table as the nft tool shows it, in an order of its own, without
@@ -76,7 +78,8 @@ func (r *rig) tamperings(server, client *place) map[string][]string {
 
 // TestTampering changes our table by hand.
 func TestTampering(t *testing.T) {
-	r := newRig(t)
+	// The probe's workloads would come after the listing that the table is compared with.
+	r := newRigIn(t, lab.Config{Hostile: true, AgentEnv: []string{"FELIX_PROBEWORKLOADPATH=false"}})
 	server, client, stranger := r.population()
 	b := r.background(server, client, stranger)
 	want := r.listing()
@@ -106,6 +109,9 @@ func TestTampering(t *testing.T) {
 		start := time.Now()
 		r.until(name+": the table is as it was", func() bool { return r.listing() == want })
 		took := time.Since(start)
+		if took > 5*time.Second { // an audit comes every 10 s
+			t.Errorf("%s: repaired after %v: want an event to bring the repair about", name, took)
+		}
 		passed, open := int64(0), time.Duration(0)
 		for _, s := range b.never {
 			n, long := s.leaked()
@@ -145,7 +151,7 @@ func TestTampering(t *testing.T) {
 		return r.metric("calico_node_firewall_drift_repaired_total") > repairs
 	})
 
-	// Without events, the timer finds it.
+	// Without events, the timer finds it: since others change their tables all the time, not at each audit.
 	r.put(configPath("NftablesRefreshInterval"), "1")
 	r.enforced()
 	r.deafen()

@@ -34,9 +34,12 @@ func (a Agent) Start(ctx context.Context) error {
 
 // Launch starts the agent and does not wait.
 func (a Agent) Launch() error {
-	// An agent speaks no IPv6 to other hosts unless it is told to find its address.
-	env := append(append(os.Environ(), a.host.Env()...), "IP6=autodetect")
+	// An agent speaks no IPv6 to other hosts unless it is told to find its address, and the machine's cluster is none of the lab's.
+	env := append(append(os.Environ(), a.host.Env()...), "IP6=autodetect", "CALICO_KUBERNETES=off")
 	state := &a.host.lab.state
+	if !state.Hostile { // what a lab shows is its pods' alone, from the first moment on
+		env = append(env, "FELIX_PROBEWORKLOADPATH=false")
+	}
 	_, err := a.host.lab.procs.start(spec{
 		role: agentRole + a.host.name, ns: a.host.ns,
 		path: filepath.Join(state.BinDir, "calico-node"),

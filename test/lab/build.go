@@ -15,7 +15,9 @@ import (
 )
 
 // binaries are what a lab runs.
-func binaries() []string { return []string{"calico", "calico-ipam", "calico-node", "calico-lab"} }
+func binaries() []string {
+	return []string{"calico", "calico-ipam", "calico-node", "calico-install", "calico-lab", "calico-nsm", "nsmctl", "calicoctl"}
+}
 
 // BuildOptions say how the binaries of a test differ from those that users get.
 type BuildOptions struct {

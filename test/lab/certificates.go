@@ -3,25 +3,14 @@
 package lab
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
-	"time"
-)
 
-// authority is a certificate authority that lives as long as the lab is made.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+	"github.com/calico-go/calico/test/pki"
+)
 
 // makeCertificates fills the directory pki: an authority, a certificate for
 // the members, one for clients, and another authority with a client of its own
@@ -31,7 +20,7 @@ func (m *Members) makeCertificates() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	ca, err := newAuthority(dir, "ca", "calico-lab "+filepath.Base(m.dir))
+	ca, err := pki.NewAuthority(dir, "ca", "calico-lab "+filepath.Base(m.dir))
 	if err != nil {
 		return err
 	}
@@ -49,7 +38,7 @@ func (m *Members) makeCertificates() error {
 			member.IPAddresses = append(member.IPAddresses, memberAddr(v6, i).Addr().AsSlice())
 		}
 	}
-	if err := ca.issue(dir, "etcd", member); err != nil {
+	if err := ca.Issue(dir, "etcd", member); err != nil {
 		return err
 	}
 	client := func() *x509.Certificate {
@@ -58,61 +47,12 @@ func (m *Members) makeCertificates() error {
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}
 	}
-	if err := ca.issue(dir, "client", client()); err != nil {
+	if err := ca.Issue(dir, "client", client()); err != nil {
 		return err
 	}
-	other, err := newAuthority(dir, "other-ca", "an authority that nobody trusts")
-	if err != nil {
-		return err
-	}
-	return other.issue(dir, "other-client", client())
-}
-
-func newAuthority(dir, file, name string) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	ca := &authority{cert: template, key: key}
-	if err := ca.sign(dir, file, template, key); err != nil {
-		return nil, err
-	}
-	return ca, nil
-}
-
-func (ca *authority) issue(dir, file string, template *x509.Certificate) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	other, err := pki.NewAuthority(dir, "other-ca", "an authority that nobody trusts")
 	if err != nil {
 		return err
 	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	return ca.sign(dir, file, template, key)
-}
-
-// sign writes file.crt and file.key.
-func (ca *authority) sign(dir, file string, template *x509.Certificate, key *ecdsa.PrivateKey) error {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return err
-	}
-	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Hour)
-	template.NotAfter = time.Now().Add(30 * 24 * time.Hour)
-	cert, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &key.PublicKey, ca.key)
-	if err != nil {
-		return fmt.Errorf("sign %s: %w", file, err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	err = os.WriteFile(filepath.Join(dir, file+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o644)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, file+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
+	return other.Issue(dir, "other-client", client())
 }

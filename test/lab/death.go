@@ -81,6 +81,9 @@ func (h *Host) Reboot(ctx context.Context) error {
 	if err := h.lab.fabric.plug(h); err != nil {
 		return fmt.Errorf("connect host %s: %w", h.name, err)
 	}
+	if err := h.harass(ctx); err != nil {
+		return fmt.Errorf("make host %s hostile: %w", h.name, err)
+	}
 	return h.start(ctx)
 }
 

@@ -53,12 +53,8 @@ func (l *Lab) seed(ctx context.Context) error {
 			model.Put{Key: model.ReadyKey{}, Value: model.Ready(true)},
 			model.Put{Key: model.GlobalConfigKey{Name: "DefaultEndpointToHostAction"}, Value: model.Text("ACCEPT")})
 	}
-	for _, cidr := range l.cfg.Pools {
-		pool := model.Pool{CIDR: cidr, IPAM: true, BlockSize: max(model.DefaultBlockSize(cidr.Addr().Is6()), cidr.Bits())}
-		if l.cfg.Pool != nil {
-			l.cfg.Pool(&pool)
-		}
-		change.Puts = append(change.Puts, model.Put{Key: model.PoolKey{CIDR: cidr}, Value: pool})
+	for _, pool := range l.cfg.pools() {
+		change.Puts = append(change.Puts, model.Put{Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool})
 	}
 	if change.Empty() {
 		return nil
@@ -69,6 +65,19 @@ func (l *Lab) seed(ctx context.Context) error {
 	}
 	_, err = c.Commit(ctx, change)
 	return err
+}
+
+// pools are those that the lab begins with.
+func (cfg Config) pools() []model.Pool {
+	pools := make([]model.Pool, 0, len(cfg.Pools))
+	for _, cidr := range cfg.Pools {
+		pool := model.Pool{CIDR: cidr, IPAM: true, BlockSize: max(model.DefaultBlockSize(cidr.Addr().Is6()), cidr.Bits())}
+		if cfg.Pool != nil {
+			cfg.Pool(&pool)
+		}
+		pools = append(pools, pool)
+	}
+	return pools
 }
 
 // Dump reads everything below /calico/, and the revision at which it was so.

@@ -76,6 +76,9 @@ func (l *Lab) addHost(ctx context.Context, name string, rack int) (*Host, error)
 	if err := l.keepFaults(); err != nil {
 		return nil, err
 	}
+	if err := h.harass(ctx); err != nil {
+		return nil, fmt.Errorf("make host %s hostile: %w", name, err)
+	}
 	return h, h.start(ctx)
 }
 
@@ -184,3 +187,6 @@ func (h *Host) Exec(ctx context.Context, command string, args ...string) ([]byte
 func (h *Host) Start(role, command string, args ...string) (*Process, error) {
 	return h.lab.procs.startNamed(role, h.ns, append(os.Environ(), h.Env()...), command, args)
 }
+
+// Process is the running one of that role; os.ErrProcessDone where there is none.
+func (l *Lab) Process(role string) (*Process, error) { return l.procs.find(role) }

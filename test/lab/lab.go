@@ -56,6 +56,9 @@ type Config struct {
 	NoReady bool // don't set the Ready flag in etcd
 
 	NoAgent bool // hosts without calico-node
+	// Hostile makes a world that isn't Calico's alone: hosts with hardened sysctls, a FORWARD that drops, what kube-proxy does, and a
+	// firewall that is written anew all the time; wires that drop packets of pods that come without encapsulation where pools have one.
+	Hostile bool
 	// AgentEnv is added to the agents' environment: "FELIX_…=…".
 	AgentEnv []string
 	// Conf, where set, changes the plugin configuration of a host before it is written.
@@ -241,6 +244,9 @@ func (l *Lab) build(ctx context.Context) error {
 		return fmt.Errorf("make the fabric: %w", err)
 	}
 	if err := l.fabric.makeRouters(); err != nil {
+		return err
+	}
+	if err := l.distrust(ctx); err != nil {
 		return err
 	}
 	l.say("etcd: starting %d", l.cfg.EtcdMembers)

@@ -15,7 +15,7 @@ import (
 func TestHostEndpoints(t *testing.T) {
 	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
 		t.Run(nameOf(mode), func(t *testing.T) {
-			r := newTrio(t, lab.Config{Pool: encap(mode)})
+			r := newTrio(t, lab.Config{Pool: encap(mode), Hostile: true})
 			var puts []model.Put
 			for _, h := range r.hosts {
 				puts = append(puts, model.Put{Key: model.HostEndpointKey{Host: h.Name(), Endpoint: "eth0"},

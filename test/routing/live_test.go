@@ -25,9 +25,9 @@ func (r *trio) commit(c model.Change) {
 // TestAgentRestarts has agents stop, be killed, and start anew while pods talk:
 // nothing is lost, and no route changes.
 func TestAgentRestarts(t *testing.T) {
-	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
+	for _, mode := range modes(model.EncapAlways) {
 		t.Run(nameOf(mode), func(t *testing.T) {
-			r := newTrio(t, lab.Config{Pool: encap(mode)})
+			r := newTrio(t, lab.Config{Pool: encap(mode), Hostile: true})
 			r.all()
 			var streams []*stream
 			for _, a := range r.pods[1].Addrs() {
@@ -63,6 +63,14 @@ func TestAgentRestarts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// modes are without and with a tunnel, or the one of them that matters most with -short.
+func modes(most model.EncapMode) []model.EncapMode {
+	if testing.Short() {
+		return []model.EncapMode{most}
+	}
+	return []model.EncapMode{model.EncapNever, model.EncapAlways}
 }
 
 // programmed waits until a host's agent has its routes and all its sessions.
@@ -154,7 +162,9 @@ func TestCutOffFromEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("all leases have ended", func() bool { return living() == 0 })
-	time.Sleep(48 * time.Second) // until agents try to reach it no more than every 18 s
+	if !testing.Short() {
+		time.Sleep(48 * time.Second) // until agents try to reach it no more than every 18 s
+	}
 	if err := r.lab.Heal(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +183,7 @@ func TestCutOffFromEtcd(t *testing.T) {
 
 // TestHostDies has a host die and come back, with and without a tunnel.
 func TestHostDies(t *testing.T) {
-	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
+	for _, mode := range modes(model.EncapAlways) {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			// Soon, but not so soon that hosts which live seem dead on a busy machine.
 			r := newTrio(t, lab.Config{Pool: encap(mode)}, "FELIX_BGPHoldTimeSecs=9", "FELIX_BGPRestartTimeSecs=1",
@@ -201,9 +211,9 @@ func TestHostDies(t *testing.T) {
 
 // TestHostDeleted has a host die whose entry is deleted from etcd: nobody waits for its lease or its session to end.
 func TestHostDeleted(t *testing.T) {
-	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
+	for _, mode := range modes(model.EncapNever) {
 		t.Run(nameOf(mode), func(t *testing.T) {
-			r := newTrio(t, lab.Config{Pool: encap(mode)}, "FELIX_BGPHoldTimeSecs=600", "FELIX_ReportingTTLSecs=600")
+			r := newTrio(t, lab.Config{Pool: encap(mode), Hostile: true}, "FELIX_BGPHoldTimeSecs=600", "FELIX_ReportingTTLSecs=600")
 			r.all()
 			s := r.stream(r.pods[0], r.pods[2].Addrs()[0])
 			before := r.routesTo(0, 1)
@@ -226,7 +236,7 @@ func TestHostDeleted(t *testing.T) {
 
 // TestRacks has hosts in racks of their own, whose routers know nothing of pods.
 func TestRacks(t *testing.T) {
-	r := newTrio(t, lab.Config{Racks: [][]string{{"a", "b"}, {"c"}}, Pool: encap(model.EncapCrossSubnet)})
+	r := newTrio(t, lab.Config{Racks: [][]string{{"a", "b"}, {"c"}}, Pool: encap(model.EncapCrossSubnet), Hostile: true})
 	r.all()
 	for _, c := range []struct {
 		from, to int

@@ -17,7 +17,7 @@ import (
 // host routes it, even where a workload is given that address. A host whose former agent left
 // such a route finds back when its agent is started.
 func TestPoolOverEtcd(t *testing.T) {
-	r := New(t, lab.Config{Racks: [][]string{{"a"}, {"b"}}, Pool: encap(model.EncapAlways)})
+	r := New(t, lab.Config{Racks: [][]string{{"a"}, {"b"}}, Pool: encap(model.EncapAlways), Hostile: true})
 	a, b := r.Host("a"), r.Host("b")
 	web, db := a.Pod("web"), b.Pod("db")
 	key := model.PoolKey{CIDR: netip.MustParsePrefix("172.20.0.0/26")}

@@ -23,7 +23,7 @@ func TestPodsTalk(t *testing.T) {
 		{"cross-subnet", model.EncapCrossSubnet, "dev eth0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newTrio(t, lab.Config{Pool: encap(c.mode)})
+			r := newTrio(t, lab.Config{Pool: encap(c.mode), Hostile: true})
 			r.all()
 			for i := range r.hosts {
 				for j := range r.hosts {

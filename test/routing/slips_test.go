@@ -21,7 +21,7 @@ import (
 func TestSlips(t *testing.T) {
 	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapNever} {
 		t.Run(nameOf(mode), func(t *testing.T) {
-			r := New(t, lab.Config{Hosts: []string{"a", "b", "c"}, Pool: encap(mode)})
+			r := New(t, lab.Config{Hosts: []string{"a", "b", "c"}, Pool: encap(mode), Hostile: true})
 			etcd, err := clientv3.New(clientv3.Config{Endpoints: r.Members().Sockets(), Logger: zap.NewNop()})
 			if err != nil {
 				t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/calico-go/calico/test/vm/cpio"
 )
 
 // programs of Debian that the machine has besides busybox.
@@ -18,7 +20,7 @@ func debianPrograms() []string { return []string{"ip", "bridge", "nft", "conntra
 
 // moduleTrees are the parts of the kernel's modules that the machine has.
 func moduleTrees() []string {
-	return []string{"net", "lib", "crypto", "arch/x86/crypto", "drivers/net/vxlan", "drivers/net/veth.ko", "drivers/net/dummy.ko"}
+	return []string{"net", "lib", "crypto", "arch/x86/crypto", "drivers/net/vxlan", "drivers/net/veth.ko", "drivers/net/dummy.ko", "drivers/net/tun.ko"}
 }
 
 // makeImage writes the initial file system and returns its size.
@@ -28,12 +30,12 @@ func makeImage(ctx context.Context, o options, tmp, name string) (size int64, er
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	a := newArchive(f)
-	if err := a.bytes("etc/protocols", []byte("icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\n")); err != nil {
+	a := cpio.NewWriter(f)
+	if err := a.Bytes("etc/protocols", []byte("icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\n")); err != nil {
 		return 0, err
 	}
 	for _, d := range []string{"dev", "proc", "sys", "run", "tmp", "bin", "sbin"} {
-		if err := a.dir(d); err != nil {
+		if err := a.Dir(d); err != nil {
 			return 0, err
 		}
 	}
@@ -41,7 +43,7 @@ func makeImage(ctx context.Context, o options, tmp, name string) (size int64, er
 	if err != nil {
 		return 0, fmt.Errorf("%w: install busybox-static", err)
 	}
-	if err := errors.Join(a.file("bin/busybox", busybox), a.bytes("init", []byte(initScript(o)))); err != nil {
+	if err := errors.Join(a.File("bin/busybox", busybox), a.Bytes("init", []byte(initScript(o)))); err != nil {
 		return 0, err
 	}
 	for _, p := range debianPrograms() {
@@ -50,23 +52,23 @@ func makeImage(ctx context.Context, o options, tmp, name string) (size int64, er
 		}
 	}
 	for _, p := range []string{"calico", "calico-ipam", "calico-node", "calico-lab"} {
-		if err := a.file("calico/"+p, filepath.Join(o.programs, p)); err != nil {
+		if err := a.File("calico/"+p, filepath.Join(o.programs, p)); err != nil {
 			return 0, err
 		}
 	}
 	for _, t := range o.tests {
-		if err := a.file("tests/"+filepath.Base(t), t); err != nil {
+		if err := a.File("tests/"+filepath.Base(t), t); err != nil {
 			return 0, err
 		}
 	}
 	if err := addModules(ctx, a, filepath.Join(o.kernel, "lib/modules"), tmp); err != nil {
 		return 0, err
 	}
-	return a.size, a.close()
+	return a.Size(), a.Close()
 }
 
 // addDynamic adds a program with the libraries that it is linked to.
-func addDynamic(ctx context.Context, a *archive, program string) error {
+func addDynamic(ctx context.Context, a *cpio.Writer, program string) error {
 	source, err := exec.LookPath(program)
 	if err != nil {
 		return err
@@ -77,19 +79,18 @@ func addDynamic(ctx context.Context, a *archive, program string) error {
 	}
 	for line := range strings.Lines(string(out)) {
 		for _, f := range strings.Fields(line) {
-			if lib := strings.TrimPrefix(f, "/"); lib != f && !a.made[lib] {
-				a.made[lib] = true
-				if err := a.file(lib, f); err != nil {
+			if lib := strings.TrimPrefix(f, "/"); lib != f {
+				if err := a.File(lib, f); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return a.file("bin/"+program, source)
+	return a.File("bin/"+program, source)
 }
 
 // addModules adds the modules with the tables by which the kernel's requests find them.
-func addModules(ctx context.Context, a *archive, source, tmp string) error {
+func addModules(ctx context.Context, a *cpio.Writer, source, tmp string) error {
 	versions, err := os.ReadDir(source)
 	if err != nil {
 		return err
@@ -117,5 +118,5 @@ func addModules(ctx context.Context, a *archive, source, tmp string) error {
 	if out, err := exec.CommandContext(ctx, "busybox", "depmod", "-b", root, version).CombinedOutput(); err != nil {
 		return fmt.Errorf("depmod: %w: %s", err, out)
 	}
-	return a.tree(path.Join("lib/modules", version), copied)
+	return a.Tree(path.Join("lib/modules", version), copied)
 }

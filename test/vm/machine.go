@@ -32,13 +32,14 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/shm
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
+modprobe tun
 mkdir -p /run/lock /root
 export PATH=/bin:/sbin HOME=/root CALICO_ISOLATED=1 CALICO_VM=1 CALICO_BIN_DIR=/calico
 ip link set lo up
 `)
 	for _, t := range o.tests {
 		name := filepath.Base(t)
-		fmt.Fprintf(&b, "cd /tests\n./%s -test.v -test.timeout %v -test.run '%s'\necho %q$?\n",
+		fmt.Fprintf(&b, "cd /tests\n./%s -test.v -test.short -test.timeout %v -test.run '%s'\necho %q$?\n",
 			name, o.limit, o.run, markEnd+name+" ")
 	}
 	fmt.Fprintf(&b, "echo %s\npoweroff -f\n", markDone)

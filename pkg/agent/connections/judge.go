@@ -3,6 +3,7 @@
 package connections
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -31,8 +32,12 @@ func answers(f nft.Flow) nft.Flow {
 	return nft.Flow{Protocol: f.Protocol, Src: f.Dst, Dst: f.Src, SrcPort: f.DstPort, DstPort: f.SrcPort}
 }
 
-// query is what ICMP asks by the first packet of what the tracker takes for a connection.
-type query struct{ kind, code uint8 }
+// query is what else is known of the first packet of what the tracker takes for a connection: what ICMP asks by it, and
+// what it was sent to.
+type query struct {
+	kind, code uint8
+	called     netip.AddrPort
+}
 
 // ephemeral is the first of the ports that Linux gives to who begins a connection
 // (net.ipv4.ip_local_port_range in the kernel's networking/ip-sysctl).
@@ -52,7 +57,7 @@ func isFromClient(f nft.Flow) bool { return f.SrcPort >= ephemeral && f.DstPort 
 // allow both directions.
 func (p *paths) judge(t conntrack.Tracked) (denied bool, cut *nft.Cut) {
 	f := began(t.Connection)
-	denied = p.denies(f, query{t.ICMPType, t.ICMPCode})
+	denied = p.denies(f, query{t.ICMPType, t.ICMPCode, netip.AddrPortFrom(t.Dst, t.DstPort)})
 	if back := answers(f); t.PickedUp && !denied && isFromClient(back) {
 		f, denied = back, p.denies(back, query{})
 	}

@@ -84,6 +84,7 @@ func (p *paths) packets(f nft.Flow, q query) []policy.Packet {
 	}
 	packet := policy.Packet{
 		Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code,
+		Called:     q.called,
 		Translated: f.Dst.IsLoopback(), // what a workload sends there as it is gets no connection
 	}
 	var out []policy.Packet

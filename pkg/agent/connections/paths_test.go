@@ -22,7 +22,7 @@ func randomState(random *rand.Rand) *policy.State {
 	st := &policy.State{Endpoints: map[string]*policy.Endpoint{}, Rules: map[policy.RulesID]*policy.Rules{}}
 	var ids []policy.RulesID
 	for i := range 4 {
-		r := policy.Rules{ID: policy.RulesID{Kind: policy.KindPolicy, Name: fmt.Sprint("p", i)}}
+		r := policy.Rules{ID: policy.RulesID{Kind: policy.KindPolicy, Tier: "default", Name: fmt.Sprint("p", i)}}
 		for range random.IntN(3) {
 			rule := policy.Rule{Action: []model.Action{model.ActionAllow, model.ActionDeny}[random.IntN(2)], Match: policy.Criteria{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 0, Max: uint16(random.IntN(4))}}}}
 			r.Inbound, r.Outbound = append(r.Inbound, rule), append(r.Outbound, rule)

@@ -100,6 +100,7 @@ func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 		}
 		r.counts.members += len(set.Added) - len(set.Removed)
 	}
+	r.addOwn(c)
 	r.mu.Lock()
 	if err := r.state.Apply(c); err != nil {
 		r.misfit = err // Fits has looked: there is none
@@ -140,7 +141,7 @@ func (r *Reconciler) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 		r.counts.rules[path] = n
 	}
 	for path, ep := range c.Endpoints {
-		if ep == nil {
+		if _, own := r.own.paths[path]; ep == nil || own {
 			delete(r.counts.rules, path)
 		} else {
 			recount(path, ep)
@@ -165,14 +166,14 @@ func (r *Reconciler) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 // rulesOf counts the rules that an endpoint's packets may be compared with.
 func rulesOf(st *policy.State, ep *policy.Endpoint) int {
 	n := 0
-	for _, ids := range [][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.UntrackedInbound} {
+	for _, ids := range [][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.UntrackedInbound, ep.PreDNAT, ep.ForwardInbound.Policies} {
 		for _, id := range ids {
 			if rules := st.Rules[id]; rules != nil {
 				n += len(rules.Inbound)
 			}
 		}
 	}
-	for _, ids := range [][]policy.RulesID{ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedOutbound} {
+	for _, ids := range [][]policy.RulesID{ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedOutbound, ep.ForwardOutbound.Policies} {
 		for _, id := range ids {
 			if rules := st.Rules[id]; rules != nil {
 				n += len(rules.Outbound)

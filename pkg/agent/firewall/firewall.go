@@ -77,6 +77,7 @@ type Reconciler struct {
 	closed   *closed
 	found    map[string]*policy.Endpoint // every local endpoint, by path
 	hosts    map[string]struct{}         // host endpoints on which is to be reported
+	own      own
 	counts   counts
 	work     connections.Work // for when the firewall stands
 
@@ -279,6 +280,9 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 // read takes in why the firewall of endpoints isn't up, and returns the workloads for which that changed.
 func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 	for path, problem := range programmed {
+		if _, own := r.own.paths[path]; own {
+			continue // whether they are connected is tried
+		}
 		if problem == nil {
 			problem = r.Denies(path)
 		}

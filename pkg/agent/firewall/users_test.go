@@ -21,7 +21,7 @@ func TestUsers(t *testing.T) {
 	list := func() (out []policy.RulesID) {
 		for i := range 4 {
 			if r.IntN(2) == 0 {
-				out = append(out, policy.RulesID{Kind: policy.KindPolicy, Name: fmt.Sprint(i)})
+				out = append(out, policy.RulesID{Kind: policy.KindPolicy, Tier: "default", Name: fmt.Sprint(i)})
 			}
 		}
 		r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })

@@ -18,7 +18,7 @@ func isForeign(name string) bool {
 		"vxlantunnelmacaddrv6", "ipv6vxlantunneladdr",
 		"wireguardenabled", "wireguardinterfaceaddr", "wireguardlisteningport", "wireguardmtu",
 		// of iptables and ipset
-		"chaininsertmode", "iptablesbackend", "iptablesfilterallowaction", "iptableslockfilepath",
+		"iptablesbackend", "iptablesfilterallowaction", "iptableslockfilepath",
 		"iptableslockprobeintervalmillis", "iptableslocktimeoutsecs", "iptablesmangleallowaction", "iptablesmarkmask",
 		"iptablesnatoutgoinginterfacefilter", "iptablespostwritecheckintervalsecs", "ipsetsrefreshinterval", "maxipsetsize",
 		"ignorelooserpf", "ipv6support",

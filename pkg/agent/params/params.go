@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -44,6 +46,12 @@ type Params struct {
 	FailsafeInbound, FailsafeOutbound []policy.ProtoPort
 	// LogPrefix is that of rules that log and say none.
 	LogPrefix string
+	// ChainInsertMode is where in iptables' FORWARD chains workloads are let through.
+	ChainInsertMode beside.Mode
+	// UnreadyWhenBlocked is where it makes the host not ready that something else stops workloads' packets.
+	UnreadyWhenBlocked forward.Unready
+	// ProbePath has the path of workloads' packets tried.
+	ProbePath bool
 	// FlowLogGroup is the NFLOG group of rules that log, 0 = the kernel's log alone.
 	FlowLogGroup uint16
 

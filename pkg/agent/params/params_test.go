@@ -13,9 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -39,12 +41,17 @@ func defaults() Params {
 		FailsafeInbound:   append(tcp(22, 179, 2379, 2380, 6443), udp(68)),
 		FailsafeOutbound:  append(tcp(179, 2379, 2380, 6443), udp(53), udp(67)),
 		LogPrefix:         "calico-packet",
-		ReportInterval:    30 * time.Second,
-		ReportTTL:         90 * time.Second,
-		ReportEndpoints:   true,
-		ReportDelay:       100 * time.Millisecond,
-		Health:            serving.Address{Enabled: true, Host: "127.0.0.1", Port: 9099},
-		Metrics:           serving.Address{Enabled: true, Port: 9091},
+		ChainInsertMode:   beside.Insert,
+
+		UnreadyWhenBlocked: forward.All,
+		ProbePath:          true,
+
+		ReportInterval:  30 * time.Second,
+		ReportTTL:       90 * time.Second,
+		ReportEndpoints: true,
+		ReportDelay:     100 * time.Millisecond,
+		Health:          serving.Address{Enabled: true, Host: "127.0.0.1", Port: 9099},
+		Metrics:         serving.Address{Enabled: true, Port: 9091},
 		RoutingParams: RoutingParams{
 			VXLANPort: 4789, VXLANVNI: 4096, MTULiveUpdate: true,
 			BGPPort: 179, HoldTime: 90 * time.Second, RestartTime: 2 * time.Minute, MaxPrefixes: 50000,
@@ -52,7 +59,7 @@ func defaults() Params {
 	}
 }
 
-func sameParams() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}) }
+func sameParams() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
 // TestParamValues gives every parameter values that make sense and others.
 func TestParamValues(t *testing.T) {
@@ -129,6 +136,17 @@ func TestParamValues(t *testing.T) {
 			"RETURN":   func(p *Params) { p.EndpointToHost = policy.ToHostReturn },
 			"Accept\n": func(p *Params) { p.EndpointToHost = policy.ToHostAccept },
 		}, []string{"", "allow", "deny", "DROP,ACCEPT"}},
+		"ChainInsertMode": {good{
+			"append": func(p *Params) { p.ChainInsertMode = beside.Append },
+			"Insert": func(p *Params) { p.ChainInsertMode = beside.Insert },
+			" OFF\n": func(p *Params) { p.ChainInsertMode = beside.Off },
+		}, []string{"", "none", "Insert,Append"}},
+		"UnreadyWhenBlocked": {good{
+			"any":   func(p *Params) { p.UnreadyWhenBlocked = forward.Any },
+			"NEVER": func(p *Params) { p.UnreadyWhenBlocked = forward.Never },
+			"All\n": func(p *Params) { p.UnreadyWhenBlocked = forward.All },
+		}, []string{"", "true", "None"}},
+		"ProbeWorkloadPath":            {booleans(func(p *Params) *bool { return &p.ProbePath }), badFlags},
 		"AllowDNSPacketsFromWorkloads": {booleans(func(p *Params) *bool { return &p.EndpointDNS }), badFlags},
 		"FailsafeInboundHostPorts":     {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeInbound }), badPorts},
 		"FailsafeOutboundHostPorts":    {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeOutbound }), badPorts},
@@ -175,6 +193,16 @@ func TestParamValues(t *testing.T) {
 			map[string]time.Duration{"0": 0, "1": time.Second, "30s": 30 * time.Second}), append(badTimes, "0.5", "21846")},
 		"BGPRestartTimeSecs": {durations(func(p *Params) *time.Duration { return &p.RestartTime },
 			map[string]time.Duration{"0": 0, "1": time.Second, "4095": 4095 * time.Second}), append(badTimes, "4096")},
+		"BGPCommunities": {good{
+			"": func(p *Params) { p.Communities = nil },
+			"10.1.0.0/16=64512:100, 10.1.0.0/16=1:2:4294967295,fd00::/8=0:0": func(p *Params) {
+				p.Communities = []model.Community{
+					{CIDR: netip.MustParsePrefix("10.1.0.0/16"), Value: "64512:100"}, {CIDR: netip.MustParsePrefix("10.1.0.0/16"), Value: "1:2:4294967295"},
+					{CIDR: netip.MustParsePrefix("fd00::/8"), Value: "0:0"},
+				}
+			},
+		}, []string{"10.1.0.0/16", "10.1.0.1/16=1:2", "10.1.0.0/16=1:65536", "10.1.0.0/16=no-export", "10.1.0.0/16=1:02", "10.1.0.0/16=1:2:3:4", ","}},
+
 		"BGPMaxPrefixes": {good{"1": func(p *Params) { p.MaxPrefixes = 1 }, "100000\n": func(p *Params) { p.MaxPrefixes = 100000 }},
 			[]string{"", "0", "-1", "10000001", "1e5"}},
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -30,6 +31,7 @@ type RoutingParams struct {
 	KeepaliveTime time.Duration // 0 = a third of HoldTime
 	RestartTime   time.Duration // 0 = no graceful restart
 	MaxPrefixes   int
+	Communities   []model.Community
 }
 
 // Routing are the settings that bear on routes, tunnels and BGP.
@@ -39,6 +41,7 @@ func (p Params) Routing() plan.Settings {
 		VXLANPort: r.VXLANPort, VXLANVNI: r.VXLANVNI, MTU: r.MTU,
 		Listen: slices.Clone(r.BGPListen), ListenPort: r.BGPPort,
 		HoldTime: r.HoldTime, KeepaliveTime: r.KeepaliveTime, RestartTime: r.RestartTime, MaxPrefixes: r.MaxPrefixes,
+		Communities: slices.Clone(r.Communities),
 	}
 	if s.RestartTime == 0 {
 		s.RestartTime = -1 // as the plan says it
@@ -133,6 +136,12 @@ func routingTable() []param {
 			Values: number(1, 10_000_000, func(p *Params) *int { return &p.MaxPrefixes }),
 			Does:   "How many routes a BGP neighbour may send. One that sends more is left alone for 5 minutes.",
 		},
+		{
+			Name: "BGPCommunities", Initial: "", Effect: atOnce,
+			Values: communities(func(p *Params) *[]model.Community { return &p.Communities }),
+			Does: "Communities of the blocks of addresses that the host advertises, for the routers of the fabric to act on: " +
+				"`10.1.0.0/16=64512:100` gives one to what is inside the prefix. The BGPConfiguration has them as `prefixAdvertisements`.",
+		},
 	}
 }
 
@@ -181,4 +190,28 @@ func parseListenAddresses(text string) ([]netip.Addr, error) {
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all), nil
+}
+
+// maxCommunities bounds what one setting gives; each is a statement that every route is asked.
+const maxCommunities = 64
+
+func communities(field func(*Params) *[]model.Community) values {
+	return read("communities", "comma list of PREFIX=COMMUNITY, or nothing", field, func(text string) ([]model.Community, error) {
+		if strings.TrimSpace(text) == "" {
+			return nil, nil
+		}
+		var all []model.Community
+		for one := range strings.SplitSeq(text, ",") {
+			prefix, value, _ := strings.Cut(strings.TrimSpace(one), "=")
+			c, err := model.ParseCommunity(prefix, value)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, c)
+		}
+		if len(all) > maxCommunities {
+			return nil, fmt.Errorf("%d communities: want at most %d", len(all), maxCommunities)
+		}
+		return all, nil
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/forward"
+	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -52,6 +54,26 @@ func Table() []param {
 			Name: "AllowDNSPacketsFromWorkloads", Initial: "false", Effect: atOnce,
 			Values: boolean(func(p *Params) *bool { return &p.EndpointDNS }),
 			Does:   "Lets workloads ask a DNS server on the host, UDP and TCP port 53, whatever DefaultEndpointToHostAction says.",
+		},
+		{
+			Name: "ChainInsertMode", Initial: "Insert", Effect: atOnce,
+			Values: oneOf("mode", func(p *Params) *beside.Mode { return &p.ChainInsertMode }, beside.Insert, beside.Append, beside.Off),
+			Does: "Where in iptables' FORWARD chains (tables `ip filter` and `ip6 filter`) packets from and to workload interfaces are " +
+				"accepted, if they would all be dropped there, as by `iptables -P FORWARD DROP`: Insert at the head, Append at the end, Off " +
+				"nowhere. What policy denies is dropped whatever these chains say.",
+		},
+		{
+			Name: "UnreadyWhenBlocked", Initial: "All", Effect: atOnce,
+			Values: oneOf("extent", func(p *Params) *forward.Unready { return &p.UnreadyWhenBlocked }, forward.All, forward.Any, forward.Never),
+			Does: "Where the host counts as not ready because chains of other tables, or sysctls, stop workloads' packets: All where no " +
+				"workload of the host can send, or be sent anything; Any where some are stopped; Never. All that is found is at `/debug/invalid` and on the readiness page, whatever this says.",
+		},
+		{
+			Name: "ProbeWorkloadPath", Initial: "true", Effect: atOnce,
+			Values: boolean(func(p *Params) *bool { return &p.ProbePath }),
+			Does: "Tries every 10 seconds whether packets of workloads pass on this host, with two workloads of the agent's own, whose interfaces are " +
+				"`<InterfacePrefix>probe0` and `probe1` and whose addresses are in no pool (169.254.1.2, 169.254.1.3; fdca:11c0::2, fdca:11c0::3). " +
+				"They are there while the host has workloads, for the families of addresses that these have. What fails twice is told as for UnreadyWhenBlocked.",
 		},
 		{
 			Name:    "FailsafeInboundHostPorts",

@@ -157,6 +157,23 @@ func endpointToHost(field func(*Params) *policy.EndpointToHost) values {
 	})
 }
 
+// oneOf reads a word, of several.
+func oneOf[T ~string](name string, field func(*Params) *T, words ...T) values {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = string(w)
+	}
+	want := strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+	return read(name, want+", in any case", field, func(text string) (T, error) {
+		for _, w := range words {
+			if strings.EqualFold(strings.TrimSpace(text), string(w)) {
+				return w, nil
+			}
+		}
+		return "", fmt.Errorf("%s %.64q: want %s", name, text, want)
+	})
+}
+
 func protoPorts(field func(*Params) *[]policy.ProtoPort) values {
 	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, parseProtoPorts)
 }

@@ -24,6 +24,8 @@ func everything() bgp.Desired {
 	n := plan.Neighbour{
 		Address: a("192.0.2.2"), AS: 4200000000, Local: a("192.0.2.1"), Kind: plan.FromOwn, Host: "o", PasswordFile: "/etc/calico/o.password",
 		Multihop: 2, Client: true, MaxPrefixes: 50000,
+		Options: model.PeerOptions{AllowedLocalAS: 1, LocalAS: 65099, TTLSecurity: 1, KeepaliveTime: 3, HoldTime: 9, MaxRestartTime: 60,
+			Source: model.PeerSource{Address: a("192.0.2.1")}, NextHop: model.NextHopSelf},
 		Import: []model.RouteFilter{{CIDR: prefix("10.9.0.0/16"), Action: "accept"}},
 		Export: []model.RouteFilter{{CIDR: prefix("10.1.0.0/26"), Action: "reject"}},
 	}
@@ -34,7 +36,7 @@ func everything() bgp.Desired {
 		Speaker: plan.Speaker{
 			AS: 64512, RouterID: a("192.0.2.1"), Listen: []netip.Addr{a("192.0.2.1"), a("2001:db8::1")}, ListenPort: 179,
 			HoldTime: 90 * time.Second, KeepaliveTime: 30 * time.Second, RestartTime: 2 * time.Minute,
-			ClusterID: a("10.0.0.1"), Import: []netip.Prefix{prefix("10.1.0.0/16"), prefix("fd00:1::/64")},
+			ClusterID: a("10.0.0.1"), Communities: []model.Community{{CIDR: prefix("10.1.0.0/26"), Value: "64512:100"}}, Import: []netip.Prefix{prefix("10.1.0.0/16"), prefix("fd00:1::/64")},
 		},
 		Neighbours:     map[netip.Addr]plan.Neighbour{n.Address: n, least.Address: least},
 		Advertisements: map[netip.Prefix]plan.Advertisement{adv.Prefix: adv, adv6.Prefix: adv6},

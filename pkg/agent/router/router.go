@@ -257,7 +257,11 @@ func (r *Router) turn(ctx context.Context) {
 	}
 	waits := cmp.Or(r.etcd.waits(), r.naming.Waits())
 	if waits != r.waitsFor && !r.begun.IsZero() {
-		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
+		if waits == "" {
+			r.log.Info("routes to other hosts follow etcd")
+		} else {
+			r.log.Info("routes to other hosts stay as they are", "waiting", waits)
+		}
 	}
 	r.waitsFor = waits
 	if r.begun.IsZero() && (!r.configured || r.etcd.waits() != "" || !r.begin(now)) {

@@ -500,6 +500,37 @@ func TestRouterBridges(t *testing.T) {
 	})
 }
 
+// TestRouterAwaitsBGP has a pool lose its encapsulation where a router leads to the other host: the route by the tunnel, whose address
+// and whose other end stay, goes on until BGP tells of another, for as long as other hosts take packets from theirs.
+func TestRouterAwaitsBGP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		modes := func(c *crossroads, revision int64, mode model.EncapMode) {
+			c.Hear(model.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
+		}
+		c := newCrossroads(t, func(*crossroads) {})
+		router := netip.MustParseAddr("192.0.2.9")
+		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{
+			hostAddr("o", "198.51.100.2", 2), put(model.BGPPeerKey{IP: router}, model.BGPPeer{IP: router, AS: 65001}, 2),
+		}})
+		time.Sleep(time.Second)
+		c.with(func() { c.calls = nil })
+		modes(c, 3, model.EncapNever)
+		time.Sleep(time.Second)
+		c.expect(t, "no encapsulation")
+		c.with(func() { c.learned = []plan.Learned{learnedFrom(router.String(), "10.1.1.0/26")} })
+		c.ready <- struct{}{}
+		c.expect(t, "BGP tells", "some [10.1.1.0/26 via 192.0.2.9 dev eth0 src 192.0.2.1, nobody at 198.51.100.2] 2s")
+		c.with(func() { c.learned = []plan.Learned{{Prefix: prefix("10.1.1.0/26")}} })
+		c.ready <- struct{}{}
+		modes(c, 4, model.EncapAlways)
+		time.Sleep(time.Second)
+		c.with(func() { c.calls = nil })
+		modes(c, 5, model.EncapNever)
+		time.Sleep(30 * time.Second)
+		c.expect(t, "BGP says nothing", "some [no 10.1.1.0/26, nobody at 198.51.100.2] 8s", "some [no tunnel] 13s")
+	})
+}
+
 // TestRouterOpens has pools of both families come to be encapsulated, one after the other: each tunnel takes
 // packets before any are sent and before BGP withdraws what it is for, also where all is to be compared with the kernel. What
 // etcd says meanwhile comes then.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
 // LeasesName is the file in the var directory that names the leases which the host's status hangs on. By it an agent knows

@@ -59,6 +59,8 @@ type Reconciler struct {
 	desired *desired
 	stale   stale
 
+	own []hostpath.Endpoint // the agent's own workloads
+
 	path    Path
 	events  <-chan hostpath.Event
 	unwatch context.CancelFunc
@@ -125,6 +127,22 @@ func (r *Reconciler) Update(entries ...model.Entry) {
 // Reserve takes in whose addresses no endpoint may have.
 func (r *Reconciler) Reserve(addrs map[netip.Addr]string) { r.claims.setReserved(addrs) }
 
+// SetOwn takes in which workloads the agent has of its own, which etcd doesn't know. Of how they stand nothing is told.
+func (r *Reconciler) SetOwn(own []hostpath.Endpoint) { r.own, r.whole = own, true }
+
+// Families says which families of addresses active workloads have.
+func (r *Reconciler) Families() (v4, v6 bool) {
+	for _, t := range r.desired.interfaces {
+		for _, a := range t.Want.Addrs {
+			v4, v6 = v4 || t.Want.Active && a.Is4(), v6 || t.Want.Active && a.Is6()
+		}
+		if v4 && v6 {
+			break
+		}
+	}
+	return v4, v6
+}
+
 // SetPrefixes changes which interfaces are workloads'. It cleans those that are none any
 // more, and returns the addresses that lead nowhere now.
 func (r *Reconciler) SetPrefixes(ctx context.Context, prefixes []string) (lost []netip.Addr, err error) {
@@ -170,9 +188,13 @@ func (r *Reconciler) Indexes(names []string) map[string]int {
 	return r.path.Indexes(names...)
 }
 
-// AllIndexes are those of all interfaces that endpoints have.
+// AllIndexes are those of all interfaces that endpoints have, and the agent's own workloads.
 func (r *Reconciler) AllIndexes() map[string]int {
-	return r.Indexes(slices.Collect(maps.Keys(r.desired.interfaces)))
+	names := slices.Collect(maps.Keys(r.desired.interfaces))
+	for _, e := range r.own {
+		names = append(names, e.Interface)
+	}
+	return r.Indexes(names)
 }
 
 // A Change is what a change in etcd means for the kernel.
@@ -215,7 +237,7 @@ type Result struct {
 func (r *Reconciler) Begin(c Change) *task {
 	path, w := r.path, c.work
 	if r.whole || !r.applied {
-		all := r.desired.all()
+		all := append(r.desired.all(), r.own...)
 		return &task{whole: true, do: func(ctx context.Context) (hostpath.Report, error) { return path.Apply(ctx, all) }}
 	}
 	r.addDrift(&w, time.Now())

@@ -11,7 +11,9 @@ import (
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -19,8 +21,11 @@ import (
 // source that names any decides. nerdctl passes an IPv4 address in CNI_ARGS, and the IPv6
 // address of the same container in runtimeConfig.
 func Wanted(conf *netconf.Config, args netconf.Args) []netip.Addr {
+	if conf.Pod.IPAddrsNoIPAM != nil {
+		return conf.Pod.IPAddrsNoIPAM
+	}
 	var out []netip.Addr
-	for _, addrs := range [][]netip.Addr{conf.Runtime.IPs, conf.Runtime.ArgsIPs, args.IPs} {
+	for _, addrs := range [][]netip.Addr{conf.Runtime.IPs, conf.Runtime.ArgsIPs, args.IPs, conf.Pod.IPAddrs} {
 		v4, v6 := protocol.Families(out)
 		for _, a := range addrs {
 			if a.Is4() && !v4 || a.Is6() && !v6 {
@@ -54,8 +59,10 @@ type Addition struct {
 	MTU  int
 	// Request is for addresses of our own.
 	Request ipam.Request
-	// Addrs are those that another plugin gave, in place of the request.
+	// Addrs are those that another plugin gave, or that nobody gives, in place of the request.
 	Addrs []netip.Addr
+	// Pod is what the Kubernetes API knows of the pod; without a UID it wasn't asked.
+	Pod gate.Pod
 }
 
 // Decision is what was decided for an ADD.
@@ -90,15 +97,7 @@ func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 	old, valid := entry.Value.(model.WorkloadEndpoint)
 	d, change := Decision{Addrs: a.Addrs}, model.Change{}
 	if a.Addrs == nil {
-		plan := ipam.NewPlan(v)
-		if valid && old.ContainerID != "" && old.ContainerID != a.ID.Container {
-			// The pod has a new sandbox: the endpoint moves.
-			former := protocol.HandleID(a.ID.Network, old.ContainerID, a.ID.IfName)
-			if _, err := plan.Release(former, a.Request.Now); err != nil {
-				return d, change, err
-			}
-		}
-		choice, err := assign(plan, a.Request)
+		plan, choice, err := a.choose(v, old)
 		if err != nil {
 			return d, change, err
 		}
@@ -109,7 +108,10 @@ func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 		}
 		change = plan.Change()
 	}
-	d.Endpoint = a.endpoint(d.Addrs, old)
+	var err error
+	if d.Endpoint, err = a.endpoint(d.Addrs, old); err != nil {
+		return d, change, err
+	}
 	d.NewEndpoint = !valid || old.ContainerID != a.ID.Container
 	if valid && old.Equal(d.Endpoint) {
 		d.Unchanged = entry.Revision
@@ -119,6 +121,54 @@ func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 	}
 	change.Merge(profile(a.Conf, v))
 	return d, change, nil
+}
+
+// choose gives the pod its addresses, and takes those of its former sandbox back. Where the choice falls on an address of this
+// host itself, as in a pool that contains its network, that is set aside for good and the choice is made again.
+func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan, ipam.Choice, error) {
+	var reserved []netip.Addr
+	for {
+		plan := ipam.NewPlan(v)
+		if err := a.releaseFormer(plan, old); err != nil {
+			return nil, ipam.Choice{}, err
+		}
+		for _, addr := range reserved {
+			if err := setAside(plan, a.Request, addr, "host"); err != nil {
+				return nil, ipam.Choice{}, err
+			}
+		}
+		choice, err := assign(plan, a.Request)
+		if err != nil {
+			return nil, choice, err
+		}
+		before := len(reserved)
+		for _, c := range choice.Addrs {
+			switch {
+			case c.Existing || !link.IsHosts(c.Addr):
+			case slices.Contains(a.Request.Addrs, c.Addr) || len(reserved) == maxReserved:
+				return nil, choice, protocol.Failf(protocol.CodeAddress, "ask for another address, or take the host's network out of the pool", "address %s: this host has it itself", c.Addr)
+			default:
+				reserved = append(reserved, c.Addr)
+			}
+		}
+		if len(reserved) == before {
+			return plan, choice, nil
+		}
+	}
+}
+
+// releaseFormer takes back what the endpoint's former sandbox held, where the pod has a new one.
+func (a Addition) releaseFormer(plan *ipam.Plan, old model.WorkloadEndpoint) error {
+	if old.ContainerID == "" || old.ContainerID == a.ID.Container {
+		return nil
+	}
+	former := a.ID
+	former.Container, former.Handle = old.ContainerID, protocol.HandleID(a.ID.Network, old.ContainerID, a.ID.IfName)
+	freed, err := plan.Release(former.Handle, a.Request.Now)
+	if err != nil {
+		return err
+	}
+	return releaseOlder(plan, former.OlderHandles(), old, &Removed{Addrs: freed}, a.Request.Now)
 }
 
 // maxBlocks is in how many blocks the addresses of one container may lie. To claim or to

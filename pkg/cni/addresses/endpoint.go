@@ -7,12 +7,13 @@ import (
 	"net/netip"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/model"
 )
 
 // endpoint is what an ADD writes to etcd for the agents. Where the endpoint of
 // this same container is there already, what others have added to it stays.
-func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) model.WorkloadEndpoint {
+func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) (model.WorkloadEndpoint, error) {
 	e, mtu := model.WorkloadEndpoint{State: model.StateActive}, a.MTU
 	if old.ContainerID == a.ID.Container {
 		e = old
@@ -30,19 +31,44 @@ func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) model
 			e.IPv6Nets = append(e.IPv6Nets, p)
 		}
 	}
-	profile := a.ID.Network
-	if a.Conf.Policy.Kubernetes {
-		profile = "k8s_ns." + a.ID.PodSpace
+	profiles := []string{a.ID.Network}
+	switch {
+	case a.Pod.UID != "": // all that the controllers keep so
+		e.Labels, e.ProfileIDs = model.PodLabels(a.ID.PodSpace, a.Pod.ServiceAccount, a.Pod.Labels), model.PodProfiles(a.ID.PodSpace, a.Pod.ServiceAccount)
+		e.Ports, e.PodUID = a.Pod.Ports, a.Pod.UID
+	case a.Conf.Policy.Kubernetes:
+		profiles = model.PodProfiles(a.ID.PodSpace, "")
 		e.Labels = maps.Clone(e.Labels)
 		if e.Labels == nil {
 			e.Labels = make(map[string]string)
 		}
-		e.Labels["calico/k8s_ns"] = a.ID.PodSpace
+		e.Labels[model.LabelNamespace] = a.ID.PodSpace
 	}
 	if len(e.ProfileIDs) == 0 {
-		e.ProfileIDs = []string{profile}
+		e.ProfileIDs = profiles
 	}
-	return e
+	return e, a.float(&e)
+}
+
+// float has the pod's floating addresses lead to the first of its own of their family. Without any, the NAT of the
+// endpoint is others' to set.
+func (a Addition) float(e *model.WorkloadEndpoint) error {
+	if a.Conf.Pod.FloatingIPs == nil {
+		return nil
+	}
+	e.IPv4NAT, e.IPv6NAT = nil, nil
+	for _, ext := range a.Conf.Pod.FloatingIPs {
+		nets, nat := e.IPv4Nets, &e.IPv4NAT
+		if ext.Is6() {
+			nets, nat = e.IPv6Nets, &e.IPv6NAT
+		}
+		if len(nets) == 0 {
+			return protocol.Failf(protocol.CodeConfig, "correct the annotation, or have the pod given an address of that family",
+				"annotation %s: %s: the pod has no address of its family", netconf.AnnotationFloatingIPs, ext)
+		}
+		*nat = append(*nat, model.NAT{IntIP: nets[0].Addr(), ExtIP: ext})
+	}
+	return nil
 }
 
 // profileKeys are the keys of the network's own profile that an ADD makes, and the one that it
@@ -67,13 +93,7 @@ func profile(conf *netconf.Config, v *model.View) (c model.Change) {
 		c.Compares = append(c.Compares, model.Compare{Key: k})
 	}
 	if len(keys) > 0 {
-		c.Puts = []model.Put{
-			{Key: keys[0], Value: model.Rules{
-				Inbound:  []model.Rule{{Action: model.ActionAllow, Match: model.Match{SrcTag: conf.Name}}},
-				Outbound: []model.Rule{{Action: model.ActionAllow}},
-			}},
-			{Key: keys[1], Value: model.Tags{conf.Name}},
-		}
+		c.Puts = model.NetworkProfile(conf.Name)
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -71,6 +72,8 @@ func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 			}
 			why := meansNetwork(a.Addr, subnet(a))
 			switch {
+			case link.IsHosts(a.Addr) && !a.Existing && !slices.Contains(s.Request.Addrs, a.Addr):
+				reserved = append(reserved, a.Addr)
 			case why == "" || a.Existing || s.Conf.Type == string(protocol.Calico): // whose pods have no subnet
 			case slices.Contains(s.Request.Addrs, a.Addr):
 				return choice, none, protocol.Failf(protocol.CodeAddress, "ask for another address", "address %s: %s of %s, which is the network that %s is told",
@@ -91,10 +94,7 @@ func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 
 // reserve sets an address aside for good.
 func (s Subnets) reserve(plan *ipam.Plan, a netip.Addr) error {
-	_, err := plan.Assign(ipam.Request{
-		Host: s.Request.Host, HostLabels: s.Request.HostLabels, Now: s.Request.Now,
-		Handle: model.GatewayHandle(a), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{a}, Reserve: true,
-	})
+	err := setAside(plan, s.Request, a, "gateway")
 	if _, more := errors.AsType[*model.NeedRangesError](err); err == nil || more {
 		return err
 	}
@@ -106,6 +106,15 @@ func (s Subnets) reserve(plan *ipam.Plan, a netip.Addr) error {
 		return protocol.Failf(protocol.CodeAddress, "delete the container that has it, or set ipam.gateway to the address of another gateway", "reserve %s: %w", what, err)
 	}
 	return fmt.Errorf("reserve %s: %w", what, err)
+}
+
+// setAside reserves an address for links of hosts, as what.
+func setAside(plan *ipam.Plan, r ipam.Request, a netip.Addr, what string) error {
+	_, err := plan.Assign(ipam.Request{
+		Host: r.Host, HostLabels: r.HostLabels, Now: r.Now,
+		Handle: model.GatewayHandle(a), Attributes: map[string]string{"reserved": what}, Addrs: []netip.Addr{a}, Reserve: true,
+	})
+	return err
 }
 
 // gateway is the gateway that the main plugin is told, invalid for none, and

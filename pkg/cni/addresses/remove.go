@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/ipam"
@@ -33,9 +34,13 @@ type Removal struct {
 // Removed is what a removal takes away.
 type Removed struct {
 	Addrs []netip.Addr
-	Any   bool     // anything at all
-	Links []string // other links than the container's that its endpoints live on
-	Left  []any    // why the addresses stay, for the log
+	Any   bool // anything at all
+	// Endpoint: the endpoint that the container's names make goes.
+	Endpoint bool
+	Links    []string // other links than the container's that its endpoints live on
+	Left     []any    // why the addresses stay, for the log
+	// Unknown is an endpoint that stays, as nothing tells whether it is the container's.
+	Unknown string
 }
 
 // Remove takes it away. before runs when it is decided what that is.
@@ -66,6 +71,10 @@ func (s *Store) Remove(ctx context.Context, r Removal, before func(*model.View, 
 	if err == nil && removed.Left != nil {
 		s.Log.Warn("leaving addresses that aren't this container's", removed.Left...)
 	}
+	if err == nil && removed.Unknown != "" {
+		s.Log.Warn("leaving the workload's endpoint, which names no container: if the workload is gone, delete it with calicoctl delete workloadendpoint --force",
+			"key", removed.Unknown)
+	}
 	return err
 }
 
@@ -76,8 +85,8 @@ func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, 
 		return out, change, CheckReady(v)
 	}
 	keys := []model.WorkloadEndpointKey{r.ID.Key}
+	plan := ipam.NewPlan(v)
 	if r.Addresses {
-		plan := ipam.NewPlan(v)
 		held, err := plan.Held(r.ID.Handle)
 		if _, invalid := errors.AsType[*ipam.InvalidError](err); err != nil && !invalid { // Release says whether that matters
 			return out, change, err
@@ -94,10 +103,7 @@ func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, 
 		if out.Addrs, err = plan.Release(r.ID.Handle, s.Now, r.Blocks...); err != nil {
 			return out, change, err
 		}
-		change, out.Any = plan.Change(), len(out.Addrs) > 0
-		if r.Undo {
-			change.Merge(s.settleLost(v))
-		}
+		out.Any = len(out.Addrs) > 0
 	}
 	for _, key := range keys {
 		if key == (model.WorkloadEndpointKey{}) {
@@ -108,7 +114,15 @@ func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, 
 		}
 		entry := v.Get(key)
 		endpoint, _ := entry.Value.(model.WorkloadEndpoint)
+		if r.Addresses && r.Endpoint && endpoint.ContainerID == "" {
+			if err := releaseOlder(plan, r.ID.OlderHandlesOfContainer(), endpoint, &out, s.Now); err != nil {
+				return out, change, err
+			}
+		}
 		if !r.owns(entry, out.Addrs) {
+			if _, valid := entry.Value.(model.WorkloadEndpoint); valid && endpoint.ContainerID == "" && r.Endpoint && !r.Undo {
+				out.Unknown = key.Path()
+			}
 			continue
 		}
 		change.Compares = append(change.Compares, v.Compare(key))
@@ -121,11 +135,44 @@ func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, 
 				"address %s is in use: %s has it", out.Addrs[at], key.Path())
 		}
 		change.Deletes, out.Any = append(change.Deletes, key), true
+		out.Endpoint = out.Endpoint || key == r.ID.Key
+		if r.Addresses && endpoint.ContainerID != "" {
+			if err := releaseOlder(plan, r.ID.OlderHandles(), endpoint, &out, s.Now); err != nil {
+				return out, change, err
+			}
+		}
 		if endpoint.Name != "" && endpoint.Name != r.ID.HostIf {
 			out.Links = append(out.Links, endpoint.Name)
 		}
 	}
+	if r.Addresses {
+		change.Merge(plan.Change())
+		if r.Undo {
+			change.Merge(s.settleLost(v))
+		}
+	}
 	return out, change, nil
+}
+
+// releaseOlder frees the addresses of an endpoint that goes which an older version of Calico gave it, under one of these handles.
+func releaseOlder(plan *ipam.Plan, handles []string, endpoint model.WorkloadEndpoint, out *Removed, now time.Time) error {
+	for _, a := range endpoint.Addrs() {
+		if slices.Contains(out.Addrs, a) {
+			continue
+		}
+		handle, allocated, err := plan.Holder(a)
+		if err != nil {
+			return err
+		}
+		if !allocated || !slices.Contains(handles, handle) {
+			continue
+		}
+		if _, _, err = plan.ReleaseAddr(a, now); err != nil {
+			return err
+		}
+		out.Addrs = append(out.Addrs, a)
+	}
+	return nil
 }
 
 // anothers says why an address of the handle, by what is kept beside it, is another container's: of a network

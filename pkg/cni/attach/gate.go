@@ -3,8 +3,10 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -32,35 +34,100 @@ func WaitAtGate(ctx context.Context, conf *netconf.Config, log *slog.Logger, key
 	if timeout == 0 {
 		return nil
 	}
-	call := ctx
+	answered, err := untilAnswered(ctx, conf, timeout, func(ctx context.Context) error {
+		return gate.Wait(ctx, conf.Agent.Socket, gate.Request{Endpoint: key, Revision: revision})
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, gate.ErrNoAgent) && answered:
+		log.Warn("no agent: it never ran on this node, so nothing is programmed for this pod", "socket", conf.Agent.Socket)
+		return nil
+	case answered:
+		return protocol.Failf(protocol.CodeRejected, "see the agent's log", "endpoint %s: %w", key.Path(), err)
+	case ctx.Err() != nil:
+		return protocol.Failf(protocol.CodeTryAgain, "the call was interrupted by a signal: try again",
+			"wait for the agent to confirm that the pod's network is programmed: %w", ctx.Err())
+	}
+	return protocol.Failf(protocol.CodeTryAgain, "check that calico-node runs on this node, and its log; then try again",
+		"the agent didn't confirm within %v that the pod's network is programmed: %w", timeout, err)
+}
+
+// podTimeout bounds the question for a pod where no wait at the gate is configured.
+const podTimeout = 10 * time.Second
+
+// AskPod returns what the agent knows of a pod by the Kubernetes API. Where no agent ever ran it is nothing, which must do
+// for a trial by hand.
+func AskPod(ctx context.Context, conf *netconf.Config, log *slog.Logger, r gate.PodRequest) (p gate.Pod, err error) {
+	timeout := cmp.Or(conf.Agent.Timeout, podTimeout)
+	answered, err := untilAnswered(ctx, conf, timeout, func(ctx context.Context) error {
+		p, err = gate.AskPod(ctx, conf.Agent.Socket, r)
+		return err
+	})
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.Is(err, gate.ErrNoAgent) && answered && !conf.IPAM.PodCIDR:
+		log.Warn("no agent: it never ran on this node, so nothing is known of the pod's labels and annotations", "socket", conf.Agent.Socket)
+		return gate.Pod{}, nil
+	}
+	return gate.Pod{}, explainPod(ctx, answered, timeout, err)
+}
+
+// TryPod is AskPod that asks once, for the node alone: could a pod be asked for now?
+func TryPod(ctx context.Context, conf *netconf.Config) (gate.Pod, error) {
+	p, err := gate.AskPod(ctx, conf.Agent.Socket, gate.PodRequest{})
+	if err == nil || errors.Is(err, gate.ErrNoAgent) && AgentNeverRan(conf) && !conf.IPAM.PodCIDR {
+		return p, nil
+	}
+	return p, explainPod(ctx, isAnswer(conf, err), 0, err)
+}
+
+func explainPod(ctx context.Context, answered bool, waited time.Duration, err error) error {
+	const what = "what the Kubernetes API knows of the pod"
+	switch {
+	case errors.Is(err, gate.ErrNoAgent) && answered:
+		return protocol.Failf(protocol.CodeConfig, "start calico-node in the cluster, or write the subnet into the network configuration",
+			"ipam.subnet: usePodCidr is what calico-node reads from the Kubernetes API, and it never ran on this node: %w", err)
+	case errors.Is(err, gate.ErrNoPod):
+		return protocol.Failf(protocol.CodeTryAgain, "it was deleted, or made anew under its name: nothing is to be done", "ask the agent %s: %w", what, err)
+	case answered:
+		return protocol.Failf(protocol.CodeRejected, "run calico-node in the cluster, or with KUBECONFIG; or take policy.type and usePodCidr out of the network configuration",
+			"ask the agent %s: %w", what, err)
+	case ctx.Err() != nil:
+		return protocol.Failf(protocol.CodeTryAgain, "the call was interrupted by a signal: try again", "ask the agent %s: %w", what, ctx.Err())
+	}
+	within := ""
+	if waited != 0 {
+		within = fmt.Sprintf(" within %v", waited)
+	}
+	return protocol.Failf(protocol.CodeTryAgain, "check that calico-node runs on this node and reaches the Kubernetes API, and its log; then try again",
+		"the agent didn't say%s %s: %w", within, what, err)
+}
+
+// isAnswer reports whether asking again would bring nothing else.
+func isAnswer(conf *netconf.Config, err error) bool {
+	rejected, refused := errors.AsType[*gate.RejectedError](err)
+	return err == nil || refused && !rejected.Retry || errors.Is(err, gate.ErrNoPod) || errors.Is(err, gate.ErrNoAgent) && AgentNeverRan(conf)
+}
+
+// untilAnswered asks the agent again and again until it answers, or the time is over. Then err is its latest word that
+// wasn't just the end of the time.
+func untilAnswered(ctx context.Context, conf *netconf.Config, timeout time.Duration, ask func(context.Context) error) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var why error // the latest answer that wasn't just the end of the time
+	var why error
 	for {
-		err := gate.Wait(ctx, conf.Agent.Socket, gate.Request{Endpoint: key, Revision: revision})
-		rejected, refused := errors.AsType[*gate.RejectedError](err)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, gate.ErrNoAgent):
-			if AgentNeverRan(conf) {
-				log.Warn("no agent: it never ran on this node, so nothing is programmed for this pod", "socket", conf.Agent.Socket)
-				return nil
-			}
-		case refused && !rejected.Retry:
-			return protocol.Failf(protocol.CodeRejected, "see the agent's log", "endpoint %s: %w", key.Path(), err)
+		err := ask(ctx)
+		if isAnswer(conf, err) {
+			return true, err
 		}
 		if why == nil || ctx.Err() == nil {
 			why = err
 		}
 		select {
 		case <-ctx.Done():
-			if call.Err() != nil {
-				return protocol.Failf(protocol.CodeTryAgain, "the call was interrupted by a signal: try again",
-					"wait for the agent to confirm that the pod's network is programmed: %w", call.Err())
-			}
-			return protocol.Failf(protocol.CodeTryAgain, "check that calico-node runs on this node, and its log; then try again",
-				"the agent didn't confirm within %v that the pod's network is programmed: %w", timeout, why)
+			return false, why
 		case <-time.After(askAgain):
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 
+	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -28,6 +30,9 @@ type Veth struct {
 	NS  *pod.Namespace
 	MTU int
 	MAC model.MAC
+	// Bandwidth is what the pod may receive and send.
+	Bandwidth netconf.Bandwidth
+
 	Log *slog.Logger
 	// Owner finds the endpoint of this host, other than the container's own, that lives on the interface.
 	Owner func(ctx context.Context, hostIf string) (path string, found bool, err error)
@@ -166,6 +171,7 @@ func (w *Veth) create() error {
 	killpoint.Step("before veth")
 	_, undo, err := pod.CreateVeth(w.NS, pod.Veth{
 		HostName: w.ID.HostIf, PodName: w.ID.IfName, MTU: w.MTU, PodMAC: w.MAC, Alias: w.ID.Alias,
+		Ingress: w.Bandwidth.Ingress, Egress: w.Bandwidth.Egress,
 	})
 	switch _, since := errors.AsType[*pod.LinkExistsError](err); {
 	case since:
@@ -173,7 +179,7 @@ func (w *Veth) create() error {
 	case errors.Is(err, os.ErrExist):
 		return protocol.Fail(protocol.CodeInterface, err, "delete it, or give another CNI_IFNAME")
 	case err != nil:
-		return protocol.Fail(protocol.CodeKernel, err, "see the kernel's log")
+		return kernelError(err)
 	}
 	w.undo = undo
 	killpoint.Step("veth made")
@@ -201,7 +207,7 @@ func (w *Veth) Configure(p pod.Net) {
 			return err
 		}
 		if err := pod.Configure(w.NS, p); err != nil {
-			return protocol.Fail(protocol.CodeKernel, err, "see the kernel's log")
+			return kernelError(err)
 		}
 		killpoint.Step("pod configured")
 		return nil
@@ -217,4 +223,12 @@ func hasOthers(held pod.State, p pod.Net) bool {
 // Else one that has shrunk stays so: a running pod's link is not made anew for it.
 func tooSmall(held pod.State, p pod.Net) bool {
 	return held.MTU < MinMTU6 && slices.ContainsFunc(p.Addrs, netip.Addr.Is6)
+}
+
+// kernelError is one that only the kernel's own messages may tell more about, or a read-only /proc/sys.
+func kernelError(err error) error {
+	if errors.Is(err, syscall.EROFS) {
+		return protocol.Fail(protocol.CodeKernel, err, "mount /proc/sys read-write where the plugin runs (mount -o remount,rw /proc/sys), or give it CAP_SYS_ADMIN to do so")
+	}
+	return protocol.Fail(protocol.CodeKernel, err, "see the kernel's log")
 }

@@ -4,8 +4,13 @@ package attach
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/cni/protocol"
@@ -60,5 +65,17 @@ func TestConfigureAgain(t *testing.T) {
 	}
 	if _, err := link.Find(id.HostIf); err == nil {
 		t.Error("the link is left")
+	}
+}
+
+// TestKernelError has a read-only /proc/sys named with its remedy.
+func TestKernelError(t *testing.T) {
+	err := kernelError(fmt.Errorf("set sysctl: %w", &os.PathError{Op: "open", Path: "/proc/sys/net/ipv4/ip_forward", Err: syscall.EROFS}))
+	e, ok := errors.AsType[*protocol.Error](err)
+	if !ok || e.Code != protocol.CodeKernel || !strings.Contains(e.Text, "/proc/sys/net/ipv4/ip_forward: read-only file system") || !strings.HasPrefix(e.Hint, "mount /proc/sys read-write") {
+		t.Errorf("got %+v", err)
+	}
+	if e, _ := errors.AsType[*protocol.Error](kernelError(syscall.ENOBUFS)); e == nil || e.Hint != "see the kernel's log" {
+		t.Errorf("got %+v", e)
 	}
 }

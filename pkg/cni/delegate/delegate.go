@@ -16,7 +16,6 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/cni/attach"
@@ -36,6 +35,8 @@ var mainPlugins = []string{"calico", "bridge", "dummy", "host-device", "ipvlan",
 type Plugin struct {
 	Conf *netconf.Config
 	Env  protocol.Environ
+	// PodCIDRs are the Kubernetes Node's, for an ADD.
+	PodCIDRs []netip.Prefix
 	// Inheritable has processes that are started hold the interface's lock as well; nil for none.
 	Inheritable func()
 }
@@ -49,10 +50,6 @@ type Answer struct {
 
 // Check finds out whether the plugin can be asked.
 func (p Plugin) Check() error {
-	if p.Conf.IPAM.PodCIDR {
-		return protocol.Failf(protocol.CodeConfig, "write the subnet into the network configuration, or use calico-ipam",
-			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
-	}
 	if slices.Contains(mainPlugins, p.Conf.IPAM.Type) {
 		return protocol.Failf(protocol.CodeConfig, "set ipam.type to calico-ipam, or to another IPAM plugin",
 			"ipam.type %s is a main plugin: it asks ipam.type for addresses, which is itself", p.Conf.IPAM.Type)
@@ -67,10 +64,18 @@ func (p Plugin) Add(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	conf, err := p.configuration()
+	if err != nil {
+		return Answer{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	killpoint.Step("before ipam")
-	raw, err := invoke.ExecPluginWithResult(ctx, path, p.Conf.Raw, p.args("ADD", p.Env.ContainerID, p.Env.IfName), p.exec())
+	var raw types.Result
+	err = p.speak(ctx, path, conf, func(conf []byte) (err error) {
+		raw, err = invoke.ExecPluginWithResult(ctx, path, conf, p.args("ADD", p.Env.ContainerID, p.Env.IfName), p.exec())
+		return err
+	})
 	if err != nil {
 		return Answer{}, p.explain(ctx, err)
 	}
@@ -80,6 +85,21 @@ func (p Plugin) Add(ctx context.Context) (Answer, error) {
 		return Answer{}, protocol.Failf(protocol.CodeDecode, "use a version of it that knows the cniVersion", "result of the IPAM plugin %s: %w", p.Conf.IPAM.Type, err)
 	}
 	return p.read(result)
+}
+
+// configuration is what the plugin is told for an ADD.
+func (p Plugin) configuration() ([]byte, error) {
+	conf, err := p.Conf.WithPodCIDRs(p.PodCIDRs)
+	if err != nil {
+		return nil, protocol.Fail(protocol.CodeTryAgain, err, "have Kubernetes give its nodes podCIDRs (--allocate-node-cidrs), or write the subnet into the network configuration")
+	}
+	return conf, nil
+}
+
+// CheckPodCIDRs finds out whether the Node has the CIDRs that the network configuration asks for.
+func (p Plugin) CheckPodCIDRs() error {
+	_, err := p.configuration()
+	return err
 }
 
 // read takes from a result what a pod can use.
@@ -154,9 +174,8 @@ func (p Plugin) Verb(ctx context.Context, verb string) error {
 	return p.run(ctx, p.args(verb, p.Env.ContainerID, p.Env.IfName))
 }
 
-// run runs a verb that has no result. None of these needs to know the node's pod CIDR, as an ADD does, which is
-// refused. Some plugins, host-local among them, go by the container and yet want a subnet that parses. What addresses
-// there may be, other software has asked for.
+// run runs a verb that has no result. None of these needs to know the node's pod CIDR, as an ADD does, nor should it depend
+// on the Kubernetes API. Some plugins, host-local among them, go by the container and yet want a subnet that parses.
 func (p Plugin) run(ctx context.Context, args *invoke.Args) error {
 	if slices.Contains(mainPlugins, p.Conf.IPAM.Type) {
 		return nil // no ADD was done so, and it would ask itself without an end
@@ -171,24 +190,9 @@ func (p Plugin) run(ctx context.Context, args *invoke.Args) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return p.explain(ctx, invoke.ExecPluginWithoutResult(ctx, path, conf, args, p.exec()))
-}
-
-// Knows reports whether the plugin can be asked for a verb that came
-// with the version.
-func (p Plugin) Knows(ctx context.Context, since string) (bool, error) {
-	path, err := p.find()
-	if err != nil {
-		return false, err
-	}
-	info, err := invoke.GetVersionInfo(ctx, path, p.exec())
-	if err != nil {
-		return false, p.explain(ctx, err)
-	}
-	return slices.ContainsFunc(info.SupportedVersions(), func(v string) bool {
-		ok, err := version.GreaterThanOrEqualTo(v, since)
-		return err == nil && ok
-	}), nil
+	return p.explain(ctx, p.speak(ctx, path, conf, func(conf []byte) error {
+		return invoke.ExecPluginWithoutResult(ctx, path, conf, args, p.exec())
+	}))
 }
 
 func (p Plugin) find() (string, error) {

@@ -5,6 +5,8 @@ package gc
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -14,7 +16,8 @@ import (
 // stale is a container interface that is to be taken away, as far as it is known.
 type stale struct {
 	protocol.Identity
-	blocks []netip.Prefix // that name the handle, where any were seen
+	blocks  []netip.Prefix // that name the handle, where any were seen
+	unnamed bool           // its link doesn't say whose it is, as those of older versions of Calico
 }
 
 // find looks for what is stale: in the kernel, among this host's endpoints, and
@@ -106,26 +109,41 @@ func (g *Collection) findEndpoints(ctx context.Context) error {
 		s := stale{Identity: protocol.Identity{
 			Key: key, Network: network, HostIf: ep.Name, Handle: handle, Alias: protocol.LinkAlias(network, handle),
 			Container: ep.ContainerID, IfName: key.Endpoint,
-		}}
+		}, unnamed: protocol.Unnamed(g.links[ep.Name])}
 		_, known := g.stale[handle]
 		if known || ep.MAC == protocol.PodMAC(handle) || g.links[ep.Name].Alias == s.Alias {
 			g.add(s)
 			continue
 		}
 		candidates = append(candidates, s)
-		ranges = append(ranges, model.KeyRange(model.HandleKey{ID: handle}), model.KeyRange(model.HandleKey{ID: handle, Legacy: true}))
+		for _, id := range append(olderHandles(s.Identity), handle) {
+			ranges = append(ranges, model.KeyRange(model.HandleKey{ID: id}), model.KeyRange(model.HandleKey{ID: id, Legacy: true}))
+		}
 	}
 	if len(candidates) == 0 {
 		return nil
 	}
 	return g.Etcd.Read(ctx, ranges, func(v *model.View) error {
+		exists := func(id string) bool {
+			return v.Get(model.HandleKey{ID: id}).Exists() || v.Get(model.HandleKey{ID: id, Legacy: true}).Exists()
+		}
 		for _, s := range candidates {
-			if v.Get(model.HandleKey{ID: s.Handle}).Exists() || v.Get(model.HandleKey{ID: s.Handle, Legacy: true}).Exists() {
+			if exists(s.Handle) || slices.ContainsFunc(olderHandles(s.Identity), exists) {
 				g.add(s)
 			}
 		}
 		return nil
 	})
+}
+
+// olderHandles are those that older versions of Calico gave a container of the network: others don't tell the network.
+func olderHandles(id protocol.Identity) (handles []string) {
+	for _, h := range id.OlderHandles() {
+		if strings.HasPrefix(h, id.Network+".") {
+			handles = append(handles, h)
+		}
+	}
+	return handles
 }
 
 // findAddresses finds handles of this network in the blocks that this host has

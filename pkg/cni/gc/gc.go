@@ -183,7 +183,7 @@ func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err
-	case found.Alias != s.Alias && !halfMade(found):
+	case found.Alias != s.Alias && !halfMade(found) && !(s.unnamed && protocol.Unnamed(found)):
 		r.Elsewhere = s.SameInterface(found.Alias)
 		return nil, false, nil
 	}

@@ -145,7 +145,7 @@ func classify(err error) *Error {
 	case errors.As(err, &noPool):
 		return Fail(CodeNoPool, err, "make a pool, as the README's page on installing says, or correct ipv4_pools and ipv6_pools of the network configuration")
 	case errors.As(err, &unknown):
-		return Fail(CodeNoPool, err, "correct ipv4_pools and ipv6_pools of the network configuration")
+		return Fail(CodeNoPool, err, "correct ipv4_pools and ipv6_pools of the network configuration, or the annotations of the pod")
 	case errors.As(err, &unavailable):
 		return Fail(CodeAddress, err, "ask for another address")
 	case errors.As(err, &invalid):
@@ -165,7 +165,7 @@ func classify(err error) *Error {
 	case errors.Is(err, store.ErrReadOnly):
 		return Fail(CodeReadOnly, err, "compact and defragment etcd, then `etcdctl alarm disarm`")
 	case errors.Is(err, store.ErrUnavailable):
-		return Fail(CodeTryAgain, err, "check that etcd runs and that etcd_endpoints, or etcd_discovery_srv, leads to it; then try again")
+		return Fail(CodeTryAgain, err, "see etcd_endpoints, or etcd_discovery_srv, of the network configuration; then try again")
 	case errors.As(err, new(*store.ConflictError)):
 		return Fail(CodeTryAgain, err, "another host changed the same data again and again: try again")
 	case errors.Is(err, context.DeadlineExceeded):

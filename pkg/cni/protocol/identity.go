@@ -62,6 +62,16 @@ func HandleID(network, containerID, ifName string) string {
 	return network + "." + containerID + "." + ifName
 }
 
+// OlderHandles are what older versions of Calico called the handle; "" is none.
+func (id Identity) OlderHandles() []string {
+	return append(id.OlderHandlesOfContainer(), "", id.Key.Workload, id.Network+"."+id.Key.Workload)
+}
+
+// OlderHandlesOfContainer are those of the older handles that no other container of the workload had.
+func (id Identity) OlderHandlesOfContainer() []string {
+	return []string{id.Network + "." + id.Container, id.Container}
+}
+
 // SplitHandle undoes HandleID. No runtime's container ids have dots.
 func SplitHandle(network, handle string) (containerID, ifName string, ok bool) {
 	rest, ok := strings.CutPrefix(handle, network+".")

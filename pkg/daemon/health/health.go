@@ -38,6 +38,7 @@ type Monitor struct {
 	main     string            // why the main loop doesn't serve
 	parts    map[string]string // why others don't, by name
 	degraded map[string]string // what is wrong without keeping the daemon from its work, by name
+	remarks  map[string]string // what else the readiness page says, by name
 
 	// Away says why etcd can't be read, as last found, and names it; nil = nobody knows.
 	// It is set before the monitor is in use.
@@ -49,7 +50,7 @@ type Monitor struct {
 
 // New returns the monitor of a daemon that starts now.
 func New() *Monitor {
-	m := &Monitor{main: starting, parts: map[string]string{}, degraded: map[string]string{}}
+	m := &Monitor{main: starting, parts: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
 	m.Turn()
 	return m
 }
@@ -81,6 +82,9 @@ func (m *Monitor) Set(part, reason string) { m.set(m.parts, part, reason) }
 // SetDegraded says what is wrong with a part of the daemon that doesn't keep the rest from its work; "" = nothing. The
 // readiness page shows it.
 func (m *Monitor) SetDegraded(part, reason string) { m.set(m.degraded, part, reason) }
+
+// Remark says what the readiness page shows of a part of the daemon that is ready all the same; "" = nothing.
+func (m *Monitor) Remark(part, text string) { m.set(m.remarks, part, text) }
 
 func (m *Monitor) set(in map[string]string, part, reason string) {
 	m.mu.Lock()
@@ -129,8 +133,8 @@ func (m *Monitor) Unready() string {
 	if m.main != "" {
 		reasons = append(reasons, m.main+m.why())
 	}
-	for _, part := range slices.Sorted(maps.Keys(m.parts)) {
-		if reason := m.parts[part]; reason != "" && reason != m.main {
+	for _, reason := range texts(m.parts) {
+		if reason != m.main {
 			reasons = append(reasons, reason)
 		}
 	}
@@ -148,31 +152,48 @@ func (m *Monitor) unfit() string {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, part := range slices.Sorted(maps.Keys(m.degraded)) {
-		if reason := m.degraded[part]; reason != "" {
-			reasons = append(reasons, reason)
-		}
-	}
-	return strings.Join(reasons, "; ")
+	return strings.Join(append(reasons, texts(m.degraded)...), "; ")
 }
 
-// Handler serves /liveness and /readiness: 200, or 503 and the reason; and what is wrong at /debug/invalid.
+// texts are those that say something, by the name of the part.
+func texts(of map[string]string) (out []string) {
+	for _, part := range slices.Sorted(maps.Keys(of)) {
+		if of[part] != "" {
+			out = append(out, of[part])
+		}
+	}
+	return out
+}
+
+// remarked is what else the readiness page says.
+func (m *Monitor) remarked() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return texts(m.remarks)
+}
+
+// Handler serves /liveness and /readiness, which Kubernetes' own programs call /healthz and /readyz: 200, or 503 and the
+// reason; and what is wrong at /debug/invalid.
 func (m *Monitor) Handler(invalid http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /liveness", func(w http.ResponseWriter, _ *http.Request) { reply(w, m.stuck()) })
-	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { reply(w, m.unfit()) })
+	for _, path := range []string{"GET /liveness", "GET /healthz"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { reply(w, m.stuck()) })
+	}
+	for _, path := range []string{"GET /readiness", "GET /readyz"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { reply(w, m.unfit(), m.remarked()...) })
+	}
 	mux.Handle("GET /debug/invalid", invalid)
 	return mux
 }
 
-func reply(w http.ResponseWriter, reason string) {
+func reply(w http.ResponseWriter, reason string, remarks ...string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if reason == "" {
 		reason = "ok"
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = fmt.Fprintln(w, reason) // a client that left needs no answer
+	_, _ = fmt.Fprintln(w, strings.Join(append([]string{reason}, remarks...), "\n")) // a client that left needs no answer
 }
 
 // WaitsFor says what the daemon must know of etcd before it does anything; "" = nothing more. synced says whether a

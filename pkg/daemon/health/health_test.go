@@ -4,10 +4,39 @@ package health
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// TestReadinessPage: what is wrong is said, and what is remarked, which leaves the daemon ready.
+func TestReadinessPage(t *testing.T) {
+	h := New()
+	page := func() string {
+		w := httptest.NewRecorder()
+		h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readiness", nil))
+		return fmt.Sprint(w.Code, " ", w.Body)
+	}
+	for _, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, "503 the agent is starting\n"},
+		{func() { h.SetUnready("") }, "200 ok\n"},
+		{func() { h.Remark("b", "b is odd") }, "200 ok\nb is odd\n"},
+		{func() { h.Remark("a", "a is odd") }, "200 ok\na is odd\nb is odd\n"},
+		{func() { h.SetDegraded("c", "c is slow") }, "503 c is slow\na is odd\nb is odd\n"},
+		{func() { h.Set("b", "b fails"); h.Remark("b", "") }, "503 b fails; c is slow\na is odd\n"},
+		{func() { h.Set("b", ""); h.SetDegraded("c", ""); h.Remark("a", "") }, "200 ok\n"},
+	} {
+		if step.do(); page() != step.want {
+			t.Errorf("got %q, want %q", page(), step.want)
+		}
+	}
+}
 
 // TestDisconnected has a watch that etcd refuses while it takes every report.
 func TestDisconnected(t *testing.T) {

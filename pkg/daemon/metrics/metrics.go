@@ -15,7 +15,7 @@ import (
 // NewRegistry returns a registry with the metrics of Go and of the process, and with <daemon>_build_info.
 func NewRegistry(daemon, version string) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: daemon + "_build_info", Help: "1, with the version of the agent.", ConstLabels: prometheus.Labels{"version": version},
+		Name: daemon + "_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
 	r := prometheus.NewRegistry()

@@ -218,11 +218,21 @@ func (c *checker) checkEndpoints() {
 				continue
 			}
 			id := b.Attributes[b.Allocations[o]].HandleID
-			if own := "." + e.value.ContainerID + "." + e.key.Endpoint; e.value.ContainerID != "" && !strings.HasSuffix(id, own) {
+			if own := "." + e.value.ContainerID + "." + e.key.Endpoint; e.value.ContainerID != "" && !strings.HasSuffix(id, own) && !olderHandle(id, e) {
 				c.report(5, e.key, "its address %s is allocated to handle %q, which does not end in %s", addr, id, own)
 			}
 		}
 	}
+}
+
+// olderHandle reports whether a handle is the endpoint's as older versions of Calico called it.
+func olderHandle(id string, e endpoint) bool {
+	for _, name := range []string{e.key.Workload, e.value.ContainerID} {
+		if id == name || strings.HasSuffix(id, "."+name) {
+			return true
+		}
+	}
+	return id == ""
 }
 
 // blockWith is the valid block that has the address, nil if there is none.

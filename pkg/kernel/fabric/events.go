@@ -14,14 +14,14 @@ import (
 )
 
 // Subscribe says when others may have changed what a Fabric holds, or what it needs for that: its routes, the tunnels, and
-// the links and addresses of the host that are no workload's. It never says what: Apply finds out; nor does it tell of
+// the links and addresses of the host that are no workload's, and forwarding on tunnels. It never says what: Apply finds out; nor does it tell of
 // neighbours and forwarding entries. Signals that wait become one. Of what this Fabric changes itself it
 // signals the coming, going and changing of devices. The channel is closed when the context ends.
 func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	w := &watcher{fabric: f, seen: make(map[int]sight), out: make(chan struct{}, 1)}
 	watch := rtnl.Watch{
 		Namespace: f.ns,
-		Groups:    []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+		Groups:    []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF},
 		Begin:     w.begin, Note: w.note, End: w.end,
 	}
 	if err := watch.Start(ctx); err != nil {
@@ -97,6 +97,9 @@ func (w *watcher) note(messages []syscall.NetlinkMessage) {
 			a, index, ok := rtnl.ParseAddr(m.Data)
 			_, watched := w.seen[index]
 			matters = ok && watched && !a.Addr().IsLinkLocalUnicast()
+		case unix.RTM_NEWNETCONF:
+			n, ok := rtnl.ParseNetconf(m.Data)
+			matters = ok && n.Forwarding == 0 && link.IsTunnelName(w.seen[n.Index].name)
 		}
 		if matters {
 			w.signal()

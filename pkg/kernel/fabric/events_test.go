@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
@@ -277,5 +278,41 @@ func TestFabricHearsOfCarriers(t *testing.T) {
 				signalled(t, signals, "the carrier of up1, after far1 was set "+far)
 			}
 		}
+	})
+}
+
+// TestTunnelForwards: a tunnel on a host whose new links don't forward does. Forwarding that is switched off, and a bridge that the tunnel
+// is put into, are signalled and repaired.
+func TestTunnelForwards(t *testing.T) {
+	netns.Host(t, func() {
+		hosts := virtualHosts(t, 2)
+		v := hosts[0]
+		mustHold(t, hosts[1].fabric, hosts[1].vxlanState(hosts))
+		st := v.vxlanState(hosts)
+		netns.Within(t, v.ns, func() {
+			const forwarding = "ipv4/conf/vxlan.calico/forwarding"
+			netns.SetSysctl(t, "ipv4/conf/default/forwarding", "0")
+			mustHold(t, v.fabric, st)
+			if got, err := rtnl.ReadSysctl(forwarding); got != 1 {
+				t.Errorf("a new tunnel has forwarding %d, %v", got, err)
+			}
+			signals, err := v.fabric.Subscribe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			settleFabric(t, signals)
+			netns.SetSysctl(t, forwarding, "0")
+			signalled(t, signals, []string{forwarding})
+			if r := mustHold(t, v.fabric, st); r.Repairs != 1 {
+				t.Errorf("%d repairs, want 1", r.Repairs)
+			}
+			netns.IP(t, "link", "add", "br0", "up", "type", "bridge")
+			netns.IP(t, "link", "set", "vxlan.calico", "master", "br0")
+			signalled(t, signals, []string{"the tunnel is a bridge's port"})
+			if r := mustHold(t, v.fabric, st); r.Repairs != 1 {
+				t.Errorf("%d repairs of a tunnel in a bridge, want 1", r.Repairs)
+			}
+			pods.Ping(t, v.pod, hosts[1].pod4())
+		})
 	})
 }

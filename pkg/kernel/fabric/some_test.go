@@ -137,8 +137,12 @@ func TestRefusedReplacement(t *testing.T) {
 func TestRouteShapes(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
-		for _, dst := range []netip.Prefix{netip.MustParsePrefix("10.65.7.0/26"), netip.MustParsePrefix("10.65.8.1/32"),
-			netip.MustParsePrefix("fd00:7::/122"), netip.MustParsePrefix("fd00:8::1/128")} {
+		destinations := []netip.Prefix{netip.MustParsePrefix("10.65.7.0/26"), netip.MustParsePrefix("fd00:8::1/128"),
+			netip.MustParsePrefix("10.65.8.1/32"), netip.MustParsePrefix("fd00:7::/122")}
+		if testing.Short() {
+			destinations = destinations[:2]
+		}
+		for _, dst := range destinations {
 			f := newFabric(t)
 			mustHold(t, f, plan.State{})
 			forms := shapes(dst)

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -118,6 +119,15 @@ func (p *pass) steps(l link.Link, t plan.Tunnel, under int) (steps []step) {
 	}
 	if l.MTU != t.MTU && t.MTU > 0 {
 		add(fmt.Sprintf("set MTU %d", t.MTU), func() error { return p.conn.LinkSetMTU(device, t.MTU) })
+	}
+	if l.Master != 0 { // the host routes nothing that comes in by a port
+		add(fmt.Sprintf("take out of link %d", l.Master), func() error { return p.conn.LinkSetNoMaster(device) })
+	}
+	if v, ok := l.Conf4.At(0); ok && v == 0 && t.Kind != plan.VXLAN6 { // else it has net.ipv4.conf.default.forwarding
+		sysctl := "ipv4/conf/" + l.Name + "/forwarding"
+		add("set sysctl net/"+sysctl+" to 1", func() error {
+			return p.ns.Do(func(ns.NetNS) error { return rtnl.WriteSysctl(sysctl, "1") })
+		})
 	}
 	if !l.Up {
 		add("bring up", func() error { return p.conn.LinkSetUp(device) })

@@ -152,7 +152,7 @@ func (h *Path) execute(ctx context.Context, plans []interfacePlan) error {
 }
 
 // addRoute adds a route. Where there is one to the same destination already, one of ours gives way, without a moment
-// between; a foreign one stays.
+// between, and so does one by the same link, as older versions of Calico made by other protocols; a foreign one stays.
 func (h *Path) addRoute(want rtnl.Route) error {
 	err := h.conn.RouteAdd(want.Netlink())
 	if !errors.Is(err, unix.EEXIST) {
@@ -160,18 +160,24 @@ func (h *Path) addRoute(want rtnl.Route) error {
 	}
 	var ours []rtnl.Route
 	var foreign error
+	older := false
 	err = h.conn.Routes(rtnl.FamilyOf(want.Dst.Addr()), netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(n netlink.Route) {
 		r, _ := rtnl.RouteOf(n)
 		switch {
 		case r.Dst != want.Dst || r.Metric != want.Metric || r == want:
 		case r.Protocol == h.cfg.Protocol:
 			ours = append(ours, r)
+		case r.Index == want.Index && !r.Local:
+			older = true
 		default:
 			foreign = fmt.Errorf("there is a route by %s that is not ours, of protocol %d: delete it with `ip route del %s proto %d`, or give the workload another address",
 				h.nameOf(r.Index), r.Protocol, r.Dst, r.Protocol)
 		}
 	})
-	if err = errors.Join(err, foreign); err != nil || len(ours) == 0 {
+	switch err = errors.Join(err, foreign); {
+	case err == nil && older:
+		return h.conn.RouteReplace(want.Netlink())
+	case err != nil || len(ours) == 0:
 		return err
 	}
 	err = h.conn.RouteAddEcmp(want.Netlink())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,9 +35,9 @@ func (e *Event) merge(o Event) {
 }
 
 // Subscribe reports what others change on the workload interfaces: links that come, go, or go up or down, routes on them
-// or to the addresses of active endpoints, the IPv6 gateway taken from them; that the host's own links or their addresses
-// changed; and that the host's forwarding was switched off. Of permanent neighbours and of an interface's sysctls it tells
-// nothing: Apply finds them. Events that wait become one. What is changed as desired is not reported. The
+// or to the addresses of active endpoints, the IPv6 gateway taken from them; another MAC address of the host end; that the host's own links or their
+// addresses changed; and that forwarding was switched off, of the host or of such an interface, or its rp_filter or proxying
+// changed. Of permanent neighbours and of its other sysctls the kernel tells nothing: Apply finds them. Events that wait become one. What is changed as desired is not reported. The
 // channel is closed when the context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight), raw: make(chan Event)}
@@ -88,9 +89,10 @@ type sight struct {
 	up, running bool
 	alias       string
 	mtu         int
+	mac         model.MAC
 }
 
-func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU} }
+func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU, l.MAC} }
 
 // watcher turns the kernel's notices into events.
 type watcher struct {
@@ -140,7 +142,7 @@ func (w *watcher) note(messages []syscall.NetlinkMessage) {
 		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 			w.noteAddr(&e, m)
 		case unix.RTM_NEWNETCONF:
-			e.Forwarding = e.Forwarding || isForwardingOff(m.Data) && (m.Data[0] == unix.AF_INET || w.path.forwardsIPv6())
+			w.noteSettings(&e, m)
 		}
 	}
 	if !e.isEmpty() {
@@ -184,7 +186,7 @@ func (w *watcher) noteAddr(e *Event, m syscall.NetlinkMessage) {
 		return
 	}
 	s, workload := w.seen[index]
-	if workload && m.Header.Type == unix.RTM_DELADDR && p.Addr() == link.HostGatewayLL() {
+	if workload && m.Header.Type == unix.RTM_DELADDR && (p.Addr() == link.HostGatewayLL() || p.Addr() == link.TapGatewayLL()) {
 		e.Interfaces = append(e.Interfaces, s.name)
 	}
 	e.Host = e.Host || !workload || p.Addr().IsGlobalUnicast() // see hostnet.Role
@@ -214,23 +216,21 @@ func (w *watcher) noteLink(e *Event, m syscall.NetlinkMessage) {
 	w.path.indexes.move(l.Index, before.name, w.seen[l.Index].name)
 }
 
-// isForwardingOff reads struct netconfmsg: whether it says that the host as a whole doesn't forward.
-func isForwardingOff(b []byte) bool {
-	const (
-		sizeof     = 4 // a byte, aligned
-		ifIndex    = 1 // NETCONFA_IFINDEX of linux/netconf.h
-		forwarding = 2 // NETCONFA_FORWARDING
-		all        = 0xffffffff
-	)
-	if len(b) < sizeof {
-		return false
+// noteSettings reports forwarding switched off, and the settings of workload links that the kernel tells of.
+func (w *watcher) noteSettings(e *Event, m syscall.NetlinkMessage) {
+	n, ok := rtnl.ParseNetconf(m.Data)
+	if !ok {
+		return
 	}
-	var host, off bool
-	rtnl.Attributes(b[sizeof:], func(kind uint16, data []byte) {
-		host = host || kind == ifIndex && rtnl.Uint32(data) == all
-		off = off || kind == forwarding && rtnl.Uint32(data) == 0
-	})
-	return host && off
+	forwards := n.Family == unix.AF_INET || w.path.forwardsIPv6()
+	if n.Index == rtnl.AllLinks {
+		e.Forwarding = e.Forwarding || n.Forwarding == 0 && forwards
+		return
+	}
+	wrong := n.Forwarding == 0 && forwards || n.Proxy == 0 || n.Family == unix.AF_INET && n.RPFilter >= 0 && n.RPFilter != 1
+	if s, workload := w.seen[n.Index]; workload && wrong {
+		e.Interfaces = append(e.Interfaces, s.name)
+	}
 }
 
 // claimants are the interfaces of the active endpoints with the address.

@@ -4,6 +4,7 @@ package hostpath
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
@@ -80,4 +82,33 @@ func TestGatewayOfOthers(t *testing.T) {
 			t.Errorf("%q have it", got)
 		}
 	})
+}
+
+// TestGatewayAnswers: a host without a default route answers workloads that ask for their gateway, whatever its links inherit. Of the
+// settings of all links, which aren't ours, arp_ignore keeps it from that: hostnet.Obstacles finds it.
+func TestGatewayAnswers(t *testing.T) {
+	for _, c := range []struct{ sysctl, value, want string }{
+		{"default/arp_ignore", "8", "REACHABLE"}, {"all/arp_filter", "1", "REACHABLE"}, {"all/rp_filter", "2", "REACHABLE"}, {"all/arp_ignore", "1", "FAILED"},
+	} {
+		netns.Host(t, func() {
+			netns.SetSysctl(t, "ipv4/conf/"+c.sysctl, c.value)
+			h := newHostPath(t)
+			a := wire(t, 1)
+			mustApply(t, h, a.endpoint)
+			netns.Within(t, a.ns, func() {
+				ask, err := net.Dial("udp4", net.JoinHostPort(link.HostGateway().String(), "9"))
+				if err == nil {
+					_, err = ask.Write([]byte("who has it?"))
+					_ = ask.Close()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				eventually.True(t, netns.Patience, c.sysctl+"="+c.value+": the gateway is "+c.want, func() bool {
+					return strings.Contains(strings.Join(netns.IP(t, "neigh", "show", link.HostGateway().String()), ""), c.want)
+				})
+			})
+		})
+	}
 }

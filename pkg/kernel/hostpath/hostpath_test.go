@@ -107,6 +107,7 @@ func breakages() []breakage {
 		{"accept_ra changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv6/conf/cali1/accept_ra", "1") }},
 		{"route_localnet changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/route_localnet", "0") }},
 		{"accept_source_route changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/accept_source_route", "1") }},
+		{"arp_ignore changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/arp_ignore", "8") }},
 		{"forwarding off", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/all/forwarding", "0") }},
 		{"gateway's route deleted", func(tb testing.TB) { netns.IP(tb, "route", "del", "local", "169.254.1.1", "table", "local") }},
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -49,6 +50,7 @@ func settings4() []setting {
 		{3, "proxy_arp", 1}, // the host end answers for link.HostGateway
 		{8, "rp_filter", 1},
 		{9, "accept_source_route", 0}, // else a workload writes the path into the packet, and policy sees its first stop for the destination
+		{19, "arp_ignore", 0},         // else a host without a default route doesn't answer for link.HostGateway
 		{26, "route_localnet", 1},
 	}
 }
@@ -102,6 +104,8 @@ func (d *differ) plan(name string) interfacePlan {
 	case wanted && link.CheckName(name) != nil:
 		p.err = link.CheckName(name)
 	case there && wanted && e.Active:
+		d.place(&p, l)
+		d.address(&p, l)
 		d.settings(&p, e, l)
 		addrs := d.granted(&p, e, l)
 		d.neighbours(&p, e, l, addrs)
@@ -151,6 +155,34 @@ func (d *differ) granted(p *interfacePlan, e Endpoint, l link.Link) []netip.Addr
 		}
 	}
 	return addrs
+}
+
+// place takes the plugin's links out of a bridge, or another's device: the host routes nothing that comes in by a port of one.
+func (d *differ) place(p *interfacePlan, l link.Link) {
+	if l.Master == 0 || l.Kind != "veth" || !strings.HasPrefix(l.Alias, link.WorkloadAlias) {
+		return
+	}
+	p.add(change{what: fmt.Sprintf("take %s out of link %d", l.Name, l.Master),
+		make: func(h *Path) error { return h.conn.LinkSetNoMaster(rtnl.Device(l.Index)) }})
+}
+
+// address gives taps, and the plugin's links, the MAC address that workloads have in their neighbour caches, in which another would
+// come after half a minute. It comes before neighbours: with it the kernel forgets them (neigh_changeaddr).
+func (d *differ) address(p *interfacePlan, l link.Link) {
+	want := l.MAC
+	switch {
+	case l.IsTap():
+		want = link.TapMAC()
+	case l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias):
+		want = link.HostMAC()
+	}
+	if l.MAC == want {
+		return
+	}
+	p.add(change{what: fmt.Sprintf("set MAC address of %s to %s", l.Name, want),
+		make: func(h *Path) error {
+			return h.conn.LinkSetHardwareAddr(rtnl.Device(l.Index), rtnl.HardwareAddr(want))
+		}})
 }
 
 func (d *differ) settings(p *interfacePlan, e Endpoint, l link.Link) {
@@ -247,14 +279,15 @@ func (d *differ) astray(p *interfacePlan, a netip.Addr) {
 	}
 }
 
-// gateway adds link.HostGatewayLL, by which the endpoint's IPv6 addresses go and which other programs may take away: all
+// gateway adds the link's GatewayLL, by which the endpoint's IPv6 addresses go and which other programs may take away: all
 // that flushes a link's addresses does.
 func (d *differ) gateway(p *interfacePlan, l link.Link, addrs []netip.Addr) {
-	if !l.IsGateway() || d.st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
+	gateway := l.GatewayLL()
+	if !gateway.IsValid() || d.st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
 		return
 	}
-	p.add(change{what: fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", link.HostGatewayLL(), l.Name),
-		make: func(h *Path) error { return link.AddGateway(h.conn, l.Index) }})
+	p.add(change{what: fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", gateway, l.Name),
+		make: func(h *Path) error { return link.AddGateway(h.conn, l.Index, gateway) }})
 }
 
 func deleteRoute(r rtnl.Route, by string) change {

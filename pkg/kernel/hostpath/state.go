@@ -24,7 +24,7 @@ type state struct {
 	routes   map[netip.Prefix][]rtnl.Route    // ours
 	neighs   map[int]map[netip.Addr]model.MAC // permanent ones, by link
 	delays   map[string]int                   // proxy_delay, by sysctl; only of interfaces that aren't settled
-	gateways map[int]bool                     // links that have link.HostGatewayLL
+	gateways map[int]bool                     // links that have their GatewayLL
 }
 
 func newState(scope []string) *state {
@@ -79,9 +79,12 @@ func (h *Path) readWhole() (*state, error) {
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // no IPv6
 		return nil, fmt.Errorf("list IPv6 addresses: %w", err)
 	}
-	gateway := link.HostGatewayLL()
+	gateways := make(map[int]netip.Addr, len(links))
+	for _, l := range links {
+		gateways[l.Index] = l.GatewayLL()
+	}
 	for _, a := range addrs {
-		if rtnl.Addr(a.IP) == gateway {
+		if rtnl.Addr(a.IP) == gateways[a.LinkIndex] {
 			st.gateways[a.LinkIndex] = true
 		}
 	}
@@ -113,8 +116,8 @@ func (h *Path) readSome(addrs map[string]map[netip.Addr]bool) (*state, error) {
 		}
 		if there {
 			st.links[name] = l
-			if l.IsGateway() && h.desired.endpoints[name].hasIPv6() {
-				st.gateways[l.Index] = h.conn.HasAddr(l.Index, link.HostGatewayLL())
+			if g := l.GatewayLL(); g.IsValid() && h.desired.endpoints[name].hasIPv6() {
+				st.gateways[l.Index] = h.conn.HasAddr(l.Index, g)
 			}
 		}
 		for a := range addrs[name] {

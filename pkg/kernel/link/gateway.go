@@ -20,6 +20,13 @@ const RouteProtocol = 80
 // to another host with its neighbour cache, and needs none of its own: the link has two ends.
 func HostMAC() model.MAC { return model.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }
 
+// TapMAC is the MAC address of the host's end of every tap, likewise. It is what virtual machines have had since the first
+// Calico, and theirs to keep: they may be moved from a host that runs one.
+func TapMAC() model.MAC { return model.MAC{0x00, 0x61, 0xfe, 0xed, 0xca, 0xfe} }
+
+// IsTap says whether a virtual machine is at the other end.
+func (l Link) IsTap() bool { return l.Kind == "tun" && !l.MAC.IsZero() }
+
 // HostGateway is the IPv4 next hop of every workload. No interface has the address: the host end answers for it by proxy
 // ARP.
 func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
@@ -30,14 +37,28 @@ func HostGatewayLL() netip.Addr { return rtnl.LinkLocal(HostMAC()) }
 // ErrDisabledIPv6 says that a host end can't have HostGatewayLL, and what to do.
 var ErrDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
 
-// IsGateway says whether a workload expects HostGatewayLL at the other end of its link, as those of the plugin do. Of
-// others, such as taps, the gateway is another program's business.
+// TapGatewayLL is that of every virtual machine: the link-local address of its tap.
+func TapGatewayLL() netip.Addr { return rtnl.LinkLocal(TapMAC()) }
+
+// IsGateway says whether a workload expects HostGatewayLL at the other end of its link, as those of the plugin do.
 func (l Link) IsGateway() bool { return l.MAC == HostMAC() }
 
-// AddGateway adds HostGatewayLL with its subnet, as the kernel does when a link goes up: the route that a new veth has in
+// GatewayLL is the IPv6 next hop that the workload expects at the host's end of its link; invalid where that is another
+// program's business.
+func (l Link) GatewayLL() netip.Addr {
+	switch {
+	case l.IsGateway():
+		return HostGatewayLL()
+	case l.IsTap():
+		return TapGatewayLL()
+	}
+	return netip.Addr{}
+}
+
+// AddGateway adds a GatewayLL with its subnet, as the kernel does when a link goes up: the route that a new veth has in
 // place of that may be gone as well.
-func AddGateway(c *rtnl.Conn, index int) error {
-	return c.AddrReplace(rtnl.Device(index), rtnl.NewAddr(netip.PrefixFrom(HostGatewayLL(), 64)))
+func AddGateway(c *rtnl.Conn, index int, gateway netip.Addr) error {
+	return c.AddrReplace(rtnl.Device(index), rtnl.NewAddr(netip.PrefixFrom(gateway, 64)))
 }
 
 // RestoreGateway gives HostGatewayLL back to the host end of a workload's link that the plugin made and that has lost it;
@@ -50,7 +71,7 @@ func RestoreGateway(host *rtnl.Conn, pod Link) (ours bool, err error) {
 	if r, ok := host.Lookup(HostGatewayLL(), l.Index); ok && r.Local {
 		return true, nil
 	}
-	err = AddGateway(host, l.Index)
+	err = AddGateway(host, l.Index, HostGatewayLL())
 	if errors.Is(err, unix.EACCES) {
 		return true, ErrDisabledIPv6
 	}

@@ -26,6 +26,8 @@ type Veth struct {
 	MTU      int       // of both ends; 0 = the kernel's default
 	PodMAC   model.MAC // zero = the kernel chooses
 	Alias    string    // of the host end, set before that is up; at most 255 bytes
+	// Ingress and Egress are what the workload may receive and send, in bits per second; 0 = as much as there is.
+	Ingress, Egress uint64
 }
 
 // LinkExistsError says that the host end's name is taken, and by what.
@@ -81,6 +83,9 @@ func CreateVeth(n *Namespace, v Veth) (podMAC model.MAC, undo func() error, err 
 		return err
 	}
 	n.made = madeVeth{name: v.PodName, pod: pod, beside: beside}
+	if err = v.shape(n, host, pod); err != nil {
+		return model.MAC{}, nil, errors.Join(fmt.Errorf("limit the bandwidth of veth %s: %w", v.HostName, err), undo())
+	}
 	if n.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
 		killpoint.Step("host end up")
 		err = bringUpPod(n.conn, pod)

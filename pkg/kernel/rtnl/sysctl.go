@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ReadSysctl reads a number below net, in the thread's namespace.
@@ -26,6 +28,9 @@ func ReadSysctl(name string) (int, error) {
 // WriteSysctl sets a sysctl below net, in the thread's namespace.
 func WriteSysctl(name, value string) error {
 	file, err := os.OpenFile("/proc/sys/net/"+name, os.O_WRONLY, 0)
+	if errors.Is(err, unix.EROFS) && writable() == nil {
+		file, err = os.OpenFile("/proc/sys/net/"+name, os.O_WRONLY, 0)
+	}
 	if err != nil {
 		return fmt.Errorf("set sysctl: %w", err)
 	}
@@ -34,4 +39,10 @@ func WriteSysctl(name, value string) error {
 		return fmt.Errorf("set sysctl: %w", err)
 	}
 	return nil
+}
+
+// writable makes /proc/sys writable where a container runtime has mounted it read-only over itself, as it does for every
+// container that isn't privileged: whoever may set up mounts (CAP_SYS_ADMIN) may take that back, for its own container.
+func writable() error {
+	return unix.Mount("", "/proc/sys", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }

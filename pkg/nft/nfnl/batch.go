@@ -49,7 +49,7 @@ type seam struct{ at, messages int }
 func (b *Batch) add(kind int, flags uint16, op, name string, body []byte) {
 	seq := b.conn.sock.next()
 	b.what = append(b.what, what{seq, op, name})
-	b.msgs = appendMessage(b.msgs, kind, flags, seq, body)
+	b.msgs = appendMessage(b.msgs, b.conn.sock.family, kind, flags, seq, body)
 }
 
 // MayCut notes that the batch may be cut here.
@@ -76,7 +76,7 @@ func hookNumbers(h table.Hook) (at uint32, priority int32) {
 		"prerouting": unix.NF_INET_PRE_ROUTING, "input": unix.NF_INET_LOCAL_IN, "forward": unix.NF_INET_FORWARD,
 		"output": unix.NF_INET_LOCAL_OUT, "postrouting": unix.NF_INET_POST_ROUTING,
 	}[h.At]
-	priority = map[string]int32{"raw": -300, "dstnat": -100, "-100": -100, "filter": 0, "srcnat": 100}[h.Priority]
+	priority = map[string]int32{"raw": -300, "mangle": -150, "dstnat": -100, "-100": -100, "filter": 0, "srcnat": 100}[h.Priority]
 	return at, priority
 }
 
@@ -259,9 +259,8 @@ func await(s *socket, begin uint32, what []what) error {
 // appendFrame appends the begin or the end of a batch.
 func appendFrame(b []byte, kind uint16, seq, generation uint32) []byte {
 	at := len(b)
-	b = appendMessage(b, 0, 0, seq, nil)
+	b = appendMessage(b, unix.AF_UNSPEC, 0, 0, seq, nil)
 	binary.NativeEndian.PutUint16(b[at+4:], kind)
-	b[at+headerSize] = unix.AF_UNSPEC
 	binary.BigEndian.PutUint16(b[at+headerSize+2:], unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
 		b = appendUint32(b, unix.NFNL_BATCH_GENID, generation)

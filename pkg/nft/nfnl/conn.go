@@ -28,8 +28,11 @@ type Conn struct {
 
 // Open opens the nftables of the calling thread's network namespace, for the table of
 // family inet that is named.
-func Open(name string) (*Conn, error) {
-	c := &Conn{table: name}
+func Open(name string) (*Conn, error) { return OpenFamily(name, unix.NFPROTO_INET) }
+
+// OpenFamily is Open for a table of another family.
+func OpenFamily(name string, family byte) (*Conn, error) {
+	c := &Conn{table: name, sock: socket{family: family}}
 	if err := c.sock.open(); err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}

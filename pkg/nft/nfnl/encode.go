@@ -193,6 +193,8 @@ func (e *encoder) loadPart(f table.Field, into uint32, size int) {
 		e.add(&expr.Ct{Register: into, Key: connSource(f.Type), OptDirection: true, Direction: expr.CtDirReply})
 	case table.FromFib:
 		e.add(&expr.Fib{Register: into, FlagDADDR: true, ResultADDRTYPE: true})
+	case table.FromFibSource, table.FromFibOut:
+		e.add(&expr.Fib{Register: into, FlagSADDR: true, FlagOIF: f.From == table.FromFibOut, ResultADDRTYPE: true})
 	}
 }
 

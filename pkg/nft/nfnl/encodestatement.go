@@ -67,7 +67,7 @@ func (e *encoder) action(s table.Statement) {
 	case table.NoTrack:
 		e.add(&expr.Notrack{})
 	case table.Masquerade:
-		e.add(&expr.Masq{})
+		e.add(&expr.Masq{FullyRandom: true})
 	case table.Translate:
 		e.translate(s)
 	default:

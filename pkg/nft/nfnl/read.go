@@ -161,3 +161,21 @@ func parseRule(body []byte) Installed {
 	}
 	return r
 }
+
+// Packets is how many packets the rules of a chain have counted.
+func (c *Conn) Packets(chain string) (total uint64, err error) {
+	err = c.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, c.named(chain), func(body []byte) {
+		if text(attr(body, attrTable)) != c.table || text(attr(body, attrName)) != chain {
+			return
+		}
+		for _, e := range attrs(attr(body, unix.NFTA_RULE_EXPRESSIONS)) {
+			if text(attr(e, unix.NFTA_EXPR_NAME)) == "counter" {
+				total += number(attr(attr(e, unix.NFTA_EXPR_DATA), unix.NFTA_COUNTER_PACKETS))
+			}
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the counters of chain %s: %w", chain, err)
+	}
+	return total, nil
+}

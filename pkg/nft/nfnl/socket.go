@@ -23,10 +23,11 @@ const (
 
 // socket is one of nfnetlink that asks. It is good for one goroutine at a time.
 type socket struct {
-	fd   int
-	port uint32
-	seq  uint32
-	buf  []byte
+	fd     int
+	family byte // of the table
+	port   uint32
+	seq    uint32
+	buf    []byte
 	// most is how large a batch may be where buffers can't be made larger, 0 = as
 	// the kernel says.
 	most int
@@ -134,13 +135,13 @@ const (
 )
 
 // appendMessage appends a message to nftables.
-func appendMessage(b []byte, kind int, flags uint16, seq uint32, body []byte) []byte {
+func appendMessage(b []byte, family byte, kind int, flags uint16, seq uint32, body []byte) []byte {
 	b = binary.NativeEndian.AppendUint32(b, uint32(headerSize+familySize+len(body)))
 	b = binary.NativeEndian.AppendUint16(b, uint16(unix.NFNL_SUBSYS_NFTABLES<<8|kind))
 	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
 	b = binary.NativeEndian.AppendUint32(b, seq)
 	b = binary.NativeEndian.AppendUint32(b, 0)
-	return append(append(b, unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0), body...)
+	return append(append(b, family, unix.NFNETLINK_V0, 0, 0), body...)
 }
 
 // messages are those in what was received.
@@ -178,7 +179,7 @@ func (s *socket) exchange(requests []*request) error {
 	first := s.seq + 1
 	var b []byte
 	for _, r := range requests {
-		b = appendMessage(b, r.kind, r.flags, s.next(), r.body)
+		b = appendMessage(b, s.family, r.kind, r.flags, s.next(), r.body)
 	}
 	if err := s.send(b); err != nil {
 		return err

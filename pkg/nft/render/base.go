@@ -15,16 +15,18 @@ import (
 // Uses are what the chains that every packet passes are needed for; what isn't
 // needed costs nothing: an empty chain of a hook isn't free.
 type Uses struct {
-	Wildcard, Hosts, Untracked, NAT, Masquerade, Shut bool
-	// Translated says that there was NAT or Masquerade once. Without any chain of type nat the kernel stops translating
+	Wildcard, Hosts, Untracked, PreDNAT, Forward, NAT, Masquerade, Shut bool
+	// Translated says that there was NAT, Masquerade or one of Tunnels once. Without any chain of type nat the kernel stops translating
 	// the connections that run, and their packets leave with the workload's own address.
 	Translated bool
-	Tunnels    Tunnels
+	// WildPreDNAT says that the host endpoint of all interfaces has policies before DNAT.
+	WildPreDNAT bool
+	Tunnels     Tunnels
 }
 
 // All are uses for which there is each chain that Base may have.
 func All() Uses {
-	return Uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Translated: true, Shut: true}
+	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true}
 }
 
 // Base are the chains that don't belong to an endpoint, policy or profile. They
@@ -46,7 +48,7 @@ func (x Renderer) Base(u Uses) []table.Chain {
 		{Name: chainRelated, Comment: "errors about connections", Rules: x.related()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
 		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]table.Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
-		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier, "back to who asks: go on to the profiles")},
+		{Name: chainNextTier, Comment: "a rule sends it on to the next tier", Rules: decide(markNextTier, "back to who asks: go on to the next tier, after the last to the profiles")},
 	}
 	if u.Hosts {
 		chains = append(chains, x.hostCut()...)
@@ -56,6 +58,9 @@ func (x Renderer) Base(u Uses) []table.Chain {
 			table.Chain{Name: chainUntracked, Comment: "an untracked policy allows it", Rules: []table.Rule{
 				{Do: []table.Statement{table.MarkSet{Clear: markAll, Set: markUntracked}, table.NoTrack{}, table.Count{}, table.Verdict{Kind: table.Accept}}},
 			}})
+	}
+	if u.PreDNAT {
+		chains = append(chains, preDNAT(u)...)
 	}
 	if u.NAT {
 		chains = append(chains, table.Chain{Name: "nat-prerouting", Hook: table.Hook{Type: "nat", At: "prerouting", Priority: "dstnat"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
@@ -72,8 +77,8 @@ func (x Renderer) Base(u Uses) []table.Chain {
 // enters, and mean something within the table alone.
 const (
 	markAllowed   uint32 = 0x01000000 // a policy or profile allowed it
-	markNextTier  uint32 = 0x02000000 // a policy sent it on to the profiles
-	markUntracked uint32 = 0x04000000 // an untracked policy allowed it
+	markNextTier  uint32 = 0x02000000 // a policy of this tier sent it on to the next
+	markUntracked uint32 = 0x04000000 // an untracked policy allowed it; of what is tracked, one before DNAT
 	markLast      uint32 = 0x08000000 // nobody else is to be asked
 	markAll              = markAllowed | markNextTier | markUntracked | markLast
 )
@@ -114,7 +119,7 @@ func (x Renderer) rawIn(u Uses) []table.Rule {
 	out := append(indexedSources(), x.workload(inName, verdict(table.Goto, chainSpoof))...)
 	out = append(out, shut(u, inName)...)
 	if u.Untracked {
-		local := table.Is{Field: destType, Not: true, Value: "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
+		local := table.Is{Field: destType, Not: true, Value: typeUnicast}
 		out = append(out, clearMarks(), table.Rule{Do: []table.Statement{local, table.Dispatch{Field: inName, Map: MapUntrackIn}}, Comment: "for the host itself"})
 	}
 	return out
@@ -222,7 +227,7 @@ func notTracked(r table.Rule) table.Rule {
 func (x Renderer) forwardHook(u Uses) []table.Rule {
 	out := append(connected(), x.workload(outName, noEndpoint)...)
 	out = append(out, shut(u, outName)...)
-	if !u.Wildcard {
+	if !u.Wildcard && !u.Forward {
 		out = append(out, accept(table.Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
 	return append(out, table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: chainForward}}})
@@ -234,10 +239,16 @@ func (x Renderer) forward(u Uses) []table.Rule {
 	out = append(append(out, jump(chainCut, "")), x.foreign()...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainMAC))...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainFrom))...)
+	if u.Forward {
+		out = append(out, table.Rule{Do: append(notAdmitted(u), table.Dispatch{Field: inName, Map: MapForwardIn})})
+	}
 	if u.Wildcard {
-		out = append(out, table.Rule{Do: append(x.notWorkload(inName), table.Verdict{Kind: table.Jump, Chain: chainWildIn})})
+		out = append(out, table.Rule{Do: append(append(x.notWorkload(inName), notAdmitted(u)...), table.Verdict{Kind: table.Jump, Chain: chainWildIn})})
 	}
 	out = append(out, x.workload(outName, verdict(table.Jump, chainTo))...)
+	if u.Forward {
+		out = append(out, table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapForwardOut}}})
+	}
 	if u.Wildcard {
 		out = append(out, table.Rule{Do: append(x.notWorkload(outName), table.Verdict{Kind: table.Jump, Chain: chainWildOut})})
 	}
@@ -293,7 +304,11 @@ func (x Renderer) input(u Uses) []table.Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(table.Goto, chainToHost))...)
 	if u.Hosts {
 		out = append(out, between(u.Tunnels, false, table.Accept)...)
-		out = append(out, asksCut(chainCutIn), table.Rule{Do: []table.Statement{table.Dispatch{Field: inName, Map: MapHostIn}}})
+		out = append(out, asksCut(chainCutIn))
+		if u.PreDNAT {
+			out = append(out, accept(table.Accept, "allowed by a policy before DNAT", table.State{New: true}, table.MarkIs{Mask: markUntracked, Value: markUntracked}))
+		}
+		out = append(out, table.Rule{Do: []table.Statement{table.Dispatch{Field: inName, Map: MapHostIn}}})
 	}
 	return out
 }
@@ -346,7 +361,7 @@ func dnat() []table.Rule {
 }
 
 func snat(u Uses) []table.Rule {
-	if !u.NAT && !u.Masquerade {
+	if !u.NAT && !u.Masquerade && u.Tunnels == (Tunnels{}) {
 		return nil
 	}
 	out := []table.Rule{accept(table.Return, "the host to itself", table.Is{Field: outName, Value: table.NameBytes(policy.Loopback)})}
@@ -366,5 +381,5 @@ func snat(u Uses) []table.Rule {
 			}, Comment: "from a pool to outside of all pools"})
 		}
 	}
-	return out
+	return append(out, ownSources(u.Tunnels)...)
 }

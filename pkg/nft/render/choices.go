@@ -15,7 +15,7 @@ type Effect int
 
 const (
 	decides Effect = iota // allow or deny
-	passes                // that, or send a packet on to the profiles
+	passes                // that, or send a packet on to the next tier
 	nothing               // there are none, but in the other direction
 )
 
@@ -38,89 +38,106 @@ func EffectOf(r *policy.Rules, d model.Direction) Effect {
 	return decides
 }
 
-// ask is a question to a policy or profile, put to packets with a mark, or to all.
-type ask struct {
-	ID   policy.RulesID
-	Mark table.MarkIs // zero = all
+// choices make the rules that ask policies and profiles of an unmarked packet: one for each, but
+// those whose rules are all of the other direction, and one for the end of each tier.
+type choices struct {
+	direction model.Direction
+	effect    func(policy.RulesID) Effect
+	// last: nobody is asked afterwards. A packet that is allowed doesn't come back.
+	last bool
+	// deny is what a tier does with what it denies.
+	deny  table.VerdictKind
+	asked bool // somebody who may have allowed it
+	rules []table.Rule
 }
 
-// Rule is the one that asks, in the direction.
-func (a ask) Rule(d model.Direction) table.Rule {
-	what := "policy "
-	if a.ID.Kind == policy.KindProfile {
-		what = "profile "
-	}
-	r := jump(RulesChain(a.ID, d), "")
-	when := ""
-	if a.Mark != (table.MarkIs{}) {
-		r.Do, when = []table.Statement{a.Mark, r.Do[0]}, ", if nothing is decided"
-		if a.Mark.Value != 0 {
-			when = ", if a policy says next-tier"
-		}
-	}
-	r.Comment = Comment(what+a.ID.Name, when)
-	return r
+// Choices are the rules that ask on behalf of all endpoints that ask the same. A packet
+// comes to their end, or returns, without the mark where nothing allows it: then its caller counts
+// it with its endpoint and drops it.
+func Choices(v policy.Verdicts, d model.Direction, effect func(policy.RulesID) Effect) []table.Rule {
+	c := choices{direction: d, effect: effect, last: d == model.Inbound, deny: table.Return}
+	c.ask(v)
+	return c.rules
 }
 
-// Choices ask policies and profiles of an unmarked packet: one rule for each, but
-// those whose rules are all of the other direction. What none allows comes to their
-// end without the mark. Where they are asked last, a packet that they allow doesn't
-// come back.
-func Choices(v policy.Verdicts, last bool, effect func(policy.RulesID) Effect) []ask {
-	undecided := markAllowed | markNextTier
-	if last {
-		undecided = markNextTier
-	}
-	out := make([]ask, 0, len(v.Policies)+len(v.Profiles))
-	passed := false
-	for _, id := range v.Policies {
-		does := effect(id)
-		if does == nothing {
-			continue
+func (c *choices) ask(v policy.Verdicts) {
+	sentOn := false
+	for tier, ids := range policy.ByTier(v.Policies) {
+		if sentOn {
+			c.rules = append(c.rules, nextTier())
 		}
-		a := ask{ID: id}
-		if len(out) > 0 && (passed || !last) {
-			a.Mark = table.MarkIs{Mask: undecided}
+		sentOn = false
+		for _, id := range ids {
+			does := c.effect(id)
+			if does == nothing {
+				continue
+			}
+			c.askOne(id, c.undecided(sentOn))
+			sentOn = sentOn || does == passes
 		}
-		passed = passed || does == passes
-		out = append(out, a)
-	}
-	if len(v.Policies) > 0 && !passed {
-		return out
+		if c.end(tier, v.Passes(tier), c.undecided(sentOn)); !sentOn && !v.Passes(tier) {
+			return // nothing gets further
+		}
 	}
 	for _, id := range v.Profiles {
-		if effect(id) == nothing {
-			continue
+		if c.effect(id) != nothing {
+			c.askOne(id, c.undecided(false))
 		}
-		a := ask{ID: id}
-		switch {
-		case len(v.Policies) > 0: // one must have said next-tier
-			a.Mark = table.MarkIs{Mask: undecided, Value: markNextTier}
-		case len(out) > 0 && !last:
-			a.Mark = table.MarkIs{Mask: markAllowed}
-		}
-		out = append(out, a)
 	}
-	return out
 }
 
-func choiceRules(list []ask, d model.Direction) []table.Rule {
-	out := make([]table.Rule, len(list))
-	for i, a := range list {
-		out[i] = a.Rule(d)
+// undecided is the mark of a packet that nothing has allowed so far, nor, where a policy of
+// this tier may have, sent on.
+func (c *choices) undecided(sentOn bool) table.MarkIs {
+	var m table.MarkIs
+	if c.asked && !c.last {
+		m.Mask = markAllowed
 	}
-	return out
+	if sentOn {
+		m.Mask |= markNextTier
+	}
+	return m
+}
+
+// askOne puts a question to packets with a mark, or to all.
+func (c *choices) askOne(id policy.RulesID, mark table.MarkIs) {
+	r := jump(RulesChain(id, c.direction), "")
+	when := ""
+	if mark.Mask != 0 {
+		r.Do, when = []table.Statement{mark, r.Do[0]}, ", if nothing is decided"
+	}
+	r.Comment = Comment(id.String(), when)
+	c.rules, c.asked = append(c.rules, r), true
+}
+
+// end is where a tier ends for a packet that none of its policies decided.
+func (c *choices) end(tier string, pass bool, mark table.MarkIs) {
+	r := table.Rule{Do: []table.Statement{table.Count{}}, Comment: Comment("end of tier "+tier, ": none of its policies decides, pass")}
+	if !pass {
+		r.Do = append(r.Do, table.Verdict{Kind: c.deny})
+		r.Comment = Comment("end of tier "+tier, ": none of its policies decides, deny")
+	}
+	if mark.Mask != 0 {
+		r.Do = slices.Insert(r.Do, 0, table.Statement(mark))
+	}
+	c.rules = append(c.rules, r)
+}
+
+// nextTier forgets what a policy of the tier before said.
+func nextTier() table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markNextTier}}, Comment: "the next tier"}
 }
 
 // asks are the rules that ask policies and profiles, for one endpoint. A packet
 // that they let pass reaches the end of the chain.
 func asks(v policy.Verdicts, d model.Direction) []table.Rule {
-	out := append([]table.Rule{unmark()}, choiceRules(Choices(v, false, func(policy.RulesID) Effect { return passes }), d)...)
+	c := choices{direction: d, effect: func(policy.RulesID) Effect { return passes }, deny: table.Drop, rules: []table.Rule{unmark()}}
+	c.ask(v)
 	last := drop(noneAllows)
-	if len(v.Policies)+len(v.Profiles) > 0 {
+	if c.asked {
 		last.Do = slices.Insert(last.Do, 0, table.Statement(table.MarkIs{Mask: markAllowed}))
 	}
-	return append(out, last)
+	return append(c.rules, last)
 }
 
 const noneAllows = "no policy or profile allows it"

@@ -32,57 +32,94 @@ func lists(of []decider, n int) [][]decider {
 	return out
 }
 
-// allows is what spec/policy.md says of policies and then profiles.
-func allows(policies, profiles []decider) bool {
-	asked := len(policies) == 0
-	for _, p := range policies {
-		switch p.says {
-		case "allow", "deny":
-			return p.says == "allow"
-		case "next-tier":
-			asked = true
+// tier is one, with what it does in the end.
+type tier struct {
+	policies []decider
+	pass     bool
+}
+
+// allows is what spec/policy.md says of tiers and then profiles.
+func allows(tiers []tier, profiles []decider) bool {
+	for _, t := range tiers {
+		says := ""
+		for _, p := range t.policies {
+			if says == "" {
+				says = p.says
+			}
 		}
-		if asked {
-			break
+		switch {
+		case says == "allow", says == "deny":
+			return says == "allow"
+		case says == "" && len(t.policies) > 0 && !t.pass:
+			return false
 		}
 	}
 	for _, p := range profiles {
-		if asked && (p.says == "allow" || p.says == "deny") {
+		if p.says == "allow" || p.says == "deny" {
 			return p.says == "allow"
 		}
 	}
 	return false
 }
 
-// TestChoices has up to three policies and two profiles say what they can, and
-// follows a packet, with any marks on it, through the rules that ask them.
+// TestChoices has up to three policies of one tier, or one or two of each of three tiers, and two profiles say what they
+// can, and follows a packet, with any marks on it, through the rules that ask them.
 func TestChoices(t *testing.T) {
-	policies := lists([]decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"", passes}, {"allow", passes}, {"deny", passes}, {"next-tier", passes}}, 3)
+	all := []decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"", passes}, {"allow", passes}, {"deny", passes}, {"next-tier", passes}}
 	profiles := lists([]decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"next-tier", passes}}, 2)
-	for _, ps := range policies {
-		for _, fs := range profiles {
-			var v policy.Verdicts
-			chains, known := map[string]decider{}, map[policy.RulesID]decider{}
-			for i, p := range ps {
-				v.Policies = append(v.Policies, policyID(fmt.Sprint(i)))
-				chains[RulesChain(v.Policies[i], model.Inbound)], known[v.Policies[i]] = p, p
+	for _, pass := range []bool{false, true} {
+		for _, ps := range lists(all, 3) {
+			for _, fs := range profiles {
+				checkChoices(t, []tier{{ps, pass}}, fs)
 			}
-			for i, p := range fs {
-				v.Profiles = append(v.Profiles, profileID(fmt.Sprint(i)))
-				chains[RulesChain(v.Profiles[i], model.Inbound)], known[v.Profiles[i]] = p, p
+		}
+	}
+	some := []decider{{}, {"", nothing}, {"allow", decides}, {"", passes}, {"deny", passes}, {"next-tier", passes}}
+	for passing := range 8 {
+		for _, ps := range lists(some, 4) {
+			if len(ps) < 2 {
+				continue
 			}
-			effect := func(id policy.RulesID) Effect { return known[id].has }
-			want := allows(ps, fs)
-			for name, list := range map[string][]table.Rule{
-				"asked last":  append([]table.Rule{unmarkLast()}, choiceRules(Choices(v, true, effect), model.Inbound)...),
-				"asked first": append([]table.Rule{unmark()}, choiceRules(Choices(v, false, effect), model.Inbound)...),
-				"by itself":   asks(v, model.Inbound),
-			} {
-				for _, mark := range []uint32{0, 0xffffffff, markLast, markAllowed | markNextTier} {
-					if got := follow(t, list, chains, mark); got != want {
-						t.Fatalf("%s: policies %+v, profiles %+v, mark %#x: allowed %v, want %v", name, ps, fs, mark, got, want)
-					}
-				}
+			tiers := []tier{{ps[:1], passing&1 > 0}, {ps[1:2], passing&2 > 0}, {ps[2:], passing&4 > 0}}
+			for _, fs := range [][]decider{nil, {{"allow", decides}}} {
+				checkChoices(t, tiers, fs)
+				tiers[0].policies, tiers[1].policies, tiers[2].policies = ps[:2], nil, ps[2:]
+				checkChoices(t, tiers, fs)
+			}
+		}
+	}
+}
+
+func checkChoices(t *testing.T, tiers []tier, profiles []decider) {
+	t.Helper()
+	var v policy.Verdicts
+	chains, known := map[string]decider{}, map[policy.RulesID]decider{}
+	for i, tier := range tiers {
+		name := fmt.Sprint("t", i)
+		for j, p := range tier.policies {
+			id := tierID(name, fmt.Sprint(j))
+			v.Policies = append(v.Policies, id)
+			chains[RulesChain(id, model.Inbound)], chains[RulesChain(id, model.Outbound)], known[id] = p, p, p
+		}
+		if tier.pass && len(tier.policies) > 0 {
+			v.Passing = append(v.Passing, name)
+		}
+	}
+	for i, p := range profiles {
+		id := profileID(fmt.Sprint(i))
+		v.Profiles = append(v.Profiles, id)
+		chains[RulesChain(id, model.Inbound)], chains[RulesChain(id, model.Outbound)], known[id] = p, p, p
+	}
+	effect := func(id policy.RulesID) Effect { return known[id].has }
+	want := allows(tiers, profiles)
+	for name, list := range map[string][]table.Rule{
+		"asked last":  append([]table.Rule{unmarkLast()}, Choices(v, model.Inbound, effect)...),
+		"asked first": append([]table.Rule{unmark()}, Choices(v, model.Outbound, effect)...),
+		"by itself":   asks(v, model.Inbound),
+	} {
+		for _, mark := range []uint32{0, 0xffffffff, markLast, markAllowed | markNextTier} {
+			if got := follow(t, list, chains, mark); got != want {
+				t.Fatalf("%s: tiers %+v, profiles %+v, mark %#x: allowed %v, want %v", name, tiers, profiles, mark, got, want)
 			}
 		}
 	}
@@ -103,8 +140,11 @@ rules:
 					continue rules
 				}
 			case table.Verdict:
-				if s.Kind == table.Drop {
+				switch s.Kind {
+				case table.Drop:
 					return false
+				case table.Return:
+					return mark&markAllowed != 0
 				}
 				switch chains[s.Chain].says {
 				case "allow":

@@ -19,6 +19,8 @@ var (
 	destPort    = table.Field{Text: "th dport", Type: table.TypeService, From: table.FromTransport, Offset: 2}
 	etherSource = table.Field{Text: "ether saddr", Type: table.TypeEther, From: table.FromLink, Offset: 6}
 	destType    = table.Field{Text: "fib daddr type", Type: table.TypeFibType, From: table.FromFib}
+	sourceType  = table.Field{Text: "fib saddr type", Type: table.TypeFibType, From: table.FromFibSource}
+	sourceOut   = table.Field{Text: "fib saddr . oif type", Type: table.TypeFibType, From: table.FromFibOut}
 	calledIPv4  = table.Field{Text: "ct original ip daddr", Type: table.TypeIPv4, From: table.FromConn}
 )
 

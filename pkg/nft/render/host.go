@@ -3,10 +3,85 @@
 package render
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
+
+// early asks policies of which none need decide, tier by tier; what they allow goes to a chain.
+func early(ids []policy.RulesID, d model.Direction, kind, chain string) []table.Rule {
+	out := []table.Rule{unmark()}
+	first := true
+	for tier, ids := range policy.ByTier(ids) {
+		if !first {
+			out = append(out, nextTier())
+		}
+		first = false
+		for i, id := range ids {
+			r := jump(RulesChain(id, d), Comment(kind+" "+id.String(), ""))
+			if i > 0 {
+				r.Do = slices.Insert(r.Do, 0, table.Statement(table.MarkIs{Mask: markNextTier}))
+			}
+			out = append(out, r, table.Rule{Do: []table.Statement{allowed, table.Verdict{Kind: table.Goto, Chain: chain}}, Comment: "allowed"})
+		}
+		out = append(out, table.Rule{Do: []table.Statement{table.MarkIs{Mask: markNextTier}, table.Count{}}, Comment: Comment("end of tier "+tier, ": none of its "+kind+" policies decides")})
+	}
+	return out
+}
+
+// preDNAT are the chains before anybody's translation of destinations: asked is what begins a connection, or is invalid.
+func preDNAT(u Uses) []table.Chain {
+	rules := []table.Rule{
+		accept(table.Accept, "", table.State{Established: true, Related: true, Untracked: true}),
+		clearMarks(),
+		{Do: []table.Statement{table.Dispatch{Field: inName, Map: MapPreDNAT}}},
+	}
+	if u.WildPreDNAT {
+		rules = append(rules, table.Rule{Do: []table.Statement{table.MarkIs{Mask: markUntracked}, table.Verdict{Kind: table.Jump, Chain: PreDNATChain("")}}, Comment: "the host endpoint *"})
+	}
+	return []table.Chain{
+		{Name: "filter-pre-dnat", Hook: table.Hook{Type: "filter", At: "prerouting", Priority: "mangle"}, Comment: "what comes in, before its destination is translated", Rules: rules},
+		{Name: chainAdmitted, Comment: "a policy before DNAT allows it", Rules: []table.Rule{
+			{Do: []table.Statement{table.MarkSet{Clear: markAll, Set: markUntracked}, table.Count{}, table.Verdict{Kind: table.Return}}},
+		}},
+	}
+}
+
+// notAdmitted matches what no policy before DNAT has allowed.
+func notAdmitted(u Uses) []table.Statement {
+	if !u.PreDNAT {
+		return nil // the mark could be anybody's
+	}
+	return []table.Statement{table.MarkIs{Mask: markUntracked}}
+}
+
+// PreDNAT is the chain of a host endpoint's policies before DNAT; name "" = the wildcard's.
+func (x Renderer) PreDNAT(name string, ep *policy.Endpoint) table.Chain {
+	var out []table.Rule
+	if name == "" {
+		out = x.workload(inName, func(s table.Statement) table.Rule { return accept(table.Return, "", s) })
+		out = append(out, accept(table.Return, "the host to itself", table.Is{Field: inName, Value: table.NameBytes(policy.Loopback)}))
+	}
+	out = append(out, accept(table.Return, "neighbour discovery", neighbours(false)))
+	out = append(out, failsafe(x.Settings.FailsafeInbound, true, table.Return, "fail-safe")...)
+	out = append(out, between(x.Tunnels, false, table.Return)...)
+	out = append(out, early(ep.PreDNAT, model.Inbound, "pre-DNAT", chainAdmitted)...)
+	return table.Chain{Name: PreDNATChain(name), Comment: Comment("policies before DNAT of the host endpoint of "+cmp.Or(name, "*"), ""), Rules: owned(out, ep.Path)}
+}
+
+// Forward is the chain of a host endpoint's policies of forwarded packets, for one direction. What no tier drops goes on.
+func Forward(name string, ep *policy.Endpoint, d model.Direction) table.Chain {
+	v := ep.ForwardInbound
+	if d == model.Outbound {
+		v = ep.ForwardOutbound
+	}
+	c := choices{direction: d, effect: func(policy.RulesID) Effect { return passes }, deny: table.Drop, rules: []table.Rule{unmark()}}
+	c.ask(v)
+	return table.Chain{Name: ForwardChain(name, d), Comment: Comment("what is forwarded by the host endpoint of "+name, ", "+string(d)), Rules: owned(c.rules, ep.Path)}
+}
 
 // Untracked is the chain of the untracked policies of a host endpoint that has the interface, for one
 // direction. None of them need decide.
@@ -19,12 +94,7 @@ func (x Renderer) Untracked(name string, ep *policy.Endpoint, d model.Direction)
 	out = append(out, failsafe(there, true, table.Return, "fail-safe")...)
 	out = append(out, failsafe(back, false, table.Return, "fail-safe, answers")...)
 	out = append(out, between(x.Tunnels, d == model.Outbound, table.Return)...)
-	out = append(out, unmark())
-	for _, id := range ids {
-		out = append(out, jump(RulesChain(id, d), Comment("untracked policy "+id.Name, "")),
-			table.Rule{Do: []table.Statement{allowed, table.Verdict{Kind: table.Goto, Chain: chainUntracked}}, Comment: "allowed"},
-			table.Rule{Do: []table.Statement{table.MarkIs{Mask: markNextTier, Value: markNextTier}, table.Verdict{Kind: table.Return}}, Comment: "no other untracked policy is asked"})
-	}
+	out = append(out, early(ids, d, "untracked", chainUntracked)...)
 	return table.Chain{Name: UntrackedChain(name, d), Comment: Comment("untracked policies of the host endpoint of "+name, ", "+string(d)), Rules: out}
 }
 

@@ -27,6 +27,9 @@ const (
 	MapHostOut    = "hosts-out"      // and what it sends
 	MapUntrackIn  = "untracked-in"   // the same, before connection tracking
 	MapUntrackOut = "untracked-out"
+	MapPreDNAT    = "hosts-pre-dnat"    // what comes in, before its destination is translated
+	MapForwardIn  = "hosts-forward-in"  // what is forwarded from interfaces of host endpoints
+	MapForwardOut = "hosts-forward-out" // and to them
 )
 
 // Those of which there is one per IP version: see Versioned.
@@ -66,6 +69,7 @@ const (
 	chainUntracked = "accept-untracked"
 	chainWildIn    = "wildcard-in"
 	chainWildOut   = "wildcard-out"
+	chainAdmitted  = "accept-pre-dnat"
 )
 
 // Versioned is the name of what there is one of per IP version.
@@ -85,21 +89,35 @@ func PolicySetName(version int, id policy.SetID, kind policy.SetKind) string {
 	return Versioned(name, version) + "-" + string(id)
 }
 
-// RulesChain is the chain of one direction of a policy or profile.
+// RulesChain is the chain of one direction of a policy or profile: like in-policy-web, and in-tier-tier/web
+// for a policy of another tier than model.DefaultTier.
 func RulesChain(id policy.RulesID, d model.Direction) string {
 	prefix := "in-"
 	if d == model.Outbound {
 		prefix = "out-"
 	}
-	return prefix + string(id.Kind) + "-" + identifier(id.Name)
+	if id.Kind == policy.KindPolicy && id.Tier != model.DefaultTier {
+		return prefix + "tier-" + identifier(id.Tier, maxTier) + "/" + identifier(id.Name, maxIdentifier)
+	}
+	return prefix + string(id.Kind) + "-" + identifier(id.Name, maxIdentifier)
 }
 
 // HostChain is the chain of one direction of the host endpoint that has an interface.
-func HostChain(name string, d model.Direction) string { return directed("host", d) + identifier(name) }
+func HostChain(name string, d model.Direction) string {
+	return directed("host", d) + identifier(name, maxIdentifier)
+}
 
 // UntrackedChain is that of its untracked policies.
 func UntrackedChain(name string, d model.Direction) string {
-	return directed("untracked", d) + identifier(name)
+	return directed("untracked", d) + identifier(name, maxIdentifier)
+}
+
+// PreDNATChain is that of its policies before DNAT; "" = of the wildcard's.
+func PreDNATChain(name string) string { return "pre-dnat-in-" + identifier(name, maxIdentifier) }
+
+// ForwardChain is that of its policies of forwarded packets.
+func ForwardChain(name string, d model.Direction) string {
+	return directed("forward", d) + identifier(name, maxIdentifier)
 }
 
 func directed(name string, d model.Direction) string {
@@ -117,11 +135,15 @@ func WildcardChain(d model.Direction) string {
 	return chainWildIn
 }
 
-const maxIdentifier = 64
+// The kernel takes 127 bytes in the name of a chain.
+const (
+	maxIdentifier = 64
+	maxTier       = 48
+)
 
-// identifier makes of any bytes what nft takes in a name. What had to be changed
+// identifier makes of any bytes what nft takes in a name, not much longer than most. What had to be changed
 // ends with a slash and a hash, which nothing else does.
-func identifier(s string) string {
+func identifier(s string, most int) string {
 	clean := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
@@ -129,11 +151,11 @@ func identifier(s string) string {
 		}
 		return '_'
 	}, s)
-	if clean == s && len(s) <= maxIdentifier {
+	if clean == s && len(s) <= most {
 		return s
 	}
 	sum := sha256.Sum256([]byte(s))
-	return clean[:min(len(clean), maxIdentifier/2)] + "/" + hex.EncodeToString(sum[:8])
+	return clean[:min(len(clean), most/2)] + "/" + hex.EncodeToString(sum[:8])
 }
 
 // Comment fits two texts into one: the name, shortened in its middle, and what follows.

@@ -31,7 +31,7 @@ type Renderer struct {
 // Rules is the chain of one direction of a policy or profile; r is nil where
 // there is no such thing.
 func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) table.Chain {
-	what := string(id.Kind) + " " + id.Name
+	what := id.String()
 	c := table.Chain{Name: RulesChain(id, d), Comment: Comment(what, ", "+string(d))}
 	if r == nil || r.Invalid != "" {
 		why := ": it is not there"

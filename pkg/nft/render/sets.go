@@ -23,6 +23,9 @@ func Sets() []table.Set {
 		{Name: MapHostOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, from the host itself"},
 		{Name: MapUntrackIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, for the host itself"},
 		{Name: MapUntrackOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, from the host itself"},
+		{Name: MapPreDNAT, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "host endpoints with policies before DNAT"},
+		{Name: MapForwardIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "host endpoints, what is forwarded from them"},
+		{Name: MapForwardOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "host endpoints, what is forwarded to them"},
 	}
 	for _, version := range [...]int{4, 6} {
 		addr := address(version, false).Type

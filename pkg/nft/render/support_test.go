@@ -23,7 +23,11 @@ func cidrs(s ...string) (out []netip.Prefix) {
 
 func byteOf(v uint8) *uint8 { return &v }
 
-func policyID(name string) policy.RulesID { return policy.RulesID{Kind: policy.KindPolicy, Name: name} }
+func tierID(tier, name string) policy.RulesID {
+	return policy.RulesID{Kind: policy.KindPolicy, Tier: tier, Name: name}
+}
+
+func policyID(name string) policy.RulesID { return tierID("default", name) }
 
 func profileID(name string) policy.RulesID {
 	return policy.RulesID{Kind: policy.KindProfile, Name: name}

@@ -5,6 +5,7 @@ package render
 import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/plan"
 )
 
 // Tunnels are those that rules are made for.
@@ -73,6 +74,38 @@ func (t Tunnels) packets() []tunnelPackets {
 	}
 	if t.IPIP {
 		out = append(out, tunnelPackets{"IPIP", 4, table.Is{Field: l4proto, Value: string([]byte{protocolIPIP})}})
+	}
+	return out
+}
+
+// Types of addresses, in the host's order as linux/rtnetlink.h has them.
+const (
+	typeUnicast = "\x01\x00\x00\x00"
+	typeLocal   = "\x02\x00\x00\x00"
+)
+
+// ownSources give what the host itself sends by a tunnel that tunnel's address. It chose another where it meant to
+// send elsewhere, and a rule of somebody else's, such as kube-proxy's for a service, led it to a workload. The answer to another
+// address would come by no tunnel, where a filter of return paths or of the network between hosts drops it.
+func ownSources(t Tunnels) []table.Rule {
+	var out []table.Rule
+	for _, device := range t.devices() {
+		out = append(out, table.Rule{Do: []table.Statement{
+			table.Is{Field: outName, Value: table.NameBytes(device)},
+			table.Is{Field: sourceType, Value: typeLocal}, table.Is{Field: sourceOut, Not: true, Value: typeLocal},
+			table.Count{}, table.Masquerade{},
+		}, Comment: "the host's own, by a tunnel, from an address that isn't the tunnel's"})
+	}
+	return out
+}
+
+// devices are the names of those that there may be.
+func (t Tunnels) devices() []string {
+	var out []string
+	for _, own := range plan.OwnTunnels("") {
+		if own.Kind == plan.IPIP && t.IPIP || own.Kind != plan.IPIP && t.VXLANPort != 0 {
+			out = append(out, own.Device)
+		}
 	}
 	return out
 }

@@ -34,6 +34,8 @@ const (
 	FromNetwork   // that of IP
 	FromTransport // and of what IP carries
 	FromFib       // the type of the destination
+	FromFibSource // that of the source
+	FromFibOut    // and what it is to the interface that the packet leaves by: local to the one that has it alone
 	FromConn      // the destination of the connection's first packet, as it came
 	FromCaller    // and its source
 	FromAnswerer  // the source of the connection's answers

@@ -78,7 +78,8 @@ type (
 	}
 	// NoTrack keeps the packet from connection tracking.
 	NoTrack struct{}
-	// Masquerade gives the packet the source address of the interface it leaves by.
+	// Masquerade gives the packet the source address of the interface it leaves by, and a random source port: two
+	// connections that begin at once are never given the same one, of which the kernel would drop the second.
 	Masquerade struct{}
 	// Translate gives the packet the address that a map has for its fields.
 	Translate struct {
@@ -202,7 +203,7 @@ func (s Verdict) String() string { return strings.TrimSpace(string(s.Kind) + " "
 
 func (NoTrack) String() string { return "notrack" }
 
-func (Masquerade) String() string { return "masquerade" }
+func (Masquerade) String() string { return "masquerade fully-random" }
 
 func (s Translate) String() string {
 	kind, family := "snat", "ip"

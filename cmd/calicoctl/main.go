@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command calicoctl reads and changes what a cluster is told to do: see package ctl.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/calico-go/calico/pkg/ctl"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// version is what the linker sets: see the Makefile.
+var version = "0.1.0"
+
+func main() {
+	store.DiscardLibraryLogs()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	env := &session.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Version: version}
+	status := ctl.Run(ctx, env, os.Args[1:])
+	stop()
+	os.Exit(status)
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netconf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// The files of a network configuration on a host.
+const (
+	// ListName is the file in the runtime's directory. Of several files the runtime takes the first by name.
+	ListName = "10-calico.conflist"
+	// SingleName is what earlier releases of Calico wrote in its place, the configuration of one plugin.
+	SingleName = "10-calico.conf"
+	// StagedName is what an installer leaves for the agent, which writes ListName once it serves the host.
+	StagedName = ListName + ".staged"
+	// BackupSuffix ends the name of a file of others' that was in the place of ours.
+	BackupSuffix = ".calico_bak"
+	// TLSDir is the directory beside ListName that holds what our plugins need to reach etcd by TLS.
+	TLSDir  = "calico-tls"
+	TLSCA   = "etcd-ca"
+	TLSCert = "etcd-cert"
+	TLSKey  = "etcd-key"
+)
+
+// List is a list of plugins that a runtime calls one after the other: what is in a .conflist file.
+type List struct {
+	plugins []listed
+	fields  map[string]json.RawMessage // of the list itself
+	text    []byte
+}
+
+// listed is one plugin of a list.
+type listed struct {
+	kind, ipam string
+	fields     map[string]json.RawMessage
+	value      any // decoded, to compare
+}
+
+// ParseList reads a list. Errors are a *SyntaxError or *FieldErrors, joined, of our own plugins' fields too.
+func ParseList(data []byte) (*List, error) {
+	var errs []error
+	o, err := parseObject(data, &errs)
+	if err != nil {
+		return nil, err
+	}
+	l := &List{fields: o.fields, text: data}
+	var name, version string
+	o.str("name", &name)
+	o.str("cniVersion", &version)
+	raw := o.get("plugins")
+	if raw == nil && o.get("type") != nil {
+		o.fail("plugins", `missing: this is the configuration of one plugin; write {"name": …, "cniVersion": …, "plugins": [{"type": …, …}]}`)
+		return nil, errors.Join(errs...)
+	}
+	var plugins []json.RawMessage
+	if json.Unmarshal(raw, &plugins) != nil || len(plugins) == 0 {
+		o.fail("plugins", "want a list of at least one plugin, got %s", kind(raw))
+		return nil, errors.Join(errs...)
+	}
+	for i, raw := range plugins {
+		p := object{path: fmt.Sprintf("plugins[%d]", i), errs: &errs}
+		one := listed{}
+		if json.Unmarshal(raw, &p.fields) != nil || p.fields == nil || json.Unmarshal(raw, &one.value) != nil {
+			o.fail(p.path, "want an object, got %s", kind(raw))
+			continue
+		}
+		one.fields = p.fields
+		if p.str("type", &one.kind); one.kind == "" {
+			p.fail("type", "missing: the name of a plugin")
+		}
+		p.object("ipam").str("type", &one.ipam)
+		l.plugins = append(l.plugins, one)
+		if one.kind == "calico" || one.ipam == CalicoIPAM {
+			errs = append(errs, l.check(p.path, one)...)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// check parses one plugin's configuration as the runtime hands it over, and returns what is wrong with it, at its path.
+func (l *List) check(path string, p listed) (wrong []error) {
+	one := make(map[string]json.RawMessage, len(p.fields)+2)
+	for field, raw := range p.fields {
+		one[field] = raw
+	}
+	one["name"], one["cniVersion"] = l.fields["name"], l.fields["cniVersion"]
+	if one["cniVersion"] == nil {
+		delete(one, "cniVersion")
+	}
+	if one["name"] == nil {
+		delete(one, "name")
+	}
+	data, err := json.Marshal(one)
+	if err != nil {
+		return []error{err}
+	}
+	_, err = Parse(data)
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	for _, one := range joined.Unwrap() {
+		if field, ok := errors.AsType[*FieldError](one); ok && field.Field != "name" && field.Field != "cniVersion" {
+			one = &FieldError{path + "." + field.Field, field.Text}
+		}
+		wrong = append(wrong, one)
+	}
+	return wrong
+}
+
+// Programs are the plugins that a runtime calls for the list, IPAM plugins too, in order, each once.
+func (l *List) Programs() []string {
+	var all []string
+	for _, p := range l.plugins {
+		for _, name := range []string{p.kind, p.ipam} {
+			if name != "" && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// Text is the list as it was parsed.
+func (l *List) Text() []byte { return l.text }
+
+// IsOurs says whether a network configuration, of a list or of one plugin, is for our main plugin.
+func IsOurs(data []byte) bool {
+	var conf struct {
+		Type    string
+		Plugins []struct{ Type string }
+	}
+	return json.Unmarshal(data, &conf) == nil &&
+		(conf.Type == "calico" || slices.ContainsFunc(conf.Plugins, func(p struct{ Type string }) bool { return p.Type == "calico" }))
+}
+
+// Mend returns what a file is to hold so that the list is in it as it is here, and there itself where that is so. Plugins that
+// others have added to it stay. former is the list that was written last, nil where that isn't known: a plugin of it that
+// isn't in the list any more goes.
+func (l *List) Mend(there []byte, former *List) []byte {
+	var file struct{ Plugins []json.RawMessage }
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(there, &file) != nil || json.Unmarshal(there, &fields) != nil {
+		return l.text
+	}
+	var added []json.RawMessage
+	missing, right := slices.Clone(l.plugins), sameFields(l.fields, fields)
+	for _, raw := range file.Plugins {
+		var value any
+		var named struct{ Type string }
+		if json.Unmarshal(raw, &value) != nil || json.Unmarshal(raw, &named) != nil {
+			right = false
+			continue
+		}
+		at := slices.IndexFunc(missing, func(p listed) bool { return reflect.DeepEqual(p.value, value) })
+		right = right && at <= 0 // none of ours, or the next one
+		if at < 0 {
+			at = slices.IndexFunc(missing, func(p listed) bool { return p.kind == named.Type })
+			if at < 0 && !former.has(named.Type, l) {
+				added = append(added, raw)
+				continue
+			}
+			right = false
+		}
+		if at >= 0 {
+			missing = slices.Delete(missing, at, at+1)
+		}
+	}
+	switch {
+	case right && len(missing) == 0:
+		return there
+	case len(added) == 0:
+		return l.text
+	}
+	return l.with(added)
+}
+
+// has says whether a plugin of the type is in the list, and not in the later one.
+func (l *List) has(kind string, later *List) bool {
+	is := func(p listed) bool { return p.kind == kind }
+	return l != nil && slices.ContainsFunc(l.plugins, is) && !slices.ContainsFunc(later.plugins, is)
+}
+
+// with is the list's text with others' plugins after its own.
+func (l *List) with(added []json.RawMessage) []byte {
+	var plugins []json.RawMessage
+	if json.Unmarshal(l.fields["plugins"], &plugins) != nil {
+		return l.text // it was parsed
+	}
+	all, err := json.Marshal(append(plugins, added...))
+	if err != nil {
+		return l.text
+	}
+	fields := make(map[string]json.RawMessage, len(l.fields))
+	for name, raw := range l.fields {
+		fields[name] = raw
+	}
+	fields["plugins"] = all
+	text, err := json.MarshalIndent(fields, "", "  ")
+	if err != nil {
+		return l.text
+	}
+	return append(text, '\n')
+}
+
+// sameFields compares the fields of two lists but for their plugins.
+func sameFields(a, b map[string]json.RawMessage) bool {
+	values := func(fields map[string]json.RawMessage) map[string]any {
+		out := make(map[string]any, len(fields))
+		for name, raw := range fields {
+			var value any
+			if name != "plugins" && json.NewDecoder(bytes.NewReader(raw)).Decode(&value) == nil {
+				out[name] = value
+			}
+		}
+		return out
+	}
+	return reflect.DeepEqual(values(a), values(b))
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcpd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/calico-go/calico/pkg/dhcp"
+)
+
+const (
+	// perSecond is how many frames of one tap are looked at, and burst how many at once: a client asks for a few, and for
+	// one again after seconds.
+	perSecond = 10
+	burst     = 20
+	// reopenPause is when to come again to a tap that can't be listened to, at first and at last: one that was deleted and made again is another.
+	reopenPause    = 100 * time.Millisecond
+	maxReopenPause = 5 * time.Second
+	// maxFrame is what a client's message and its headers take at most: the link's MTU.
+	maxFrame = 1 << 11
+)
+
+// server serves one tap.
+type server struct {
+	cfg   Config
+	iface string
+	end   context.CancelFunc
+	ended chan struct{}
+
+	mu     sync.Mutex
+	port   dhcp.Port
+	socket Socket // nil = it isn't open
+}
+
+// start serves a tap until stop.
+func start(ctx context.Context, cfg Config, iface string, port dhcp.Port) *server {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &server{cfg: cfg, iface: iface, end: cancel, ended: make(chan struct{}), port: port}
+	go func() {
+		defer close(s.ended)
+		s.run(ctx)
+	}()
+	return s
+}
+
+func (s *server) stop() {
+	s.end()
+	<-s.ended
+}
+
+// update serves the tap as it is to be now, and tells the machine of its router anew.
+func (s *server) update(port dhcp.Port) {
+	s.mu.Lock()
+	s.port = port
+	s.mu.Unlock()
+	s.advertise()
+}
+
+// now is the port as it is served, and by which socket.
+func (s *server) now() (dhcp.Port, Socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	port := s.port
+	if port.MTU == 0 && s.socket != nil {
+		port.MTU = s.socket.MTU()
+	}
+	return port, s.socket
+}
+
+func (s *server) setSocket(socket Socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.socket = socket
+}
+
+// run listens, again and again where that ends.
+func (s *server) run(ctx context.Context) {
+	said := ""
+	for pause := reopenPause; ; pause = min(2*pause, maxReopenPause) {
+		opened, err := s.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if opened {
+			pause, said = reopenPause, ""
+		}
+		level := slog.LevelWarn
+		if errors.Is(err, os.ErrNotExist) {
+			level = slog.LevelDebug // the machine has ended, or is about to begin
+		}
+		if reason := err.Error(); reason != said {
+			said = reason
+			s.cfg.Logger.Log(ctx, level, "a tap can't be served by DHCP, trying again", "interface", s.iface, "reason", reason)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// listen answers until the socket fails or the context ends.
+func (s *server) listen(ctx context.Context) (opened bool, err error) {
+	socket, err := s.cfg.Open(s.iface)
+	if err != nil {
+		return false, err
+	}
+	s.setSocket(socket)
+	closeSocket := sync.OnceFunc(func() { _ = socket.Close() }) // nothing was written that could be lost
+	defer closeSocket()
+	defer s.setSocket(nil)
+	defer context.AfterFunc(ctx, closeSocket)()
+	limit := rate.NewLimiter(perSecond, burst)
+	buf := make([]byte, maxFrame)
+	for next := time.Now(); ; {
+		if now := time.Now(); !now.Before(next) {
+			s.advertise()
+			next = now.Add(dhcp.AdvertiseEvery/2 + rand.N(dhcp.AdvertiseEvery/2))
+		}
+		// What comes in the meantime waits in the socket, or is dropped there.
+		if err := limit.Wait(ctx); err != nil {
+			return true, err
+		}
+		in, err := socket.Receive(buf, next)
+		if err != nil {
+			return true, err
+		}
+		if in != nil {
+			s.answer(in)
+		}
+	}
+}
+
+// answer answers a frame.
+func (s *server) answer(in []byte) {
+	port, socket := s.now()
+	out := port.Answer(in)
+	if out == nil {
+		s.cfg.Metrics.ignored.Inc()
+		return
+	}
+	s.cfg.Metrics.answered.Inc()
+	s.send(socket, out)
+}
+
+// advertise tells the machine of its router.
+func (s *server) advertise() {
+	port, socket := s.now()
+	if out := port.Advertisement(); out != nil && socket != nil {
+		s.send(socket, out)
+	}
+}
+
+// send sends a frame. One that is lost is asked for again.
+func (s *server) send(socket Socket, frame []byte) {
+	if err := socket.Send(frame); err != nil {
+		s.cfg.Logger.Debug("an answer to a machine was not sent", "interface", s.iface, "reason", err)
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package forward keeps packets of workloads passing the chains of iptables' FORWARD, and tells what else of others' stops them.
+package forward
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/nft/beside"
+)
+
+const (
+	// period is how often it is looked whether any ruleset has changed, which costs one message.
+	period = time.Second
+	// settingsPeriod is how often the host's settings are read, of whose changes nothing tells.
+	settingsPeriod = 10 * time.Second
+	// share is how much of the time reading and changing others' chains may take: one of so many parts.
+	share = 100
+)
+
+// Desired is what is to pass, and what follows where it can't.
+type Desired struct {
+	beside.Desired
+	Unready Unready
+}
+
+// Config is what a Keeper works with.
+type Config struct {
+	// Path is what of the path that workloads' packets take was found wrong by trying it; nil = it isn't tried.
+	Path     func() []probe.Finding
+	Logger   *slog.Logger
+	Problems *problems.Ledger
+	Health   *health.Monitor
+}
+
+// Keeper lets workloads' packets pass once it is told to.
+type Keeper struct {
+	cfg     Config
+	told    Desired // by the goroutine that tells
+	desired *mailbox.Box[Desired]
+}
+
+// New makes one that keeps nothing yet.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, desired: mailbox.New[Desired]()}
+}
+
+// Pass says what is to pass, which it may as soon as our own table stands. One goroutine calls it.
+func (k *Keeper) Pass(d Desired) {
+	if !reflect.DeepEqual(d, k.told) {
+		k.told = d
+		k.desired.Put(d)
+	}
+}
+
+// Run applies what is desired until the context ends. The rules stay.
+func (k *Keeper) Run(ctx context.Context) {
+	var f *beside.Forward
+	var desired Desired
+	ready, o := false, obstacles{cfg: k.cfg}
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if f != nil {
+				f.Close()
+			}
+			return
+		case <-k.desired.Ready():
+			if d, ok := k.desired.Take(); ok {
+				desired, ready = d, true
+				o.generation, o.readAfter = 0, time.Time{}
+				o.settingsAt = time.Now() // this agent's own come first: one that starts switches forwarding on
+			}
+		case <-ticker.C:
+		}
+		if !ready {
+			continue
+		}
+		var err error
+		if f == nil {
+			f, err = beside.Open()
+		}
+		if err == nil {
+			err = k.round(f, &o, desired)
+		}
+		o.readSettings(desired)
+		o.tell(desired.Unready, err)
+	}
+}
+
+// round applies what is desired and reads what others have, if a ruleset has changed.
+func (k *Keeper) round(f *beside.Forward, o *obstacles, d Desired) error {
+	generation, err := f.Generation()
+	now := time.Now()
+	switch {
+	case err != nil:
+		return err
+	case generation == o.generation:
+		o.fresh, o.err = nil, nil // nothing has changed for a period
+		return nil
+	case now.Before(o.readAfter):
+		return o.err
+	}
+	if o.err = errors.Join(k.apply(f, d.Desired), o.readBlocks(f, d)); o.err == nil {
+		o.generation = generation
+	}
+	o.readAfter = now.Add(share * time.Since(now))
+	return o.err
+}
+
+func (k *Keeper) apply(f *beside.Forward, d beside.Desired) error {
+	changes, err := f.Apply(d)
+	for _, c := range changes {
+		if c.Added > 0 {
+			k.cfg.Logger.Info("a chain of iptables drops what it doesn't know: workloads' packets are accepted there, as far as policy lets them", "chain", c.Chain, "rules", c.Added)
+		} else {
+			k.cfg.Logger.Info("workloads' packets need not be accepted in a chain of iptables any more", "chain", c.Chain)
+		}
+	}
+	return err
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package forward
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/nft/beside"
+)
+
+// Unready says where it makes the host not ready that workloads' packets are stopped.
+type Unready string
+
+// The extents.
+const (
+	All   Unready = "All" // no workload can send, or be sent anything
+	Any   Unready = "Any"
+	Never Unready = "Never"
+)
+
+// part is what health calls it, and tables the problem that others' tables can't be read, or changed.
+const (
+	part   = "workloads' path"
+	tables = "other tables"
+)
+
+// obstacles finds what of others' stops workloads' packets, and says so: in the ledger, on the readiness page, in the log.
+type obstacles struct {
+	cfg   Config
+	noted map[string]string // as it was said last
+
+	generation uint32 // of the ruleset with these chains, 0 = they are to be read
+	blocks     []beside.Block
+	fresh      map[string]bool // those that weren't there the last time: what writes its table anew may not be done yet
+	err        error           // of the last round
+	readAfter  time.Time
+
+	reader      hostnet.Obstacles
+	settings    []hostnet.Obstacle
+	settingsErr error
+	settingsAt  time.Time
+}
+
+func (o *obstacles) readSettings(d Desired) {
+	if now := time.Now(); now.Sub(o.settingsAt) >= settingsPeriod {
+		o.settingsAt = now
+		o.settings, o.settingsErr = o.reader.Find(d.Prefixes)
+	}
+}
+
+func (o *obstacles) readBlocks(f *beside.Forward, d Desired) error {
+	blocks, err := f.Blocks(nft.TableName, d.Prefixes)
+	if err != nil {
+		return err
+	}
+	o.fresh = map[string]bool{}
+	for _, b := range blocks {
+		o.fresh[b.Name()] = !slices.ContainsFunc(o.blocks, func(before beside.Block) bool { return before.Name() == b.Name() })
+	}
+	o.blocks = blocks
+	return nil
+}
+
+// tell says what was found.
+func (o *obstacles) tell(unready Unready, err error) {
+	found := map[string]string{}
+	v4, v6, cut4, cut6 := true, false, false, false
+	err = errors.Join(err, o.settingsErr)
+	var lost []probe.Finding
+	if o.cfg.Path != nil {
+		lost = o.cfg.Path()
+	}
+	if len(o.blocks) > 0 || len(o.settings) > 0 || len(lost) > 0 {
+		var failed error
+		v4, v6, failed = hostnet.Families()
+		err = errors.Join(err, failed)
+	}
+	for _, b := range o.blocks {
+		on4, on6 := b.Family != "ip6" && v4, b.Family != "ip" && v6
+		if (on4 || on6) && !o.fresh[b.Name()] {
+			found["chain "+b.Name()] = b.String()
+			cut4, cut6 = cut4 || on4 && b.Pods, cut6 || on6 && b.Pods
+		}
+	}
+	for _, s := range o.settings {
+		found[s.Sysctl] = s.Text
+		cut4 = cut4 || s.Pods
+	}
+	for _, l := range lost {
+		family := "IPv6"
+		if l.V4 {
+			family = "IPv4"
+		}
+		found["path of "+family] = l.Text
+		cut4, cut6 = cut4 || l.V4, cut6 || !l.V4
+	}
+	text, reason := "", ""
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		text += "; " + found[what]
+	}
+	if len(found) > 0 {
+		text = "workloads' packets are stopped: " + text[2:]
+		if all := (cut4 || !v4) && (cut6 || !v6); unready == Any || unready == All && all {
+			text, reason = "", text
+		}
+	}
+	o.cfg.Health.Remark(part, text)
+	o.cfg.Health.Set(part, reason)
+	if err != nil {
+		found[tables] = err.Error()
+	}
+	o.note(found)
+}
+
+// note keeps the ledger, and logs what is new and what is over.
+func (o *obstacles) note(found map[string]string) {
+	for what := range o.noted {
+		if _, still := found[what]; !still {
+			o.cfg.Problems.Note(problems.Host, what, nil)
+			o.cfg.Logger.Info("workloads' packets are not stopped by this any more", "what", what)
+		}
+	}
+	for what, text := range found {
+		if before, after := o.cfg.Problems.Note(problems.Host, what, errors.New(text)); before == "" {
+			o.cfg.Logger.Warn("workloads' packets are stopped, or may be", "what", what, "reason", after)
+		}
+	}
+	o.noted = found
+}

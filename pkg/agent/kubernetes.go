@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/calico-go/calico/pkg/agent/pods"
+	"github.com/calico-go/calico/pkg/daemon/statefile"
+	"github.com/calico-go/calico/pkg/kube"
+)
+
+// Kubernetes says how the Kubernetes API is reached.
+type Kubernetes struct {
+	Off        bool   // it isn't
+	Kubeconfig string // "" = as a pod, if InCluster
+	InCluster  bool
+}
+
+// kubernetes is a client of the Kubernetes API, nil where there is none to read.
+func (c Config) kubernetes() (*kube.Client, error) {
+	k := c.Kubernetes
+	if k.Off || k.Kubeconfig == "" && !k.InCluster {
+		return nil, nil
+	}
+	client, err := kube.New(kube.Config{Kubeconfig: k.Kubeconfig, Name: "calico-node", Logger: c.Logger})
+	switch {
+	case err == nil:
+		return client, nil
+	case k.Kubeconfig == "": // in a pod without a service account, which may need no Kubernetes
+		c.Logger.Warn("the Kubernetes API isn't read: pods of networks with policy.type k8s can't start", "err", err)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("the Kubernetes API (KUBECONFIG; CALICO_KUBERNETES=off to do without): %w", err)
+}
+
+// confDir is where container runtimes look for their network configuration, unless the agent is told where.
+const confDir = "/etc/cni/net.d"
+
+// newPods makes what knows the host's pods.
+func newPods(cfg Config, client *kube.Client) *pods.Keeper {
+	dir := statefile.OnHost(cmp.Or(cfg.CNI.Dir, confDir))
+	return pods.New(pods.Config{Node: cfg.Node, API: pods.Kubernetes{Client: client}, Unshaped: func() bool { return pods.Unshaped(dir) }})
+}
+
+// nodeEvents records warnings about this host's Node; nil where there is no API to tell.
+func nodeEvents(node string, client *kube.Client) func(reason, message string) {
+	if client == nil {
+		return nil
+	}
+	// kubelet has no uid for its Node either, and puts the name in its place: `kubectl describe node` finds both.
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
+	return func(reason, message string) { client.Warning(about, reason, message) }
+}

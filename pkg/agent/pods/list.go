@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+)
+
+// Unshaped reports whether the runtime's list of plugins that has calico has none that is told of bandwidth. Where there
+// is no such list in the directory it isn't known, and false.
+func Unshaped(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	type plugin struct {
+		Type         string          `json:"type"`
+		Capabilities map[string]bool `json:"capabilities"`
+	}
+	for _, e := range entries { // in the order in which a runtime reads them: the first one counts
+		switch filepath.Ext(e.Name()) {
+		case ".conf", ".conflist", ".json":
+		default:
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue
+		}
+		var list struct {
+			plugin
+			Plugins []plugin `json:"plugins"`
+		}
+		if json.Unmarshal(data, &list) != nil {
+			continue
+		}
+		calico, shaped := false, false
+		for _, p := range append(list.Plugins, list.plugin) {
+			calico, shaped = calico || p.Type == "calico", shaped || p.Capabilities["bandwidth"]
+		}
+		if calico {
+			return !shaped
+		}
+	}
+	return false
+}

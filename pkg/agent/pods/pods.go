@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pods knows what the Kubernetes API says of this host's pods, of their namespaces and of the host's Node. It
+// watches, so that the plugin is answered without a request to the API, and needs no access of its own.
+package pods
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// patience is how long a pod that isn't known is waited for, before the API is asked for it: kubelet, which had it before
+// it told the runtime, watches as this package does.
+const patience = 2 * time.Second
+
+// Pod is a pod as the API has it.
+type Pod struct {
+	Namespace, Name, UID string
+	Node                 string // where it is to run
+	// StaticUID is the uid that kubelet has for a static pod, which in the API is a mirror of it; else "".
+	StaticUID      string
+	ServiceAccount string
+	Labels         map[string]string
+	Annotations    map[string]string // those that plugins know
+	Ports          []model.EndpointPort
+}
+
+// known are the annotations that plugins read, or refuse.
+func known(all map[string]string) (some map[string]string) {
+	for name, value := range all {
+		if strings.HasPrefix(name, "cni.projectcalico.org/") || strings.HasPrefix(name, "qos.projectcalico.org/") ||
+			name == "kubernetes.io/ingress-bandwidth" || name == "kubernetes.io/egress-bandwidth" {
+			if some == nil {
+				some = map[string]string{}
+			}
+			some[name] = value
+		}
+	}
+	return some
+}
+
+// API is the Kubernetes API.
+type API interface {
+	// Watch tells a keeper of the pods of a node, of the Node, and of all namespaces, until the context ends.
+	Watch(ctx context.Context, node string, k *Keeper) error
+	// Pod and Namespace read one live; the error wraps os.ErrNotExist where the API has none. Of a namespace it is the
+	// annotations that plugins know.
+	Pod(ctx context.Context, namespace, name string) (Pod, error)
+	Namespace(ctx context.Context, name string) (map[string]string, error)
+}
+
+// Config is what a Keeper works with.
+type Config struct {
+	Node string // the name of this host's Node
+	API  API
+	// Unshaped: see gate.Pod.
+	Unshaped func() bool
+}
+
+// Keeper knows the pods. Run feeds it.
+type Keeper struct {
+	cfg Config
+
+	mu         sync.Mutex
+	pods       map[podName]Pod
+	namespaces map[string]map[string]string
+	podCIDRs   []netip.Prefix
+	synced     map[string]bool  // by kind
+	trouble    map[string]error // by kind
+	changed    chan struct{}    // closed at the next change
+}
+
+type podName struct{ namespace, name string }
+
+// The kinds of objects that a Keeper is told of.
+const (
+	KindPod       = "Pod"
+	KindNamespace = "Namespace"
+	KindNode      = "Node"
+)
+
+// New makes a Keeper that knows nothing yet.
+func New(cfg Config) *Keeper {
+	return &Keeper{
+		cfg: cfg, pods: map[podName]Pod{}, namespaces: map[string]map[string]string{}, synced: map[string]bool{}, trouble: map[string]error{},
+		changed: make(chan struct{}),
+	}
+}
+
+// Run watches until the context ends.
+func (k *Keeper) Run(ctx context.Context) error { return k.cfg.API.Watch(ctx, k.cfg.Node, k) }
+
+// change changes what is known, and wakes who waits for that.
+func (k *Keeper) change(how func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	how()
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// SetPod tells of a pod, new or changed.
+func (k *Keeper) SetPod(p Pod) {
+	k.change(func() { k.pods[podName{p.Namespace, p.Name}] = p })
+}
+
+// DeletePod tells that there is no such pod any more.
+func (k *Keeper) DeletePod(namespace, pod string) {
+	k.change(func() { delete(k.pods, podName{namespace, pod}) })
+}
+
+// SetNamespace tells of a namespace's annotations that plugins know.
+func (k *Keeper) SetNamespace(namespace string, annotations map[string]string) {
+	k.change(func() { k.namespaces[namespace] = annotations })
+}
+
+// DeleteNamespace tells that there is no such namespace any more.
+func (k *Keeper) DeleteNamespace(namespace string) {
+	k.change(func() { delete(k.namespaces, namespace) })
+}
+
+// SetPodCIDRs tells of the Node's.
+func (k *Keeper) SetPodCIDRs(cidrs []netip.Prefix) {
+	k.change(func() { k.podCIDRs = cidrs })
+}
+
+// Synced tells that all objects of a kind have been told of.
+func (k *Keeper) Synced(kind string) {
+	k.change(func() { k.synced[kind] = true })
+}
+
+// Trouble tells why a kind can't be read now; nil = it can again.
+func (k *Keeper) Trouble(kind string, err error) {
+	k.change(func() { k.trouble[kind] = err })
+}
+
+// look is the answer by what is known, and a channel that is closed when more is.
+func (k *Keeper) look(r gate.PodRequest) (p gate.Pod, more <-chan struct{}, why error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, kind := range []string{KindNode, KindNamespace, KindPod} {
+		if !k.synced[kind] {
+			err := cmp.Or(k.trouble[kind], errors.New("no answer yet"))
+			return p, k.changed, fmt.Errorf("the Kubernetes API can't be read: %w", err)
+		}
+	}
+	p.PodCIDRs = k.podCIDRs
+	if r.Name == "" {
+		return p, nil, nil
+	}
+	pod, ok := k.pods[podName{r.Namespace, r.Name}]
+	defaults, there := k.namespaces[r.Namespace]
+	if !ok || !there || !pod.is(r.UID) {
+		return p, k.changed, errUnknown
+	}
+	k.cfg.complete(&p, pod, defaults)
+	return p, nil, nil
+}
+
+// errUnknown says that the watch hasn't shown a pod, or not the one that is asked for.
+var errUnknown = errors.New("the watch hasn't shown it")
+
+// is reports whether kubelet means this pod.
+func (p Pod) is(uid string) bool { return uid == "" || uid == p.UID || uid == p.StaticUID }
+
+// complete enters a pod into an answer.
+func (c Config) complete(out *gate.Pod, p Pod, defaults map[string]string) {
+	out.UID, out.ServiceAccount, out.Labels, out.Ports = p.UID, p.ServiceAccount, p.Labels, p.Ports
+	out.Annotations = maps.Clone(defaults)
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	maps.Copy(out.Annotations, p.Annotations)
+	out.Unshaped = c.Unshaped != nil && c.Unshaped()
+}
+
+// Pod answers as gate.Waiter's does. Where the watch doesn't show the pod in time the API is asked, once.
+func (k *Keeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		p, more, why := k.look(r)
+		if why == nil {
+			return p, nil
+		}
+		select {
+		case <-more:
+			continue
+		case <-waiting.Done():
+		}
+		if ctx.Err() != nil || !errors.Is(why, errUnknown) {
+			return gate.Pod{}, why
+		}
+		return k.ask(ctx, r, p)
+	}
+}
+
+// ask asks the API.
+func (k *Keeper) ask(ctx context.Context, r gate.PodRequest, out gate.Pod) (gate.Pod, error) {
+	p, err := k.cfg.API.Pod(ctx, r.Namespace, r.Name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return gate.Pod{}, fmt.Errorf("%w: the Kubernetes API has no pod %s/%s", gate.ErrNoPod, r.Namespace, r.Name)
+	case err != nil:
+		return gate.Pod{}, fmt.Errorf("the Kubernetes API can't be read: %w", err)
+	case !p.is(r.UID):
+		return gate.Pod{}, fmt.Errorf("%w: pod %s/%s has the uid %s by now, not %s", gate.ErrNoPod, r.Namespace, r.Name, p.UID, r.UID)
+	case p.Node != k.cfg.Node:
+		return gate.Pod{}, &gate.RejectedError{Reason: fmt.Sprintf("pod %s/%s is to run on node %q, and this agent is node %q's: "+
+			"give it the Node's name as NODENAME", r.Namespace, r.Name, p.Node, k.cfg.Node)}
+	}
+	defaults, err := k.cfg.API.Namespace(ctx, r.Namespace)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return gate.Pod{}, fmt.Errorf("the Kubernetes API can't be read: %w", err)
+	}
+	k.cfg.complete(&out, p, defaults)
+	return out, nil
+}

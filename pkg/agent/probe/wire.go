@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	alias = "calico-node's probe" // of the host ends
+	port  = 9                     // where the second answers
+	mtu   = 1280                  // the least for IPv6, so that no tunnel asks for less
+)
+
+// End is one of the two workloads that a Prober makes, as the agent is to connect it.
+type End struct {
+	Interface string // the host's end
+	MAC       model.MAC
+	Addrs     []netip.Addr
+}
+
+// Addrs are the addresses of an end, 0 or 1, in no pool and the same on every host: each is routed to on its own host alone.
+func addrs(end int, of Families) (list []netip.Addr) {
+	if of.V4 {
+		list = append(list, netip.AddrFrom4([4]byte{169, 254, 1, byte(2 + end)}))
+	}
+	if of.V6 {
+		list = append(list, netip.AddrFrom16([16]byte{0xfd, 0xca, 0x11, 0xc0, 15: byte(2 + end)}))
+	}
+	return list
+}
+
+// wire is both ends as they were made, with a socket for each address of the second.
+type wire struct {
+	ends       [2]End
+	namespaces []*pod.Namespace
+	answering  []*net.UDPConn
+}
+
+// newWire makes both ends. What a former process of this host left is replaced.
+func newWire(prefix string, of Families) (w *wire, err error) {
+	w = new(wire)
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	for i := range w.ends {
+		if err := w.add(i, prefix+"probe"+strconv.Itoa(i), of); err != nil {
+			return nil, fmt.Errorf("make workload %d of the probe: %w", i, err)
+		}
+	}
+	for i := range w.ends[1].Addrs {
+		s, err := w.listen(1, i, port)
+		if err != nil {
+			return nil, fmt.Errorf("listen in the probe's workload: %w", err)
+		}
+		w.answering = append(w.answering, s)
+	}
+	return w, nil
+}
+
+func (w *wire) add(i int, name string, of Families) error {
+	if err := link.Delete(name); err != nil {
+		return err
+	}
+	n, err := pod.NewNamespace()
+	if err != nil {
+		return err
+	}
+	w.namespaces = append(w.namespaces, n)
+	end := End{Interface: name, Addrs: addrs(i, of)}
+	end.MAC, _, err = pod.CreateVeth(n, pod.Veth{HostName: name, PodName: "eth0", Alias: alias, MTU: mtu})
+	if err != nil {
+		return err
+	}
+	w.ends[i] = end
+	return pod.Configure(n, pod.Net{IfName: "eth0", Addrs: end.Addrs, DefaultV4: of.V4, DefaultV6: of.V6})
+}
+
+// listen opens a socket at an address of an end; port 0 is any.
+func (w *wire) listen(end, i int, port uint16) (s *net.UDPConn, err error) {
+	err = w.namespaces[end].Enter(func() error {
+		s, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.ends[end].Addrs[i], port)))
+		return err
+	})
+	return s, err
+}
+
+// stands says whether both host ends are there.
+func (w *wire) stands() bool {
+	for _, e := range w.ends {
+		if l, err := link.Find(e.Interface); err != nil || l.Alias != alias {
+			return false
+		}
+	}
+	return true
+}
+
+// close takes everything away.
+func (w *wire) close() error {
+	var errs []error
+	for _, s := range w.answering {
+		errs = append(errs, s.Close())
+	}
+	for _, e := range w.ends {
+		if e.Interface != "" {
+			errs = append(errs, link.Delete(e.Interface))
+		}
+	}
+	for _, n := range w.namespaces {
+		n.Close()
+	}
+	return errors.Join(errs...)
+}

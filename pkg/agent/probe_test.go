@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/firewall"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
+)
+
+// TestProbe: the path that workloads' packets take is tried on a host that has some, for the families that they have, whatever policy
+// says. Where packets get lost the host isn't ready, and the reason says where: before our own rules accepted them or after. What tries
+// it is made anew where somebody deletes it, and goes with the last workload, with the parameter, and with the agent.
+func TestProbe(t *testing.T) {
+	h := newHost(t)
+	ends := func() int {
+		links, err := link.List("caliprobe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(links)
+	}
+	run := func(command string) {
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command("nft", "delete table inet stranger").Run() })
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.put(model.GlobalConfigKey{Name: "UnreadyWhenBlocked"}, model.Text("Any"))
+	// It denies all that any endpoint sends or receives.
+	h.put(model.PolicyKey{Tier: model.DefaultTier, Policy: "none"}, model.Policy{Selector: "all()", Types: []model.Direction{model.Inbound, model.Outbound}})
+	stop := h.startWith(func(c *Config) { c.probePeriod = 100 * time.Millisecond })
+	h.ready()
+	if n := ends(); n != 0 {
+		t.Errorf("a host without workloads has %d interfaces of the probe", n)
+	}
+	p := h.addPod(1) // of both families
+	h.until("there are two workloads more", func() bool { return ends() == 2 })
+	h.ready()
+	passed := func() uint64 {
+		n, err := nft.Counted(firewall.ProbeRules(), model.Inbound)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	// Each packet is the first of a connection: one that there is could pass where others don't.
+	h.until("a packet of each family passes", func() bool { return passed() >= 2 })
+	before := passed()
+	h.until("two more do", func() bool { return passed() >= before+2 })
+
+	const lost = " from 169.254.1.2 on caliprobe0 to 169.254.1.3 on caliprobe1 got lost "
+	for _, test := range []struct{ hook, rule, reason string }{
+		// Each asks for something that not all packets of workloads have: none of the chains is one that stops them all.
+		{"forward priority 10", "ip daddr 169.254.1.3 drop", "UDP" + lost + "after our own rules accepted it"},
+		{"forward priority -10", "ip daddr 169.254.1.3 drop", "UDP" + lost + "before our own rules accepted it"},
+		{"prerouting priority -350", "ip daddr 169.254.1.2 udp sport 9 drop", "the answer of UDP" + lost},
+		{"forward priority 10", "ip6 daddr fdca:11c0::3 drop", "UDP from fdca:11c0::2 on caliprobe0 to fdca:11c0::3"},
+	} {
+		run("nft 'add table inet stranger; add chain inet stranger x { type filter hook " + test.hook + "; }; add rule inet stranger x " + test.rule + "'")
+		h.unready(test.reason)
+		run("nft delete table inet stranger")
+		h.ready()
+	}
+
+	run("ip link del caliprobe1")
+	h.until("it is made anew", func() bool { return ends() == 2 })
+	h.ready()
+	h.put(model.GlobalConfigKey{Name: "ProbeWorkloadPath"}, model.Text("false"))
+	h.until("it is switched off", func() bool { return ends() == 0 })
+	h.remove(model.GlobalConfigKey{Name: "ProbeWorkloadPath"})
+	h.until("it is switched on", func() bool { return ends() == 2 })
+	h.remove(p.key)
+	h.until("the last workload is gone", func() bool { return ends() == 0 })
+	h.put(p.key, p.spec)
+	h.until("it is there again", func() bool { return ends() == 2 })
+	stop()
+	if n := ends(); n != 0 {
+		t.Errorf("the agent leaves %d interfaces of the probe", n)
+	}
+}

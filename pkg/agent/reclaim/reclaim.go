@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reclaim enters the host's pods again in an etcd that doesn't know them: one that was made anew, or restored from a
+// backup. Until that is done the agent hears nothing of such an etcd, so that what is programmed stays, and lets no new pod in,
+// which might have been given an address in use.
+package reclaim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// ErrReplaced ends a watch of an etcd that was another one. The pods are entered in it now: watch it from a snapshot on.
+var ErrReplaced = errors.New("etcd was replaced, and is to be read anew")
+
+const (
+	settle = 10 * time.Second
+	// patience is for how many times that an address which somebody else has is tried for: an ADD that was let in by no agent
+	// gives it back when its own time is over.
+	patience = 6
+	// pause is between tries.
+	pause          = 500 * time.Millisecond
+	requestTimeout = 10 * time.Second
+	// part is what the health page and the ledger call it.
+	part = "pods in a replaced etcd"
+)
+
+// guidKey names the cluster that etcd's content is of: who makes the content anew makes it anew, too.
+var guidKey = model.GlobalConfigKey{Name: "ClusterGUID"}
+
+// Etcd is what the keeper needs of it.
+type Etcd interface {
+	Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error)
+	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
+}
+
+// Config is what a keeper works with.
+type Config struct {
+	Node   string
+	RunDir string // has the record of the host's endpoints: it ends with a reboot, as pods do
+	VarDir string // has the cluster's GUID
+	Etcd   Etcd
+	// Links lists the links of the host.
+	Links func() ([]link.Link, error)
+	// NameWaits says why the node's name may be another host's, "" = it is its own.
+	NameWaits func() string
+	Health    *health.Monitor
+	Problems  *problems.Ledger
+	Logger    *slog.Logger
+	// Entered counts endpoints that were entered again.
+	Entered func()
+	// Settle is for how long new pods wait at least, so that other hosts' pods are entered too before addresses are given
+	// out: all agents hear of such an etcd within seconds. 0 = 10 s.
+	Settle time.Duration
+}
+
+// Keeper knows which etcd the host's pods are in. Hear is called by one goroutine.
+type Keeper struct {
+	Config
+	record   record
+	guid     string    // of the cluster that is known, "" = of none yet
+	guidErr  string    // why that isn't kept, as it was logged
+	meets    time.Time // not before it is tried to get a GUID
+	stored   string    // what etcd has
+	ready    bool
+	revision int64 // the last one of the etcd that the pods are in; 0 = of none yet
+	held     atomic.Pointer[string]
+}
+
+// New reads what a former agent has left.
+func New(cfg Config) *Keeper {
+	k := &Keeper{Config: cfg, record: openRecord(cfg.RunDir)}
+	guid, err := readGUID(cfg.VarDir)
+	if err != nil {
+		cfg.Logger.Warn("which cluster this host's pods are of can't be read: a replaced etcd is not noticed by it", "reason", err)
+	}
+	k.guid, k.revision = guid, k.record.newest()
+	return k
+}
+
+// Held says why no pod is let in now, "" = they are. It may be called by any goroutine.
+func (k *Keeper) Held() string {
+	if why := k.held.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// Hear takes in an update before anybody else does. ErrReplaced: nobody else is to hear of it, nor of others until a new
+// snapshot. It returns the context's error where that ends.
+func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
+	if u.Resync {
+		k.stored, k.ready = "", false
+	}
+	for _, e := range u.Entries {
+		switch e.Key {
+		case guidKey:
+			text, _ := e.Value.(model.Text)
+			k.stored = string(text)
+		case model.ReadyKey{}:
+			k.ready = e.Value == model.Ready(true)
+		}
+	}
+	back := u.Resync && u.Revision < k.revision
+	if back || k.guid != "" && k.stored != k.guid {
+		k.Logger.Warn("etcd is another one than before: this host's pods are entered in it, and until then nothing of it is acted upon",
+			"revision", u.Revision, "guid", k.stored, "before", k.guid, "went back", back)
+		if err := k.reclaim(ctx, back); err != nil {
+			return err
+		}
+		k.revision = 0
+		return ErrReplaced
+	}
+	k.revision = u.Revision
+	if k.guid == "" && k.ready && !time.Now().Before(k.meets) {
+		k.meet(ctx)
+	}
+	if before, after := k.Problems.Note(problems.Host, "record of pods", k.record.take(k.Node, u)); after != "" && after != before {
+		k.Logger.Warn("this host's pods are not recorded: a replaced etcd would not be told of them", "reason", after)
+	}
+	return nil
+}
+
+// meet has a cluster that this host knows none before get a GUID, if it has none.
+func (k *Keeper) meet(ctx context.Context) {
+	k.meets = time.Now().Add(time.Minute)
+	guid, err := k.name(ctx, false)
+	if err == nil {
+		k.stored = guid // which the watch has yet to tell
+		err = k.keep(guid)
+	}
+	if reason := problems.Reason(err); reason != k.guidErr {
+		if k.guidErr = reason; reason != "" {
+			k.Logger.Warn("the cluster's GUID is not kept: a replaced etcd may not be noticed", "reason", reason)
+		}
+	}
+}
+
+// keep notes which cluster the pods are in from now on.
+func (k *Keeper) keep(guid string) error {
+	if err := writeGUID(k.VarDir, guid); err != nil {
+		return err
+	}
+	k.guid = guid
+	return nil
+}
+
+// name returns the cluster's GUID. It makes one where there is none, and where etcd went back: the one that is there is then
+// of a time that hosts which don't run now don't know to be over.
+func (k *Keeper) name(ctx context.Context, wentBack bool) (guid string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	fresh := newGUID()
+	_, err = k.Etcd.Transact(ctx, []model.Range{model.KeyRange(guidKey)}, func(v *model.View) (model.Change, error) {
+		text, _ := v.Get(guidKey).Value.(model.Text)
+		if guid = string(text); guid != "" && !(wentBack && guid == k.guid) {
+			return model.Change{}, nil
+		}
+		guid = fresh
+		return model.Change{Compares: []model.Compare{v.Compare(guidKey)}, Puts: []model.Put{{Key: guidKey, Value: model.Text(fresh)}}}, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("the cluster's GUID: %w", err)
+	}
+	return guid, nil
+}
+
+// reclaim enters the pods, again and again until that is done, and for as long as others may need.
+func (k *Keeper) reclaim(ctx context.Context, wentBack bool) error {
+	defer k.hold("")
+	var since time.Time // Ready
+	for {
+		done := false
+		err := k.waits(ctx)
+		if err == nil {
+			if since.IsZero() {
+				since = time.Now()
+			}
+			late, last := time.Since(since) >= cmp.Or(k.Settle, settle), time.Since(since) >= patience*cmp.Or(k.Settle, settle)
+			err = k.enterAll(ctx, late)
+			if done = late && (!isTaken(err) || last) && !errors.Is(err, store.ErrUnavailable); done {
+				k.Problems.Note(problems.Host, part, err)
+				if err != nil {
+					k.Logger.Error("some of this host's pods could not be entered in the etcd that is another one now", "err", err)
+				}
+			}
+		}
+		if done {
+			var guid string
+			guid, err = k.name(ctx, wentBack)
+			if errors.Is(err, store.ErrDenied) {
+				k.Logger.Warn("the cluster's GUID may not be written: let this agent write "+guidKey.Path()+", or write it; until then a replaced etcd may not be noticed", "reason", err)
+				guid, err = "", nil
+			}
+			if err == nil {
+				err = k.keep(guid)
+			}
+			if err == nil {
+				k.Logger.Info("this host's pods are entered in the etcd that is another one now", "guid", guid)
+				return nil
+			}
+		}
+		reason := "etcd is another one than before, and this host's pods are being entered in it"
+		if err != nil {
+			reason += ": " + problems.Reason(err)
+		}
+		k.hold(reason)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (k *Keeper) hold(reason string) {
+	k.held.Store(&reason)
+	k.Health.Set(part, reason)
+}
+
+// waits says why pods can't be entered yet.
+func (k *Keeper) waits(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	snapshot, err := k.Etcd.Read(ctx, model.KeyRange(model.ReadyKey{}))
+	if err != nil {
+		return err
+	}
+	if e, _ := snapshot.Get(model.ReadyKey{}); e.Value != model.Ready(true) {
+		return errors.New(model.ReadyKey{}.Path() + " is not true")
+	}
+	if why := k.NameWaits(); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}

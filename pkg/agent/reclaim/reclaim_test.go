@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+// host is a keeper beside an etcd.
+type host struct {
+	*etcd.Server
+	*Keeper
+	links   []link.Link
+	entered atomic.Int32
+	run     string
+	vars    string
+}
+
+var pool = netip.MustParsePrefix("10.0.0.0/24")
+
+func newHost(t *testing.T) *host {
+	h := &host{Server: etcd.New(t), run: t.TempDir(), vars: t.TempDir()}
+	h.setUp()
+	h.start()
+	return h
+}
+
+// start is an agent that starts.
+func (h *host) start() {
+	h.Keeper = New(Config{
+		Node: "a", RunDir: h.run, VarDir: h.vars, Etcd: h.Store, Links: func() ([]link.Link, error) { return h.links, nil },
+		NameWaits: func() string { return "" }, Health: health.New(), Problems: problems.New(slog.New(slog.DiscardHandler)),
+		Logger: slog.New(slog.DiscardHandler), Entered: func() { h.entered.Add(1) }, Settle: 20 * time.Millisecond,
+	})
+}
+
+func (h *host) setUp() {
+	h.Put(model.ReadyKey{}, model.Ready(true))
+	h.Put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, IPAM: true})
+}
+
+// wipe empties etcd.
+func (h *host) wipe() {
+	h.Helper()
+	entries := h.all()
+	for len(entries) > 0 {
+		var keys []model.Key
+		for ; len(entries) > 0 && len(keys) < 100; entries = entries[1:] {
+			keys = append(keys, entries[0].Key)
+		}
+		h.Remove(keys...)
+	}
+}
+
+func (h *host) all() []model.Entry {
+	h.Helper()
+	s, err := h.Store.Read(context.Background(), model.PrefixRange(model.Root))
+	if err != nil {
+		h.Fatal(err)
+	}
+	return s.Entries()
+}
+
+// snapshot has the keeper hear of all that etcd holds; at a revision that is so much lower.
+func (h *host) snapshot(back int64) error {
+	h.Helper()
+	s, err := h.Store.Read(context.Background(), model.PrefixRange(model.Root))
+	if err != nil {
+		h.Fatal(err)
+	}
+	return h.Hear(context.Background(), model.Update{Revision: s.Revision - back, Resync: true, Entries: s.Entries()})
+}
+
+func key(name string) model.WorkloadEndpointKey {
+	return model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "ns." + name, Endpoint: "eth0"}
+}
+
+// add does what an ADD does on a node.
+func (h *host) add(node, name, container string, addr string) {
+	h.Helper()
+	k := key(name)
+	k.Host = node
+	a := netip.MustParseAddr(addr)
+	handle := "net." + container + ".eth0"
+	request := ipam.Request{Host: node, Handle: handle, Addrs: []netip.Addr{a}, Now: time.Now(), Attributes: map[string]string{
+		"node": node, "network": "net", "orchestrator": "k8s", "workload": k.Workload, "namespace": "ns", "pod": name,
+	}}
+	_, err := h.Store.Transact(context.Background(), ipam.FirstRead(request), func(v *model.View) (model.Change, error) {
+		p := ipam.NewPlan(v)
+		if _, err := p.Assign(request); err != nil {
+			return model.Change{}, err
+		}
+		change := p.Change()
+		change.Puts = append(change.Puts, model.Put{Key: k, Value: model.WorkloadEndpoint{
+			State: model.StateActive, Name: "cali" + name, MAC: model.MAC{2, 0, 0, 0, 0, 1}, ContainerID: container, PodUID: "uid-" + container,
+			ProfileIDs: []string{"net"}, IPv4Nets: []netip.Prefix{netip.PrefixFrom(a, 32)}, Labels: map[string]string{"app": name},
+		}})
+		return change, nil
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	if node == "a" {
+		h.links = append(h.links, link.Link{Name: "cali" + name, Alias: link.WorkloadAlias + handle})
+	}
+}
+
+func (h *host) endpoint(name string) model.WorkloadEndpoint {
+	h.Helper()
+	e, _ := h.Get(key(name)).(model.WorkloadEndpoint)
+	return e
+}
+
+func (h *host) mustBeReplaced(back int64) {
+	h.Helper()
+	if err := h.snapshot(back); !errors.Is(err, ErrReplaced) {
+		h.Fatalf("a replaced etcd: %v", err)
+	}
+	if err := h.snapshot(0); err != nil {
+		h.Fatalf("and read anew: %v", err)
+	}
+	if why := h.Keeper.Held(); why != "" {
+		h.Errorf("pods are held: %s", why)
+	}
+	h.Check()
+}
+
+func (h *host) mustHear() {
+	h.Helper()
+	for range 2 { // the first makes the GUID
+		if err := h.snapshot(0); err != nil {
+			h.Fatal(err)
+		}
+	}
+}
+
+// TestMadeAnew: what lives is entered again, and nothing else.
+func TestMadeAnew(t *testing.T) {
+	for name, restart := range map[string]bool{"agent goes on": false, "agent starts": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.add("a", "one", "c1", "10.0.0.1")
+			h.add("a", "two", "c2", "10.0.0.2")
+			h.add("a", "dead", "c3", "10.0.0.3")
+			h.mustHear()
+			guid := h.Get(guidKey)
+			before := h.endpoint("one")
+			h.links = h.links[:2]
+			h.wipe()
+			h.setUp()
+			if restart {
+				h.start()
+			}
+			h.mustBeReplaced(0)
+			if got := h.endpoint("one"); !got.Equal(before) {
+				t.Errorf("endpoint: %+v, was %+v", got, before)
+			}
+			if held := h.Server.Held("net.c2.eth0"); len(held) != 1 || held[0].String() != "10.0.0.2" {
+				t.Errorf("held: %v", held)
+			}
+			if h.Get(key("dead")) != nil || len(h.Server.Held("net.c3.eth0")) > 0 || h.entered.Load() != 2 {
+				t.Errorf("%d endpoints are entered", h.entered.Load())
+			}
+			if h.Get(model.ProfileRulesKey{Profile: "net"}) == nil {
+				t.Error("the network's profile isn't there")
+			}
+			if now := h.Get(guidKey); now == nil || now == guid {
+				t.Errorf("GUID %v, was %v", now, guid)
+			}
+		})
+	}
+}
+
+// TestYoung has an etcd made anew stay at lower revisions than the one before, for long after the pods are entered in it.
+func TestYoung(t *testing.T) {
+	h := newHost(t)
+	for range 50 {
+		h.Put(model.ReadyKey{}, model.Ready(true))
+	}
+	h.add("a", "one", "c1", "10.0.0.1")
+	h.mustHear()
+	h.Server = etcd.New(t)
+	h.Keeper.Etcd = h.Store
+	h.setUp()
+	h.mustBeReplaced(0)
+	guid := h.Get(guidKey)
+	h.start()
+	h.mustHear()
+	if now := h.Get(guidKey); now != guid || h.entered.Load() != 1 {
+		t.Errorf("GUID %v, was %v; %d endpoints are entered", now, guid, h.entered.Load())
+	}
+}
+
+// TestRestored goes back to before some pods, and to others that have gone since.
+func TestRestored(t *testing.T) {
+	h := newHost(t)
+	h.mustHear()
+	h.add("a", "old", "c1", "10.0.0.1")
+	h.add("a", "gone", "c2", "10.0.0.2")
+	h.links = h.links[:1]
+	backup := h.all()
+	h.Remove(key("gone"), model.HandleKey{ID: "net.c2.eth0"}, model.HandleKey{ID: "net.c1.eth0"}, key("old"), model.BlockKey{CIDR: netip.MustParsePrefix("10.0.0.0/26")})
+	h.links = nil
+	h.add("a", "old", "c1", "10.0.0.1")
+	h.add("a", "late", "c3", "10.0.0.2") // as gone had
+	h.mustHear()
+	guid := h.Get(guidKey)
+	h.wipe()
+	for _, e := range backup {
+		h.Put(e.Key, e.Value)
+	}
+	h.mustBeReplaced(100)
+	if held := h.Server.Held("net.c3.eth0"); len(held) != 1 || held[0].String() != "10.0.0.2" || h.endpoint("late").ContainerID != "c3" {
+		t.Errorf("late has %v", held)
+	}
+	if h.Get(key("gone")) != nil || h.endpoint("old").ContainerID != "c1" {
+		t.Error("what is dead is there, or what lives isn't")
+	}
+	if now := h.Get(guidKey); now == nil || now == guid {
+		t.Errorf("GUID %v, was %v: who was down doesn't notice", now, guid)
+	}
+}
+
+// TestRestoredBorrowed: what is dead is found in another host's block, too.
+func TestRestoredBorrowed(t *testing.T) {
+	h := newHost(t)
+	h.mustHear()
+	h.add("b", "theirs", "c1", "10.0.0.1")
+	h.add("a", "gone", "c2", "10.0.0.2")
+	h.links = nil
+	h.mustHear()
+	h.mustBeReplaced(100)
+	if h.Get(key("gone")) != nil || len(h.Server.Held("net.c2.eth0")) > 0 {
+		t.Error("what is dead is there")
+	}
+	if len(h.Server.Held("net.c1.eth0")) != 1 {
+		t.Error("what another host has is not")
+	}
+}
+
+// TestTaken: an address that another host's pod has is not taken from it, and the others go on.
+func TestTaken(t *testing.T) {
+	h := newHost(t)
+	h.add("a", "one", "c1", "10.0.0.1")
+	h.add("a", "two", "c2", "10.0.0.2")
+	h.mustHear()
+	h.wipe()
+	h.setUp()
+	h.add("b", "thief", "c9", "10.0.0.1")
+	if err := h.snapshot(0); !errors.Is(err, ErrReplaced) {
+		t.Fatal(err)
+	}
+	h.Check()
+	if h.Get(key("one")) != nil || h.endpoint("two").ContainerID != "c2" || len(h.Server.Held("net.c9.eth0")) != 1 {
+		t.Error("not what could be entered is")
+	}
+	said := ""
+	for _, p := range h.Problems.All() {
+		said += p.Reason
+	}
+	if !strings.Contains(said, "10.0.0.1") {
+		t.Errorf("problems: %q", said)
+	}
+}
+
+// TestHeld: nothing is entered, and nobody let in, before etcd is ready.
+func TestHeld(t *testing.T) {
+	h := newHost(t)
+	h.add("a", "one", "c1", "10.0.0.1")
+	h.mustHear()
+	h.wipe()
+	heard := make(chan error)
+	go func() { heard <- h.snapshot(0) }()
+	h.Until("pods are held", func() bool { return strings.HasSuffix(h.Keeper.Held(), "/calico/v1/Ready is not true") })
+	if n := len(h.all()); n != 0 {
+		t.Errorf("%d keys are written", n)
+	}
+	h.setUp()
+	if err := <-heard; !errors.Is(err, ErrReplaced) || h.endpoint("one").ContainerID != "c1" {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reclaim
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/daemon/statefile"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// GUIDName is the file with the GUID of the cluster that the host's pods are in.
+const GUIDName = "clusterguid"
+
+// recordName is the directory with a file for each endpoint of a container on this host. The kernel says which of them live;
+// it doesn't say which pod, policy and ports an interface has.
+const recordName = "endpoints"
+
+// record is what the host's endpoints were in etcd, on disk.
+type record struct {
+	dir       string
+	endpoints map[string]recorded // by path
+}
+
+// recorded is one endpoint.
+type recorded struct {
+	Path     string          `json:"path"`
+	Revision int64           `json:"revision"`
+	Value    json.RawMessage `json:"value"` // as in etcd
+}
+
+// openRecord reads what is there. What can't be read is as if it weren't.
+func openRecord(dir string) record {
+	r := record{filepath.Join(dir, recordName), map[string]recorded{}}
+	files, _ := os.ReadDir(r.dir)
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(r.dir, f.Name()))
+		var e recorded
+		if err == nil && json.Unmarshal(data, &e) == nil && r.file(e.Path) == filepath.Join(r.dir, f.Name()) {
+			r.endpoints[e.Path] = e
+		}
+	}
+	return r
+}
+
+func (r record) file(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(r.dir, hex.EncodeToString(sum[:16]))
+}
+
+// newest is the last revision that the record is of.
+func (r record) newest() (revision int64) {
+	for _, e := range r.endpoints {
+		revision = max(revision, e.Revision)
+	}
+	return revision
+}
+
+// take brings the record in line with an update. Only what a container has is kept: others who write endpoints do so again.
+func (r record) take(node string, u model.Update) error {
+	var errs []error
+	there := map[string]bool{}
+	for _, e := range u.Entries {
+		key, ok := e.Key.(model.WorkloadEndpointKey)
+		if !ok || key.Host != node {
+			continue
+		}
+		if spec, ok := e.Value.(model.WorkloadEndpoint); ok && e.Exists() && spec.ContainerID != "" {
+			there[e.Path] = true
+			errs = append(errs, r.put(e, spec))
+		} else {
+			errs = append(errs, r.remove(e.Path))
+		}
+	}
+	if u.Resync {
+		for path := range r.endpoints {
+			if !there[path] {
+				errs = append(errs, r.remove(path))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r record) put(e model.Entry, spec model.WorkloadEndpoint) error {
+	if r.endpoints[e.Path].Revision == e.Revision {
+		return nil
+	}
+	value, err := model.FormatValue(spec)
+	if err != nil {
+		return fmt.Errorf("record endpoint %s: %w", e.Path, err)
+	}
+	kept := recorded{e.Path, e.Revision, value}
+	data, err := json.Marshal(kept)
+	if err != nil {
+		return fmt.Errorf("record endpoint %s: %w", e.Path, err)
+	}
+	if err := statefile.Write(r.file(e.Path), data); err != nil {
+		return err
+	}
+	r.endpoints[e.Path] = kept
+	return nil
+}
+
+func (r record) remove(path string) error {
+	if _, ok := r.endpoints[path]; !ok {
+		return nil
+	}
+	delete(r.endpoints, path)
+	if err := os.Remove(r.file(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("forget endpoint %s: %w", path, err)
+	}
+	return nil
+}
+
+func readGUID(dir string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, GUIDName))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(data)), err
+}
+
+func writeGUID(dir, guid string) error {
+	return statefile.Write(filepath.Join(dir, GUIDName), []byte(guid+"\n"))
+}
+
+// newGUID is a random one, as Calico writes it: 32 hexadecimal digits.
+func newGUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

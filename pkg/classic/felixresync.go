@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package classic
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// resync is a resynchronisation with the plugin.
+type resync struct {
+	id       string // "" = there is none
+	answered bool
+	count    int             // of endpoints to come
+	counted  map[string]bool // that came for it
+	fresh    map[string]bool // that came since the plugin heard of it
+	doubtful map[string]bool // that came since it began, maybe before the plugin heard of it
+	progress time.Time       // the last one
+	due      time.Time       // when the next is to begin
+}
+
+// refresh notes that an endpoint came, for the resynchronisation id.
+func (r *resync) refresh(endpoint, id string, now time.Time) {
+	switch {
+	case r.id == "", id != "" && id != r.id: // what is told for an earlier one is told for this one again, or gone
+	case id == r.id:
+		r.counted[endpoint], r.fresh[endpoint] = true, true
+		r.progress = now
+	case r.answered || len(r.counted) > 0:
+		r.fresh[endpoint] = true
+	default:
+		r.doubtful[endpoint] = true
+	}
+}
+
+// answer takes in the answer. The plugin tells what it counted before all else: what came before that is as it was when
+// the plugin heard of nothing yet.
+func (r *resync) answer(count int, now time.Time) {
+	r.answered, r.count, r.progress = true, count, now
+	if count == 0 {
+		maps.Copy(r.fresh, r.doubtful)
+	}
+}
+
+// wireResync is RESYNCSTATE as it is written.
+type (
+	wireResync struct {
+		Type     string      `json:"type"`
+		ID       string      `json:"resync_id"`
+		Issued   json.Number `json:"issued"`
+		Hostname string      `json:"hostname"`
+	}
+	wireHeartbeat struct {
+		Type   string      `json:"type"`
+		Issued json.Number `json:"issued,omitempty"`
+	}
+)
+
+// beginResync asks the plugin for everything.
+func (f *Felix) beginResync(now time.Time) {
+	f.resync = resync{id: f.cfg.NewID(), counted: map[string]bool{}, fresh: map[string]bool{}, doubtful: map[string]bool{}, progress: now}
+	f.plugin.ask(TypeResync, now)
+	f.do(Ask{PeerPlugin, encode(wireResync{TypeResync, f.resync.id, timestamp(now), f.cfg.Hostname})})
+}
+
+// abandonResync has another begin at a time. Nothing is removed.
+func (f *Felix) abandonResync(due time.Time, why string) {
+	f.do(problem("resynchronisation %s is abandoned, nothing is removed: %s", f.resync.id, why))
+	f.resync = resync{due: due}
+}
+
+// PluginReply is the plugin's response to what was asked last.
+func (f *Felix) PluginReply(now time.Time, body []byte) []Action {
+	if f.plugin.answer(now) == TypeResync && f.resync.id != "" && !f.resync.answered {
+		count, prefix, err := parseResyncAnswer(body)
+		if err != nil {
+			f.abandonResync(now.Add(f.timing.Retry), err.Error())
+			return f.Tick(now)
+		}
+		f.heard = now
+		f.setPrefix(prefix)
+		f.serves = true
+		waiting := f.waiting
+		f.waiting = nil
+		for _, r := range waiting {
+			f.serve(now, r)
+		}
+		f.resync.answer(count, now)
+		f.completeResync(now)
+	}
+	return f.Tick(now)
+}
+
+// parseResyncAnswer reads the response to RESYNCSTATE.
+func parseResyncAnswer(body []byte) (count int, prefix string, err error) {
+	o, kind, err := parse(body)
+	if err == nil && kind != TypeResync {
+		err = fmt.Errorf("it is answered by %.40q", kind)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	rc, err := o.text("rc")
+	if err != nil {
+		return 0, "", err
+	}
+	if o.null("message") {
+		return 0, "", &fieldError{field: "message"}
+	}
+	message, err := o.optionalText("message")
+	if err != nil {
+		return 0, "", err
+	}
+	if rc != Success {
+		return 0, "", fmt.Errorf("the plugin says %.40s %.200s", rc, message)
+	}
+	if o.null("endpoint_count") {
+		return 0, "", &fieldError{field: "endpoint_count"}
+	}
+	if count, err = number(o["endpoint_count"], 1<<30); err != nil {
+		return 0, "", &fieldError{"endpoint_count", err}
+	}
+	prefix, err = o.text("interface_prefix")
+	if err == nil && len(prefix) > 14 {
+		err = &fieldError{"interface_prefix", fmt.Errorf("%.40q: at most 14 characters", prefix)}
+	}
+	return count, prefix, err
+}
+
+// setPrefix takes the prefix of interfaces into use. With the first one the agent begins.
+func (f *Felix) setPrefix(prefix string) {
+	if f.prefix != prefix {
+		f.prefix = prefix
+		f.do(Save{savedPrefix, []byte(prefix)})
+		if f.started {
+			f.apply(f.prefixEntry())
+		}
+	}
+	if !f.started {
+		f.tellAll()
+	}
+}
+
+// completeResync removes what was not refreshed, once all has come.
+func (f *Felix) completeResync(now time.Time) {
+	r := f.resync
+	if r.id == "" || !r.answered || len(r.counted) < r.count {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.endpoints)) {
+		if !r.fresh[id] {
+			f.do(note("endpoint %s was not refreshed, and is removed", id))
+			f.remove(id)
+		}
+	}
+	f.do(note("resynchronisation %s is complete: %d endpoints", r.id, r.count))
+	f.resync = resync{due: now.Add(f.timing.Resync)}
+}
+
+// Tick is that time has passed.
+func (f *Felix) Tick(now time.Time) []Action {
+	lost := f.timing.Lost
+	if reached(now, f.plugin.heard, lost) {
+		f.do(problem("the plugin has been silent for %s: connecting anew", lost), Reconnect{PeerPlugin})
+		f.plugin.renew(now)
+		if f.resync.id != "" && !f.resync.answered {
+			f.abandonResync(now, "the plugin is silent")
+		}
+	}
+	switch r := f.resync; {
+	case r.id != "" && r.answered && reached(now, r.progress, lost):
+		f.abandonResync(now, fmt.Sprintf("%d of %d endpoints came", len(r.counted), r.count))
+	case r.id == "" && f.serves && reached(now, f.heard, lost):
+		f.do(problem("the plugin has asked nothing for %s: resynchronising", lost))
+		f.resync.due, f.heard = now, now
+	}
+	switch {
+	case f.plugin.asked != "":
+	case f.resync.id == "" && !f.resync.due.After(now):
+		f.beginResync(now)
+	case reached(now, f.plugin.quiet(), f.timing.Heartbeat):
+		f.plugin.ask(TypeHeartbeat, now)
+		f.do(Ask{PeerPlugin, encode(wireHeartbeat{Type: TypeHeartbeat})})
+	}
+	f.tickACLs(now)
+	return f.take()
+}
+
+func reached(now, since time.Time, d time.Duration) bool { return !now.Before(since.Add(d)) }
+
+// Next is when Tick is to be called, if nothing happens before.
+func (f *Felix) Next() time.Time {
+	next := f.plugin.heard.Add(f.timing.Lost)
+	earlier := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
+	}
+	if f.plugin.asked == "" {
+		earlier(f.plugin.quiet().Add(f.timing.Heartbeat))
+		if f.resync.id == "" {
+			earlier(f.resync.due)
+		}
+	}
+	switch {
+	case f.resync.id != "" && f.resync.answered:
+		earlier(f.resync.progress.Add(f.timing.Lost))
+	case f.resync.id == "" && f.serves:
+		earlier(f.heard.Add(f.timing.Lost))
+	}
+	f.acls.next(f.timing, earlier)
+	return next
+}

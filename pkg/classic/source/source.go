@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source makes what the plugin of the 2014 APIs tells of what etcd holds.
+package source
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/classic"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// Source makes what the plugin tells of what etcd holds: workload endpoints of the plugin's hosts are endpoints, profiles
+// are security groups. What these APIs can't express is closed, and told.
+type Source struct {
+	prefix    string
+	hosts     map[string]*policy.Engine // knows which endpoints of the host policies select
+	selected  map[string]string         // by the path of an endpoint, a policy that selects it
+	endpoints map[model.WorkloadEndpointKey]model.WorkloadEndpoint
+	rules     map[string]model.Rules // of profiles, by name
+	tags      map[string]model.Tags
+}
+
+// Prefixes are the prefixes of etcd that a Source is to be told of.
+func Prefixes() []string { return []string{model.HostPrefix(""), model.PolicyPrefix()} }
+
+// New returns the source for a plugin that serves these hosts, whose endpoints' interfaces begin with the prefix.
+func New(hosts []string, prefix string) *Source {
+	s := &Source{prefix: prefix, hosts: map[string]*policy.Engine{}}
+	for _, h := range hosts {
+		s.hosts[h] = nil
+	}
+	s.clear()
+	return s
+}
+
+func (s *Source) clear() {
+	for h := range s.hosts {
+		s.hosts[h] = policy.NewEngine(h)
+	}
+	s.selected, s.endpoints = map[string]string{}, map[model.WorkloadEndpointKey]model.WorkloadEndpoint{}
+	s.rules, s.tags = map[string]model.Rules{}, map[string]model.Tags{}
+}
+
+// Serves says whether a host is one of the plugin's.
+func (s *Source) Serves(host string) bool { return s.hosts[host] != nil }
+
+// Take takes in what became of etcd.
+func (s *Source) Take(u model.Update) {
+	if u.Resync {
+		s.clear()
+	}
+	for _, e := range u.Entries {
+		switch key := e.Key.(type) {
+		case model.WorkloadEndpointKey:
+			set(s.endpoints, key, e)
+		case model.ProfileRulesKey:
+			set(s.rules, key.Profile, e)
+		case model.ProfileTagsKey:
+			set(s.tags, key.Profile, e)
+		}
+	}
+	for _, engine := range s.hosts {
+		engine.Update(u.Entries...)
+		for path, ep := range engine.Flush().Endpoints {
+			delete(s.selected, path)
+			if ep == nil {
+				continue
+			}
+			if by := slices.Concat(ep.Inbound.Policies, ep.Outbound.Policies); len(by) > 0 {
+				s.selected[path] = by[0].String()
+			}
+		}
+	}
+}
+
+// set keeps a value that can be read; one that can't denies, as if it weren't there.
+func set[K comparable, V any](all map[K]V, key K, e model.Entry) {
+	if v, ok := e.Value.(V); ok && e.Err == nil {
+		all[key] = v
+	} else {
+		delete(all, key)
+	}
+}
+
+// World is what there is to tell, and what can't be told.
+func (s *Source) World() (w classic.World, problems []string) {
+	w = classic.World{Endpoints: map[string]map[string]classic.Endpoint{}, Groups: map[string]classic.Group{}}
+	members := map[string]map[string][]netip.Addr{} // of profiles
+	closing := map[string]bool{}                    // profiles that deny what a later one might allow
+	exported := map[string]classic.Rules{}
+	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
+		rules, denies, told := s.export(s.rules[name])
+		exported[name], closing[name] = rules, denies
+		for _, why := range told {
+			problems = append(problems, fmt.Sprintf("profile %s: %s", name, why))
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(s.endpoints), func(a, b model.WorkloadEndpointKey) int { return strings.Compare(a.Path(), b.Path()) }) {
+		spec := s.endpoints[key]
+		ep, err := s.endpoint(key, spec)
+		if s.Serves(key.Host) {
+			if err != nil {
+				problems = append(problems, fmt.Sprintf("endpoint %s is not told: %v", key.Path(), err))
+				continue
+			}
+			if w.Endpoints[key.Host] == nil {
+				w.Endpoints[key.Host] = map[string]classic.Endpoint{}
+			}
+			w.Endpoints[key.Host][ep.ID] = ep
+		}
+		if by := s.selected[key.Path()]; by != "" {
+			problems = append(problems, fmt.Sprintf("endpoint %s is closed: %s selects it, which these APIs can't express", key.Path(), by))
+			continue
+		}
+		for _, name := range spec.ProfileIDs {
+			if members[name] == nil {
+				members[name] = map[string][]netip.Addr{}
+			}
+			members[name][ep.ID] = append(members[name][ep.ID], spec.Addrs()...)
+			if _, there := s.rules[name]; closing[name] || !there {
+				break
+			}
+		}
+	}
+	for name, of := range members {
+		w.Groups[GroupID(name)] = classic.Group{Rules: exported[name], Members: of}
+	}
+	return w, problems
+}
+
+func (s *Source) endpoint(key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (classic.Endpoint, error) {
+	ep := classic.Endpoint{ID: EndpointID(key), Interface: spec.Name, MAC: spec.MAC, Enabled: spec.State == model.StateActive}
+	for _, a := range spec.Addrs() {
+		gateway := spec.IPv4Gateway
+		if a.Is6() {
+			gateway = spec.IPv6Gateway
+		}
+		ep.Addrs = append(ep.Addrs, classic.Addr{Addr: a, Gateway: gateway})
+	}
+	switch {
+	case !strings.HasPrefix(spec.Name, s.prefix):
+		return ep, fmt.Errorf("its interface %s does not begin with %s (-interface-prefix)", spec.Name, s.prefix)
+	case spec.MAC.IsZero():
+		return ep, fmt.Errorf("it has no MAC address")
+	}
+	return ep, nil
+}
+
+// EndpointID is the ID of an endpoint: the name of its key where that is a UUID, as OpenStack has it, else one made of it.
+func EndpointID(key model.WorkloadEndpointKey) string {
+	if isUUID(key.Endpoint) {
+		return key.Endpoint
+	}
+	key.Host = "" // it may move
+	return uuid("endpoint", fmt.Sprintf("%q", key))
+}
+
+// GroupID is the ID of a profile's group: its name where that is a UUID, else one made of it.
+func GroupID(profile string) string {
+	if isUUID(profile) {
+		return profile
+	}
+	return uuid("group", profile)
+}
+
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if s[i] != '-' {
+				return false
+			}
+		} else if !strings.ContainsRune("0123456789abcdefABCDEF", rune(s[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// uuid is one of version 4 in form, made of a name so that it is always the same.
+func uuid(kind, name string) string {
+	b := sha256.Sum256([]byte(kind + "\x00" + name))
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package client reads, watches and writes the operator's resources in etcd. It is what calicoctl is built on, and what a
+// program uses that wants to change a cluster: each write is one transaction, and is refused where the resource has changed
+// since the revision that its resourceVersion names.
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// A Client works on the resources of one cluster, safe for concurrent use.
+type Client struct {
+	store *store.Client
+	// DryRun has writes decide, and say what they would do, without doing it.
+	DryRun bool
+}
+
+// New returns a client on an open store, which the caller closes.
+func New(s *store.Client) *Client { return &Client{store: s} }
+
+// An Outcome is what became of a write.
+type Outcome string
+
+// The outcomes of a write.
+const (
+	Created    Outcome = "created"
+	Configured Outcome = "configured"
+	Unchanged  Outcome = "unchanged"
+	Deleted    Outcome = "deleted"
+)
+
+// List returns the resources of a kind in order of namespace and name, as of one revision; namespace "" = all. One that
+// can't be read as a resource has Err.
+func (c *Client) List(ctx context.Context, kind *resource.Kind, namespace string) (all []resource.Stored, revision int64, err error) {
+	snapshot, err := c.store.Read(ctx, kind.Ranges()...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s: %w", kind.Plural, err)
+	}
+	all = kind.Read(snapshot.Entries())
+	if namespace != "" && kind.Namespaced {
+		of := all[:0]
+		for _, s := range all {
+			if s.Metadata.Namespace == namespace {
+				of = append(of, s)
+			}
+		}
+		all = of
+	}
+	return all, snapshot.Revision, nil
+}
+
+// Get returns one resource; namespace "" = default. The error is *resource.NotFoundError where it isn't there.
+func (c *Client) Get(ctx context.Context, kind *resource.Kind, namespace, name string) (resource.Stored, error) {
+	all, _, err := c.List(ctx, kind, "")
+	if err != nil {
+		return resource.Stored{}, err
+	}
+	s, err := kind.Lookup(all, namespace, name)
+	if err != nil {
+		return resource.Stored{}, err
+	}
+	return *s, nil
+}
+
+// Create makes a resource. The error is *resource.ExistsError where it is there already.
+func (c *Client) Create(ctx context.Context, r resource.Resource) (Outcome, error) {
+	return c.write(ctx, r, resource.Create)
+}
+
+// Update changes a resource to what r says. The error is *resource.NotFoundError where it isn't there, and
+// *resource.StaleError where r.Metadata.ResourceVersion is set and no longer its.
+func (c *Client) Update(ctx context.Context, r resource.Resource) (Outcome, error) {
+	return c.write(ctx, r, resource.Replace)
+}
+
+// Apply makes the resource, or changes it to what r says. Nothing is written where etcd says it already.
+func (c *Client) Apply(ctx context.Context, r resource.Resource) (Outcome, error) {
+	return c.write(ctx, r, resource.Apply)
+}
+
+func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.Mode) (Outcome, error) {
+	kind, err := resource.Find(r.Kind)
+	if err != nil {
+		return "", err
+	}
+	outcome := Unchanged
+	err = c.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+		change, created, err := kind.Write(ranges, entries, r, mode)
+		outcome = outcomeOf(change, created)
+		return change, err
+	})
+	return outcome, err
+}
+
+func outcomeOf(change model.Change, created bool) Outcome {
+	switch {
+	case created:
+		return Created
+	case change.Empty():
+		return Unchanged
+	}
+	return Configured
+}
+
+// Modify changes a resource to what modify makes of it; a BGPConfiguration, FelixConfiguration or IPAMConfiguration may be there
+// or not. It may be called again, with what another writer has made of it
+// meanwhile.
+func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, name string, modify func(resource.Resource) (resource.Resource, error)) (Outcome, error) {
+	outcome := Unchanged
+	err := c.transact(ctx, kind.Ranges(), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+		s, err := kind.ToChange(kind.Read(entries), namespace, name)
+		if err == nil {
+			err = s.Err
+		}
+		if err != nil {
+			return model.Change{}, err
+		}
+		r, err := modify(s.Resource)
+		if err != nil {
+			return model.Change{}, err
+		}
+		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
+		outcome = outcomeOf(change, created)
+		return change, err
+	})
+	return outcome, err
+}
+
+// Delete deletes a resource and all keys of it. resourceVersion "" = whatever its revision is.
+//
+// A pool is disabled first, so that no address is taken from it between the look at those in use and its end. A Delete that is
+// killed between the two leaves it so.
+func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, name, resourceVersion string) error {
+	if kind.Name == "IPPool" && !c.DryRun {
+		return c.deletePool(ctx, kind, name, resourceVersion)
+	}
+	return c.delete(ctx, kind, namespace, name, resourceVersion)
+}
+
+func (c *Client) deletePool(ctx context.Context, kind *resource.Kind, name, resourceVersion string) error {
+	var was resource.Stored
+	err := c.transact(ctx, kind.Ranges(), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+		change, err := kind.Delete(entries, "", name, resourceVersion) // says what is against it
+		if err != nil {
+			return change, err
+		}
+		s, err := kind.Lookup(kind.Read(entries), "", name)
+		if err != nil {
+			return change, err
+		}
+		was = *s
+		if was.Err != nil || was.Spec.(*resource.IPPool).Disabled {
+			return model.Change{}, nil // no address is taken from it
+		}
+		disabled := was.Resource
+		spec := *was.Spec.(*resource.IPPool)
+		spec.Disabled = true
+		disabled.Spec = &spec
+		change, _, err = kind.Write(ranges, entries, disabled, resource.Apply)
+		return change, err
+	})
+	if err != nil {
+		return err
+	}
+	if err = c.delete(ctx, kind, "", name, ""); err == nil || was.Err != nil || was.Spec.(*resource.IPPool).Disabled {
+		return err
+	}
+	was.Metadata.ResourceVersion = ""
+	if _, again := c.write(ctx, was.Resource, resource.Replace); again != nil {
+		err = fmt.Errorf("%w; it is left disabled: %w", err, again)
+	}
+	return err
+}
+
+func (c *Client) delete(ctx context.Context, kind *resource.Kind, namespace, name, resourceVersion string) error {
+	return c.transact(ctx, kind.Ranges(), func(_ []model.Range, entries []model.Entry) (model.Change, error) {
+		return kind.Delete(entries, namespace, name, resourceVersion)
+	})
+}
+
+// transact decides on what it has read. A key may have been read twice, without its value and with it.
+func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
+	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
+		var entries []model.Entry
+		at := map[string]int{}
+		for _, r := range v.Ranges() {
+			of, _ := v.Read(r) // it is one of those that were read
+			for _, e := range of {
+				i, twice := at[e.Path]
+				switch {
+				case !twice:
+					at[e.Path] = len(entries)
+					entries = append(entries, e)
+				case !r.KeysOnly:
+					entries[i] = e
+				}
+			}
+		}
+		change, err := decide(v.Ranges(), entries)
+		if c.DryRun {
+			change = model.Change{}
+		}
+		return change, err
+	})
+	return err
+}
+
+// An Event is a change of one resource; Deleted ones have their last state.
+type Event struct {
+	Resource resource.Stored
+	Deleted  bool
+}
+
+// Watch calls fn with each resource of the kind, then with each that changes, until the context ends (it returns nil) or fn
+// returns an error (it returns that).
+func (c *Client) Watch(ctx context.Context, kind *resource.Kind, namespace string, fn func(Event) error) error {
+	entries := map[string]model.Entry{}
+	shown := map[string]resource.Stored{}
+	var prefixes []string
+	for _, r := range kind.Ranges() {
+		prefixes = append(prefixes, r.Path())
+	}
+	return c.store.Watch(ctx, prefixes, func(u model.Update) error {
+		if u.Resync {
+			clear(entries)
+		}
+		for _, e := range u.Entries {
+			if e.Exists() {
+				entries[e.Path] = e
+			} else {
+				delete(entries, e.Path)
+			}
+		}
+		list := make([]model.Entry, 0, len(entries))
+		for _, e := range entries {
+			list = append(list, e)
+		}
+		now := map[string]bool{}
+		for _, s := range kind.Read(list) {
+			if namespace != "" && kind.Namespaced && s.Metadata.Namespace != namespace {
+				continue
+			}
+			now[s.ID()] = true
+			if was, ok := shown[s.ID()]; ok && was.Metadata.ResourceVersion == s.Metadata.ResourceVersion {
+				continue
+			}
+			shown[s.ID()] = s
+			if err := fn(Event{Resource: s}); err != nil {
+				return err
+			}
+		}
+		for id, s := range shown {
+			if !now[id] {
+				delete(shown, id)
+				if err := fn(Event{Resource: s, Deleted: true}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}

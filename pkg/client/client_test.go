@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
+	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+func decode(t *testing.T, text string) resource.Resource {
+	t.Helper()
+	all, err := resource.Decode("test", []byte("apiVersion: projectcalico.org/v3\n"+text))
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	return all[0]
+}
+
+func find(t *testing.T, name string) *resource.Kind {
+	t.Helper()
+	kind, err := resource.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kind
+}
+
+const pool = "kind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.0.0.0/16}\n"
+
+func TestLocking(t *testing.T) {
+	s := etcd.New(t).Store
+	c, ctx := client.New(s), t.Context()
+	r, pools := decode(t, pool), find(t, "ippools")
+	if outcome, err := c.Create(ctx, r); outcome != client.Created || err != nil {
+		t.Fatal(outcome, err)
+	}
+	var exists *resource.ExistsError
+	if _, err := c.Create(ctx, r); !errors.As(err, &exists) {
+		t.Errorf("made twice: %v", err)
+	}
+	first, err := c.Get(ctx, pools, "", "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outcome, err := c.Apply(ctx, first.Resource); outcome != client.Unchanged || err != nil {
+		t.Errorf("applied again: %s, %v", outcome, err)
+	}
+	disable := func(r resource.Resource) (resource.Resource, error) {
+		r.Spec.(*resource.IPPool).Disabled = true
+		return r, nil
+	}
+	dry := client.New(s)
+	dry.DryRun = true
+	if outcome, err := dry.Modify(ctx, pools, "", "pods", disable); outcome != client.Configured || err != nil {
+		t.Errorf("dry run: %s, %v", outcome, err)
+	}
+	if now, err := c.Get(ctx, pools, "", "10.0.0.0/16"); err != nil || now.Spec.(*resource.IPPool).Disabled {
+		t.Errorf("a dry run has written: %v", err)
+	}
+	if outcome, err := c.Modify(ctx, pools, "", "pods", disable); outcome != client.Configured || err != nil {
+		t.Errorf("%s, %v", outcome, err)
+	}
+	first.Spec.(*resource.IPPool).NATOutgoing = true
+	var stale *resource.StaleError
+	if _, err := c.Update(ctx, first.Resource); !errors.As(err, &stale) {
+		t.Errorf("overwritten: %v", err)
+	}
+	if err := c.Delete(ctx, pools, "", "pods", first.Metadata.ResourceVersion); !errors.As(err, &stale) {
+		t.Errorf("deleted: %v", err)
+	}
+	if err := c.Delete(ctx, pools, "", "pods", ""); err != nil {
+		t.Error(err)
+	}
+	var missing *resource.NotFoundError
+	if _, err := c.Update(ctx, r); !errors.As(err, &missing) {
+		t.Errorf("updated what isn't there: %v", err)
+	}
+}
+
+// TestTogether has many writers change one resource at once: no change is lost.
+func TestTogether(t *testing.T) {
+	s := etcd.New(t)
+	c, ctx := client.New(s.Store), t.Context()
+	s.Put(model.HostMetadataKey{Host: "n1"}, model.HostMetadata{})
+	const writers = 8
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			_, err := c.Modify(ctx, find(t, "node"), "", "n1", func(r resource.Resource) (resource.Resource, error) {
+				labels := map[string]string{fmt.Sprint("l", i): "x"}
+				for k, v := range r.Metadata.Labels {
+					labels[k] = v
+				}
+				r.Metadata.Labels = labels
+				return r, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	n1, err := c.Get(ctx, find(t, "node"), "", "n1")
+	if err != nil || len(n1.Metadata.Labels) != writers {
+		t.Errorf("labels %v, want %d: %v", n1.Metadata.Labels, writers, err)
+	}
+}
+
+// TestPoolInUse deletes a pool while addresses are taken from it as the plugin does: with the pool compared. Whoever is first,
+// no address is without its pool.
+func TestPoolInUse(t *testing.T) {
+	s := etcd.New(t)
+	c, ctx := client.New(s.Store), t.Context()
+	pools := find(t, "ippools")
+	cidr := netip.MustParsePrefix("10.0.0.0/16")
+	block := model.BlockKey{CIDR: netip.MustParsePrefix("10.0.0.0/30")}
+	for range 20 {
+		if _, err := c.Apply(ctx, decode(t, pool)); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := s.Store.Transact(ctx, []model.Range{model.KeyRange(model.PoolKey{CIDR: cidr})}, func(v *model.View) (model.Change, error) {
+				key := model.PoolKey{CIDR: cidr}
+				if p, ok := v.Get(key).Value.(model.Pool); !ok || p.Disabled {
+					return model.Change{}, nil
+				}
+				return model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: block, Value: model.Block{
+					CIDR: block.CIDR, Allocations: []int{0, -1, -1, -1}, Unallocated: []int{1, 2, 3}, Attributes: []model.Attributes{{HandleID: "h"}},
+				}}}}, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		deleted := c.Delete(ctx, pools, "", "pods", "") == nil
+		wg.Wait()
+		taken := s.Get(block) != nil
+		kept, _ := s.Get(model.PoolKey{CIDR: cidr}).(model.Pool)
+		if deleted && taken || !deleted && (!taken || !kept.CIDR.IsValid() || kept.Disabled) {
+			t.Fatalf("deleted %t, address taken %t, pool %+v", deleted, taken, kept)
+		}
+		s.Remove(block)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	c := client.New(etcd.New(t).Store)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, pools := decode(t, pool), find(t, "ippools")
+	if _, err := c.Create(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err := c.Watch(ctx, pools, "", func(e client.Event) error {
+		spec := e.Resource.Spec.(*resource.IPPool)
+		got = append(got, fmt.Sprintf("%s nat %t disabled %t deleted %t", e.Resource.Metadata.Name, spec.NATOutgoing, spec.Disabled, e.Deleted))
+		switch len(got) {
+		case 1:
+			changed := r
+			changed.Spec = &resource.IPPool{CIDR: spec.CIDR, NATOutgoing: true}
+			_, err := c.Apply(ctx, changed)
+			return err
+		case 2:
+			return c.Delete(ctx, pools, "", "pods", "") // disables it first
+		case 4:
+			cancel()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		"pods nat false disabled false deleted false", "pods nat true disabled false deleted false",
+		"pods nat true disabled true deleted false", "pods nat true disabled true deleted true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	s, err := store.Open(ctx, store.Config{Endpoints: []string{"http://127.0.0.1:2379"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = s.Close() }()
+	c := client.New(s)
+
+	all, err := resource.Decode("pool.yaml", []byte(strings.TrimSpace(`
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.0.0.0/16, vxlanMode: Always}
+`)))
+	if err != nil {
+		fmt.Println(err) // pool.yaml:4:7: spec...: what is wrong
+		return
+	}
+	outcome, err := c.Apply(ctx, all[0])
+	fmt.Println(outcome, err)
+
+	pools, err := resource.Find("ippools")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = c.Modify(ctx, pools, "", "pods", func(r resource.Resource) (resource.Resource, error) {
+		r.Spec.(*resource.IPPool).NATOutgoing = true
+		return r, nil
+	})
+	fmt.Println(err)
+}

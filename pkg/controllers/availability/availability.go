@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package availability tells the Kubernetes API of nodes whose agent is gone: their condition NetworkUnavailable is True
+// until it is back. An agent says by itself that it is there; one that restarts keeps its status in etcd meanwhile.
+package availability
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	// interval is between two looks at all agents. A status outlives its agent by a minute and a half.
+	interval = 15 * time.Second
+	// batch is of how many nodes one request to etcd asks.
+	batch = 50
+)
+
+// Etcd is etcd, to be read.
+type Etcd interface {
+	Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error)
+}
+
+// API is the Kubernetes API.
+type API interface {
+	// Watch tells of every Node's condition, and of each change, until the context ends.
+	Watch(ctx context.Context, seen func(node string, n kube.Network), gone func(node string)) error
+	// SetNetwork sets a Node's condition.
+	SetNetwork(ctx context.Context, node string, unavailable bool) error
+}
+
+// Config is what a Keeper works with.
+type Config struct {
+	Etcd   Etcd
+	API    API
+	Logger *slog.Logger
+}
+
+// Keeper keeps the conditions.
+type Keeper struct {
+	cfg Config
+
+	mu     sync.Mutex
+	nodes  map[string]kube.Network
+	failed string // as it was logged
+
+	absent map[string]bool // nodes whose agent was gone at the last look; Run's own
+}
+
+// New makes a Keeper that knows of no node.
+func New(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
+
+// Run keeps the conditions until the context ends. It may be called again then.
+func (k *Keeper) Run(ctx context.Context) {
+	k.mu.Lock()
+	k.nodes = map[string]kube.Network{}
+	k.mu.Unlock()
+	k.absent = map[string]bool{}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { k.say(k.cfg.API.Watch(ctx, k.seen, k.gone)) })
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := k.look(ctx); ctx.Err() == nil {
+			k.say(err)
+		}
+	}
+}
+
+func (k *Keeper) seen(node string, n kube.Network) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.nodes[node] = n
+}
+
+func (k *Keeper) gone(node string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.nodes, node)
+}
+
+// say logs what fails, once.
+func (k *Keeper) say(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != k.failed {
+		k.cfg.Logger.Warn("the condition NetworkUnavailable of nodes can't be kept, trying again", "err", err)
+	}
+	k.failed = text
+}
+
+// look compares the conditions that are ours with what etcd says of the agents. What can't be read changes nothing.
+func (k *Keeper) look(ctx context.Context) error {
+	k.mu.Lock()
+	nodes := maps.Clone(k.nodes)
+	k.mu.Unlock()
+	maps.DeleteFunc(nodes, func(_ string, n kube.Network) bool { return !n.Ours })
+	maps.DeleteFunc(k.absent, func(node string, _ bool) bool { _, there := nodes[node]; return !there })
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(nodes)), batch) {
+		ranges := make([]model.Range, 0, 2*len(names))
+		for _, node := range names {
+			ranges = append(ranges, model.KeyRange(model.StatusKey{Host: node}), model.KeyRange(model.LastStatusKey{Host: node}))
+		}
+		snapshot, err := k.cfg.Etcd.Read(ctx, ranges...)
+		if err != nil {
+			return err
+		}
+		there := map[string]bool{}
+		for _, e := range snapshot.Entries() {
+			there[e.Path] = e.Exists()
+		}
+		for _, node := range names {
+			lives := model.AgentLives(there[model.StatusKey{Host: node}.Path()], there[model.LastStatusKey{Host: node}.Path()])
+			if err := k.judge(ctx, node, nodes[node].Unavailable, lives); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// judge sets a node's condition: to True when its agent was gone twice, to False at once.
+func (k *Keeper) judge(ctx context.Context, node string, unavailable, lives bool) error {
+	twice := k.absent[node]
+	k.absent[node] = !lives
+	if unavailable != lives || !lives && !twice {
+		return nil
+	}
+	if err := k.cfg.API.SetNetwork(ctx, node, !lives); err != nil {
+		return err
+	}
+	if lives {
+		k.cfg.Logger.Info("a node's agent is back: its network is available", "node", node)
+	} else {
+		k.cfg.Logger.Warn("a node's agent is gone: its condition NetworkUnavailable is set to True", "node", node)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package availability
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/kube"
+)
+
+// Kubernetes is the API as it is.
+type Kubernetes struct{ Client *kube.Client }
+
+// seen is what is kept of a Node.
+type seen struct {
+	name    string
+	network kube.Network
+}
+
+// Watch implements API.
+func (a Kubernetes) Watch(ctx context.Context, tell func(node string, n kube.Network), gone func(node string)) error {
+	keep := func(n *corev1.Node) seen { return seen{n.Name, kube.NetworkOf(n)} }
+	return kube.Watch(ctx, a.Client, kube.Select{}, keep, kube.Handler[seen]{
+		Set: func(s seen) { tell(s.name, s.network) }, Deleted: func(_, name string) { gone(name) },
+	})
+}
+
+// SetNetwork implements API.
+func (a Kubernetes) SetNetwork(ctx context.Context, node string, unavailable bool) error {
+	return kube.SetNetwork(ctx, a.Client, node, unavailable)
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package availability
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/kubernetes"
+)
+
+const patience = time.Minute
+
+// TestReal: with the real API and etcd, more nodes than one request asks of.
+func TestReal(t *testing.T) {
+	p, e := kubernetes.Control(t), etcd.New(t)
+	client, err := kube.New(kube.Config{Kubeconfig: p.Kubeconfig, Name: "calico-controllers"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	const nodes = batch + 3
+	name := func(i int) string { return fmt.Sprintf("n%d", i) }
+	objects := ""
+	for i := range nodes {
+		objects += fmt.Sprintf("---\n{apiVersion: v1, kind: Node, metadata: {name: %s}}\n", name(i))
+	}
+	p.Apply(objects)
+	for i := range nodes {
+		if err := kube.SetNetwork(t.Context(), client, name(i), false); err != nil {
+			t.Fatal(err)
+		}
+		e.Put(model.LastStatusKey{Host: name(i)}, model.Status{Time: time.Now()})
+		if i < nodes-2 {
+			e.Put(model.StatusKey{Host: name(i)}, model.Status{Time: time.Now()})
+		}
+	}
+	k := New(Config{Etcd: e.Store, API: Kubernetes{client}, Logger: slog.New(slog.DiscardHandler)})
+	k.nodes, k.absent = map[string]kube.Network{}, map[string]bool{}
+	done := make(chan error, 1)
+	go func() { done <- k.cfg.API.Watch(t.Context(), k.seen, k.gone) }()
+	t.Cleanup(func() {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	down := func() (names []string) {
+		for i := range nodes {
+			n, err := kube.Get[corev1.Node](t.Context(), client, "", name(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kube.NetworkOf(n).Unavailable {
+				names = append(names, n.Name)
+			}
+		}
+		return names
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		eventually.True(t, patience, fmt.Sprintf("%s: nodes without a network %v", when, want), func() bool {
+			if err := k.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(down()) == fmt.Sprint(want)
+		})
+	}
+	expect("two agents are gone", name(nodes-2), name(nodes-1))
+	e.Put(model.StatusKey{Host: name(nodes - 1)}, model.Status{Time: time.Now()})
+	expect("one is back", name(nodes-2))
+}

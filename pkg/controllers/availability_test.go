@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package controllers_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// TestAvailability: whoever leads tells of a node whose agent is gone, and when it is back.
+func TestAvailability(t *testing.T) {
+	w := newWorld(t)
+	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: n1}}")
+	status := model.Status{Time: time.Now(), FirstUpdate: true}
+	w.Put(model.LastStatusKey{Host: "n1"}, status)
+	if err := kube.SetNetwork(t.Context(), w.api, "n1", false); err != nil {
+		t.Fatal(err)
+	}
+	defer w.run("a")()
+	expect := func(what string, unavailable bool) {
+		t.Helper()
+		eventually.True(t, 2*time.Minute, what, func() bool {
+			n, err := kube.Get[corev1.Node](t.Context(), w.api, "", "n1")
+			return err == nil && kube.NetworkOf(n).Unavailable == unavailable
+		})
+	}
+	expect("the agent is gone", true)
+	w.Put(model.StatusKey{Host: "n1"}, status)
+	expect("the agent is back", false)
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// nodePause is the least time between two rounds that changes of nodes make: many change at a time.
+const nodePause = 100 * time.Millisecond
+
+// clusterPolicies makes keys of ClusterNetworkPolicies. They name nodes, so nothing is made before all nodes are known,
+// and all are made again where a node has changed.
+type clusterPolicies struct {
+	take       func(made) (problems []string)
+	owned      *owned.Keeper
+	conditions *conditions
+	wake       mailbox.Signal
+
+	mu       sync.Mutex
+	policies map[string]*v1alpha2.ClusterNetworkPolicy
+	nodes    map[string]kubepolicy.Node
+	changed  map[string]bool // policies
+	all      bool            // nodes have changed
+	known    bool            // all nodes are
+	listed   bool            // all policies are
+}
+
+func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string) *clusterPolicies {
+	return &clusterPolicies{
+		take: take, owned: keeper, conditions: conditions, wake: mailbox.NewSignal(),
+		policies: map[string]*v1alpha2.ClusterNetworkPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
+	}
+}
+
+func (c *clusterPolicies) set(p *v1alpha2.ClusterNetworkPolicy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.policies[p.Name] = p
+	c.changed[p.Name] = true
+	c.wake.Send()
+}
+
+func (c *clusterPolicies) remove(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.policies, name)
+	c.changed[name] = true
+	c.wake.Send()
+}
+
+// hold leaves a policy that can't be read as it is in etcd, in whichever tier.
+func (c *clusterPolicies) hold(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.policies, name)
+	delete(c.changed, name)
+	c.conditions.remove(name)
+	c.owned.Hold(owned.Object{Kind: kindClusterPolicy, Name: name},
+		kubepolicy.ClusterPolicyKey(kubepolicy.AdminTier, name), kubepolicy.ClusterPolicyKey(kubepolicy.BaselineTier, name))
+}
+
+func (c *clusterPolicies) synced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listed = true
+	c.wake.Send()
+}
+
+func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before, known := c.nodes[name]; known && reflect.DeepEqual(before, n) {
+		return // its heartbeat
+	}
+	c.nodes[name] = n
+	c.all = true
+	c.wake.Send()
+}
+
+func (c *clusterPolicies) removeNode(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.nodes, name)
+	c.all = true
+	c.wake.Send()
+}
+
+func (c *clusterPolicies) nodesSynced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = true
+	c.wake.Send()
+}
+
+// count is how many nodes are known.
+func (c *clusterPolicies) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.nodes)
+}
+
+// run makes keys of what has changed, until the context ends; the error is always nil.
+func (c *clusterPolicies) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		}
+		if !c.round() {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(nodePause):
+		}
+	}
+}
+
+// round makes keys of what has changed, and reports whether nodes had.
+func (c *clusterPolicies) round() (all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known {
+		return false
+	}
+	all, c.all = c.all, false
+	names := c.changed
+	if all {
+		for name := range c.policies {
+			names[name] = true
+		}
+	}
+	c.changed = map[string]bool{}
+	var nodes []kubepolicy.Node
+	if len(names) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+			nodes = append(nodes, c.nodes[name])
+		}
+	}
+	for name := range names {
+		p := c.policies[name]
+		if p == nil {
+			c.owned.Remove(owned.Object{Kind: kindClusterPolicy, Name: name})
+			c.conditions.remove(name)
+			continue
+		}
+		key, policy, problems := kubepolicy.ClusterPolicy(p, nodes)
+		about := kube.Reference(p)
+		c.conditions.set(p, c.take(made{about, []model.Put{{Key: key, Value: policy}}, texts(problems)}))
+	}
+	if c.listed {
+		c.owned.Synced(kindClusterPolicy)
+	}
+	return all
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/controllers/collector"
+	"github.com/calico-go/calico/pkg/controllers/hosts"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/garbage"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+const (
+	// idle is the time between two looks for garbage, and busy that while something seems to be some.
+	idle = 5 * time.Minute
+	busy = time.Minute
+)
+
+// Live asks the API itself, as collector.API.
+type Live struct{ *kube.Client }
+
+// Pod is collector.API's.
+func (l Live) Pod(ctx context.Context, p garbage.Pod) (garbage.Look, error) {
+	pod, err := kube.Get[corev1.Pod](ctx, l.Client, p.Namespace, p.Name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return garbage.Look{Absent: true}, nil
+	case err != nil:
+		return garbage.Look{}, err
+	}
+	return garbage.Look{UIDs: uidsOf(pod)}, nil
+}
+
+// Node is collector.API's.
+func (l Live) Node(ctx context.Context, name string) (garbage.Look, error) {
+	node, err := kube.Get[corev1.Node](ctx, l.Client, "", name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return garbage.Look{Absent: true}, nil
+	case err != nil:
+		return garbage.Look{}, err
+	}
+	return garbage.Look{UIDs: []string{string(node.UID)}}, nil
+}
+
+// uidsOf are those by which a pod's endpoints may know it.
+func uidsOf(p *corev1.Pod) []string {
+	uids := []string{string(p.UID)}
+	if other := p.Annotations[corev1.MirrorPodAnnotationKey]; other != "" {
+		uids = append(uids, other)
+	}
+	return uids
+}
+
+// collection looks for garbage while this process leads.
+type collection struct {
+	*controllers
+	hosts *hosts.Keeper
+	wake  mailbox.Signal // a Node is gone
+	pods  atomic.Bool    // all of them are known
+	nodes atomic.Bool
+}
+
+func newCollection(c *controllers) *collection {
+	g := &collection{controllers: c, wake: mailbox.NewSignal()}
+	g.hosts = hosts.New(hosts.Config{
+		Etcd: c.etcd, Logger: c.log,
+		Wrote:     func(took time.Duration) { c.metrics.wrote(kindNode, took) },
+		Failed:    func(k model.Key, err error) { c.failed(kindNode, k, err) },
+		Endpoints: len(c.cfg.ProtectedPorts) > 0,
+	})
+	return g
+}
+
+// Pod and Node are collector.Known's.
+func (g *collection) Pod(p garbage.Pod) []string { return g.endpoints.UIDs(p.Namespace, p.Name) }
+func (g *collection) Node(name string) bool      { return g.hosts.Has(name) }
+
+// run collects until the context ends. Before the pods and Nodes of the API are known all would have to be asked for.
+func (g *collection) run(ctx context.Context) {
+	defer g.metrics.ipam.forget()
+	c := collector.New(collector.Config{Etcd: g.etcd, API: Live{g.kube}, Known: g, Now: time.Now, Logger: g.log})
+	told := ""
+	for next := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+		case <-time.After(next):
+		}
+		if next = time.Second; !g.pods.Load() || !g.nodes.Load() {
+			continue
+		}
+		r, err := c.Pass(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if text := fmt.Sprint(err); err != nil && text != told {
+			g.log.Warn("garbage was not wholly collected, trying again", "err", err)
+			told = text
+		} else if err == nil {
+			told = ""
+		}
+		g.metrics.ipam.take(r)
+		if next = idle; err != nil || r.Candidates > 0 || len(r.Kept) > 0 || r.Blocked != "" {
+			next = busy
+		}
+	}
+}
+
+// ListGarbage writes what a look finds, and takes nothing away: see collector. What seems to be gone is so once it was looked
+// for a second time.
+func ListGarbage(ctx context.Context, cfg Config, out io.Writer) error {
+	return withBoth(ctx, cfg, func(api *kube.Client, client *store.Client) error {
+		known, err := listed(ctx, api)
+		if err != nil {
+			return err
+		}
+		c := collector.New(collector.Config{Etcd: client, API: Live{api}, Known: known, Now: time.Now, Logger: slog.New(slog.DiscardHandler), DryRun: true})
+		r, err := c.Pass(ctx)
+		for _, u := range r.Usage {
+			_, _ = fmt.Fprintf(out, "pool %s: %.0f addresses are allocated, %.0f free\n", u.Pool, u.Allocated, u.Free)
+		}
+		for _, k := range r.Kept {
+			_, _ = fmt.Fprintf(out, "%s: %s\n", k.What, k.Why)
+		}
+		for _, text := range r.Would {
+			_, _ = fmt.Fprintln(out, "would", text)
+		}
+		if r.Blocked != "" {
+			_, _ = fmt.Fprintln(out, "blocked:", r.Blocked)
+		}
+		_, _ = fmt.Fprintf(out, "%d addresses are of pods that were not found\n", r.Candidates)
+		return err
+	})
+}
+
+// ResumeGarbage lifts the brake of garbage collection, for as much as it says that would go.
+func ResumeGarbage(ctx context.Context, cfg Config, out io.Writer) error {
+	return withBoth(ctx, cfg, func(_ *kube.Client, client *store.Client) error {
+		brake, err := collector.Resume(ctx, client)
+		if err == nil {
+			_, _ = fmt.Fprintln(out, "garbage collection goes on:", brake.Reason)
+		}
+		return err
+	})
+}
+
+func withBoth(ctx context.Context, cfg Config, do func(*kube.Client, *store.Client) error) error {
+	cfg.Kube.Name, cfg.Kube.Logger, cfg.Store.Logger = "calico-controllers", cfg.Logger, cfg.Logger
+	api, err := kube.New(cfg.Kube)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	client, err := store.Open(ctx, cfg.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return do(api, client)
+}
+
+// listing is what one list of the API says.
+type listing struct {
+	pods  map[garbage.Pod][]string
+	nodes map[string]bool
+}
+
+func listed(ctx context.Context, api *kube.Client) (l listing, err error) {
+	l = listing{map[garbage.Pod][]string{}, map[string]bool{}}
+	pods, err := kube.List[corev1.Pod](ctx, api, kube.Select{})
+	if err != nil {
+		return l, err
+	}
+	for _, p := range pods {
+		l.pods[garbage.Pod{Namespace: p.Namespace, Name: p.Name}] = uidsOf(p)
+	}
+	nodes, err := kube.List[corev1.Node](ctx, api, kube.Select{})
+	for _, n := range nodes {
+		l.nodes[n.Name] = true
+	}
+	return l, err
+}
+
+// Pod and Node are collector.Known's.
+func (l listing) Pod(p garbage.Pod) []string { return l.pods[p] }
+func (l listing) Node(name string) bool      { return l.nodes[name] }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package controllers_test
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/controllers"
+	"github.com/calico-go/calico/pkg/controllers/collector"
+	"github.com/calico-go/calico/pkg/garbage"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// nobody knows nothing: all is asked for.
+type nobody struct{}
+
+func (nobody) Pod(garbage.Pod) []string { return nil }
+func (nobody) Node(string) bool         { return false }
+
+// TestNodes: a Node's host has its labels and uid.
+func TestNodes(t *testing.T) {
+	w := newWorld(t)
+	w.run("one")
+	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: a, labels: {rack: one}}}")
+	node, err := kube.Get[corev1.Node](t.Context(), w.api, "", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model.HostMetadata{Labels: maps.Clone(node.Labels), Kubernetes: model.KubernetesNode{Name: "a", UID: string(node.UID)}}
+	w.holds(model.HostMetadataKey{Host: "a"}, want)
+	w.Put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{})
+	w.holds(model.HostMetadataKey{Host: "a"}, want)
+}
+
+// TestCollect asks the real API, by a clock that is set.
+func TestCollect(t *testing.T) {
+	w := newWorld(t)
+	stop := w.run("one")
+	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: a}}")
+	w.plane.Apply(shop)
+	pool := netip.MustParsePrefix("10.0.0.0/24")
+	w.Put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, IPAM: true})
+	entry := model.HostMetadataKey{Host: "a"}
+	w.Until("the host is there", func() bool { return w.Get(entry) != nil })
+	stop()
+	w.enter("web", w.uid("shop", "web"))
+	w.enter("gone", "0")
+
+	now := time.Now()
+	c := collector.New(collector.Config{Etcd: w.Store, API: controllers.Live{Client: w.api}, Known: nobody{}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})
+	pass := func(candidates, released, hosts int) {
+		t.Helper()
+		r, err := c.Pass(t.Context())
+		if err != nil || r.Candidates != candidates || r.Released != released || r.Hosts != hosts {
+			t.Errorf("%+v, %v; want %d candidates, %d released, %d hosts", r, err, candidates, released, hosts)
+		}
+		w.Check()
+	}
+	pass(1, 0, 0)
+	var list strings.Builder
+	in, err := controllers.ParseConfig([]string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig}, nil, &list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Config.Logger = slog.New(slog.DiscardHandler)
+	if err := controllers.ListGarbage(t.Context(), in.Config, &list); err != nil || !strings.Contains(list.String(), "handle net.gone.eth0: pod shop/gone hasn't been gone for long enough") {
+		t.Errorf("ListGarbage: %v\n%s", err, &list)
+	}
+	now = now.Add(garbage.PodGrace)
+	pass(1, 1, 0)
+	pass(0, 0, 0)
+	w.plane.Kubectl("delete", "node/a")
+	w.plane.Kubectl("delete", "-n", "shop", "pod/web", "--force", "--grace-period=0")
+	pass(1, 0, 0)
+	now = now.Add(garbage.NodeGrace)
+	pass(1, 1, 1)
+	if w.Get(entry) != nil || w.Get(key("shop", "web")) != nil {
+		t.Error("the host is there")
+	}
+}
+
+// enter does what the plugin does for a pod on host a.
+func (w *world) enter(name, uid string) {
+	w.Helper()
+	k := key("shop", name)
+	request := ipam.Request{
+		Host: "a", Handle: "net." + name + ".eth0", IPv4: true, Now: time.Now(),
+		Attributes: map[string]string{"node": "a", "network": "net", "orchestrator": "k8s", "workload": k.Workload, "namespace": "shop", "pod": name},
+	}
+	_, err := w.Store.Transact(context.Background(), ipam.FirstRead(request), func(v *model.View) (model.Change, error) {
+		p := ipam.NewPlan(v)
+		choice, err := p.Assign(request)
+		if err != nil {
+			return model.Change{}, err
+		}
+		change, spec := p.Change(), written(uid)
+		spec.ContainerID, spec.Name = name, "cali"+name
+		spec.IPv4Nets = []netip.Prefix{netip.PrefixFrom(choice.Addrs[0].Addr, 32)}
+		change.Puts = append(change.Puts, model.Put{Key: k, Value: spec})
+		return change, nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/daemon/serving"
+)
+
+func TestConfig(t *testing.T) {
+	in, err := ParseConfig(nil, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{Nodes: true, Policies: true, Workloads: true, ServiceAccounts: true, Namespaces: true}
+	if diff := cmp.Diff(want, in.Config.Enabled); diff != "" {
+		t.Errorf("enabled without a word (-want +got):\n%s", diff)
+	}
+	in, err = ParseConfig([]string{"-log-level", "debug"},
+		[]string{"ENABLED_CONTROLLERS=policy, Profile", "LOG_LEVEL=error", "CALICO_METRICS_ADDRESS=0", "POD_NAMESPACE=x", "PROTECTED_HOST_PORTS=2479, 2480", "ETCD_ENDPOINTS=http://a:1,http://b:1"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := in.Config
+	if diff := cmp.Diff(map[string]bool{Policies: true, Namespaces: true}, c.Enabled); diff != "" {
+		t.Errorf("enabled (-want +got):\n%s", diff)
+	}
+	if c.LogLevel != slog.LevelDebug || c.LeaseNamespace != "x" || c.Metrics != (serving.Address{}) || len(c.Store.Endpoints) != 2 || len(c.ProtectedPorts) != 2 {
+		t.Errorf("%+v", c)
+	}
+	if want := (serving.Address{Enabled: true, Host: "127.0.0.1", Port: 9098}); c.Health != want {
+		t.Errorf("health at %v", c.Health)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	for arg, want := range map[string]string{
+		"-controllers=node,loadbalancer": `flag -controllers: "loadbalancer" is no controller`,
+		"-metrics=9094":                  `flag -metrics: address "9094": want host:port`,
+		"-protected-ports=2479,http":     `flag -protected-ports: port "http": want a number of 1 to 65535`,
+		"-metrics=:0":                    "want a port of 1 to 65535",
+		"-log-level=loud":                "want debug, info, warning or error",
+		"-kubeconfig=/nowhere":           "flag -kubeconfig: open /nowhere",
+		"more":                           `argument "more" is not understood`,
+	} {
+		if _, err := ParseConfig([]string{arg}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", arg, err, want)
+		}
+	}
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers carries Kubernetes' objects into etcd: namespaces and service accounts become profiles,
+// NetworkPolicies and ClusterNetworkPolicies policies, and endpoints get the labels and ports of their pods.
+//
+// Watches of the API and of etcd say what is desired and what there is. Of several processes one leads and writes the
+// difference; the others know as much as it, and lead at once where it ends. What they didn't make they never delete, and nothing while they
+// don't know all that there is.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha1"
+
+	"github.com/calico-go/calico/pkg/controllers/availability"
+	"github.com/calico-go/calico/pkg/controllers/endpoints"
+	"github.com/calico-go/calico/pkg/controllers/fenced"
+	"github.com/calico-go/calico/pkg/controllers/invalid"
+	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/kube/leader"
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// LeaseName is the Lease by which one replica leads.
+const LeaseName = "calico-controllers"
+
+// protectionPrefix is what begins all keys of kubepolicy.Protection.
+const protectionPrefix = model.Root + "v1/policy/tier/" + kubepolicy.ProtectionTier + "/"
+
+// turn is how often it is looked whether anything is stuck.
+const turn = 10 * time.Second
+
+// controllers are the parts of the process.
+type controllers struct {
+	cfg     Config
+	log     *slog.Logger
+	kube    *kube.Client
+	client  *store.Client
+	health  *health.Monitor
+	invalid *invalid.Objects
+	metrics *metrics
+	ledger  *problems.Ledger
+	// etcd is what only the leader may write.
+	etcd      *fenced.Store
+	owned     *owned.Keeper
+	endpoints *endpoints.Keeper
+	cluster   *clusterPolicies
+	garbage   *collection
+	// leading run while this process leads, each until its context ends.
+	leading []func(context.Context)
+}
+
+// Run runs the controllers until the context ends. Errors are of the configuration: what is away is waited for.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Level != nil {
+		cfg.Level.Set(cfg.LogLevel)
+	}
+	cfg.Kube.Name, cfg.Kube.Logger, cfg.Store.Logger = "calico-controllers", cfg.Logger, cfg.Logger
+	api, err := kube.New(cfg.Kube)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	client, err := store.Open(ctx, cfg.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return assemble(cfg, api, client).run(ctx)
+}
+
+func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
+	c := &controllers{
+		cfg: cfg, log: cfg.Logger, kube: api, client: client,
+		health: health.New(), metrics: newMetrics(cfg.Version), ledger: problems.New(cfg.Logger), etcd: fenced.New(client, cfg.Logger),
+	}
+	c.invalid = invalid.New(c.log, api, c.ledger)
+	c.endpoints = endpoints.New(endpoints.Config{
+		Etcd: c.etcd, Logger: c.log, Unused: c.unused,
+		Wrote:  func(took time.Duration) { c.metrics.wrote(kindPod, took) },
+		Failed: func(k model.Key, err error) { c.failed(kindPod, k, err) },
+	})
+	after := map[string]string{}
+	if cfg.Enabled[Policies] {
+		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
+	}
+	c.owned = owned.New(owned.Config{
+		Etcd: c.etcd, Logger: c.log, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living, Wrote: c.metrics.wrote, Failed: c.failed,
+	})
+	conditions := newConditions(api, c.log)
+	c.cluster = newClusterPolicies(c.owned, conditions, c.set)
+	c.garbage = newCollection(c)
+	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
+	if cfg.Enabled[Policies] {
+		c.leading = append(c.leading, conditions.run)
+	}
+	if cfg.Enabled[Nodes] {
+		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api}, Logger: c.log})
+		c.leading = append(c.leading, nodes.Run, c.garbage.hosts.Writer().Run, c.garbage.run)
+	}
+	return c
+}
+
+// serviceAccountPrefix begins the names of service accounts' profiles.
+var serviceAccountPrefix = strings.TrimSuffix(model.ServiceAccountProfile("", ""), ".")
+
+// owns are the keys that the enabled controllers may write and delete.
+func (c *controllers) owns() map[string]owned.Prefixes {
+	all := map[string]owned.Prefixes{}
+	profile := func(prefix string) owned.Prefixes { return owned.Prefixes{model.Root + "v1/policy/profile/" + prefix} }
+	if c.cfg.Enabled[Namespaces] {
+		all[kindNamespace] = profile(model.NamespaceProfile(""))
+	}
+	if c.cfg.Enabled[ServiceAccounts] {
+		all[kindServiceAccount] = profile(serviceAccountPrefix)
+	}
+	if c.cfg.Enabled[Policies] {
+		policy := func(tier, prefix string) string { return model.PolicyKey{Tier: tier, Policy: prefix}.Path() }
+		all[kindNetworkPolicy] = owned.Prefixes{policy(kubepolicy.PolicyTier, kubepolicy.PolicyPrefix)}
+		all[kindClusterPolicy] = owned.Prefixes{
+			policy(kubepolicy.AdminTier, kubepolicy.ClusterPolicyPrefix), policy(kubepolicy.BaselineTier, kubepolicy.ClusterPolicyPrefix),
+		}
+		all[kindTier] = owned.Prefixes{model.TierKey{Tier: kubepolicy.AdminTier}.Path(), model.TierKey{Tier: kubepolicy.BaselineTier}.Path()}
+	}
+	if c.cfg.Enabled[Nodes] {
+		all[kindProtection] = owned.Prefixes{protectionPrefix}
+	}
+	return all
+}
+
+// needed reports whether a key stays although its object is gone: an endpoint whose profile is missing has no access.
+func (c *controllers) needed(k model.Key) bool {
+	profile, is := profileOf(k)
+	return is && c.endpoints.Uses(profile)
+}
+
+func profileOf(k model.Key) (name string, is bool) {
+	switch k := k.(type) {
+	case model.ProfileRulesKey:
+		return k.Profile, true
+	case model.ProfileTagsKey:
+		return k.Profile, true
+	case model.ProfileLabelsKey:
+		return k.Profile, true
+	}
+	return "", false
+}
+
+// unused has profiles deleted whose objects are gone; nil = all that are.
+func (c *controllers) unused(profiles []string) {
+	var keys []model.Key
+	for _, p := range profiles {
+		keys = append(keys, model.ProfileRulesKey{Profile: p}, model.ProfileTagsKey{Profile: p}, model.ProfileLabelsKey{Profile: p})
+	}
+	c.owned.Check(keys...)
+}
+
+func (c *controllers) failed(kind string, k model.Key, err error) {
+	c.metrics.errors.WithLabelValues(kind).Inc()
+	c.log.Warn("a key of etcd could not be written, trying again later", "key", k.Path(), "err", err)
+}
+
+func (c *controllers) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	c.serve(ctx, group)
+	c.watch(ctx, group)
+	group.Go(func() error { return c.turn(ctx) })
+	group.Go(func() error {
+		return leader.Run(ctx, c.kube.Leases(), leader.Config{
+			Namespace: c.cfg.LeaseNamespace, Name: LeaseName, Identity: c.cfg.Identity, Logger: c.log,
+		}, func(ctx context.Context) { c.etcd.Lead(ctx, c.cfg.Identity, c.holds, c.lead) })
+	})
+	return group.Wait()
+}
+
+// watch begins the watches of the enabled controllers.
+func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
+	on := c.cfg.Enabled
+	invalidOf := func(kind string) func() int { return func() int { return c.invalid.Count(kind) } }
+	ownedOf := func(kind string) { c.metrics.count(kind, func() int { return c.owned.Objects(kind) }, invalidOf(kind)) }
+	if on[Namespaces] {
+		ownedOf(kindNamespace)
+		group.Go(func() error { return watchMade(ctx, c, kindNamespace, madeOfNamespace) })
+	}
+	if on[ServiceAccounts] {
+		ownedOf(kindServiceAccount)
+		group.Go(func() error { return watchMade(ctx, c, kindServiceAccount, madeOfServiceAccount) })
+	}
+	if on[Policies] {
+		ownedOf(kindNetworkPolicy)
+		ownedOf(kindClusterPolicy)
+		group.Go(func() error { return watchMade(ctx, c, kindNetworkPolicy, madeOfPolicy) })
+		group.Go(func() error { return c.watchClusterPolicies(ctx) })
+		group.Go(func() error { return c.cluster.run(ctx) })
+		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {
+			c.metrics.count(kind, invalidOf(kind), invalidOf(kind))
+		}
+		group.Go(func() error { return watchFormer[v1alpha1.AdminNetworkPolicy](ctx, c, kindAdminPolicy) })
+		group.Go(func() error { return watchFormer[v1alpha1.BaselineAdminNetworkPolicy](ctx, c, kindBaselinePolicy) })
+		c.tiers()
+	}
+	if on[Workloads] || on[Nodes] {
+		c.metrics.count(kindPod, c.endpoints.Pods, invalidOf(kindPod))
+		group.Go(func() error { return c.watchPods(ctx) })
+	}
+	if on[Policies] || on[Nodes] {
+		c.metrics.count(kindNode, c.cluster.count, invalidOf(kindNode))
+		group.Go(func() error { return c.watchNodes(ctx) })
+	}
+	if prefixes := c.owned.Watched(); len(prefixes) > 0 {
+		c.watchEtcd(ctx, group, "policy", prefixes, c.owned.Update)
+	}
+	c.watchEtcd(ctx, group, "endpoints", []string{endpoints.Prefix}, func(u model.Update) {
+		c.endpoints.Update(u)
+		c.garbage.hosts.Update(u)
+	})
+}
+
+// watchEtcd tells what etcd holds.
+func (c *controllers) watchEtcd(ctx context.Context, group *errgroup.Group, what string, prefixes []string, update func(model.Update)) {
+	part := "etcd: " + what
+	c.health.Set(part, "etcd's "+what+" have not been read yet")
+	group.Go(func() error {
+		return c.client.Watch(ctx, prefixes, func(u model.Update) error {
+			update(u)
+			if u.Resync {
+				c.health.Set(part, "")
+			}
+			return nil
+		})
+	})
+}
+
+// tiers has the tiers of ClusterNetworkPolicies be there.
+func (c *controllers) tiers() {
+	for _, put := range kubepolicy.Tiers() {
+		name := put.Key.(model.TierKey).Tier
+		if err := c.owned.Set(owned.Object{Kind: kindTier, Name: name}, []model.Put{put}); err != nil {
+			c.log.Error("a tier can't be stored", "tier", name, "err", err)
+		}
+	}
+	c.owned.Synced(kindTier)
+}
+
+// protect has policies keep ports of the nodes for nodes, or be gone where there are no such ports. It is called when all nodes are known:
+// their endpoints go first.
+func (c *controllers) protect() {
+	if !c.cfg.Enabled[Nodes] {
+		return
+	}
+	if ports := c.cfg.ProtectedPorts; len(ports) > 0 {
+		if err := c.owned.Set(owned.Object{Kind: kindProtection}, kubepolicy.Protection(ports)); err != nil {
+			c.log.Error("ports of the nodes can't be protected: name fewer of them", "ports", len(ports), "err", err)
+		}
+	}
+	c.owned.Synced(kindProtection)
+}
+
+// holds asks the API whether the Lease is this process'.
+func (c *controllers) holds(ctx context.Context) error {
+	lease, err := kube.Get[coordinationv1.Lease](ctx, c.kube, c.cfg.LeaseNamespace, LeaseName)
+	if err != nil {
+		return err
+	}
+	if by := lease.Spec.HolderIdentity; by == nil || *by != c.cfg.Identity {
+		return errors.New("the Lease " + c.cfg.LeaseNamespace + "/" + LeaseName + " is another's")
+	}
+	return nil
+}
+
+// lead is all that only the leader does.
+func (c *controllers) lead(ctx context.Context) {
+	c.metrics.leader.Set(1)
+	c.invalid.Lead(true)
+	defer func() {
+		c.metrics.leader.Set(0)
+		c.invalid.Lead(false)
+	}()
+	var all sync.WaitGroup
+	for _, run := range c.leading {
+		all.Go(func() { run(ctx) })
+	}
+	all.Wait()
+}
+
+// turn finds out whether the parts can be asked at all, until the context ends.
+func (c *controllers) turn(ctx context.Context) error {
+	tick := time.NewTicker(turn)
+	defer tick.Stop()
+	c.health.SetUnready("")
+	for {
+		c.endpoints.Pods()
+		c.owned.Objects(kindTier)
+		c.cluster.count()
+		c.health.Turn()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// serve serves metrics and health.
+func (c *controllers) serve(ctx context.Context, group *errgroup.Group) {
+	servers := serving.New(c.ledger, c.health.Handler(c.ledger), daemonmetrics.Handler(c.metrics.registry))
+	servers.Configure(c.cfg.Health, c.cfg.Metrics)
+	group.Go(func() error { return servers.Run(ctx) })
+	c.health.Interrupted = c.client.WatchTrouble
+	c.health.Away = func() string {
+		if _, err := c.client.WatchTrouble(); err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("etcd at %v has not answered yet", c.cfg.Store.Endpoints)
+	}
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/controllers"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/kubernetes"
+)
+
+// world is a Kubernetes API, an etcd, and controllers between them.
+type world struct {
+	*etcd.Server
+	plane *kubernetes.Plane
+	api   *kube.Client
+	// program is the path of the program, "" = it isn't built yet.
+	program string
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{Server: etcd.New(t), plane: kubernetes.Control(t)}
+	api, err := kube.New(kube.Config{Kubeconfig: w.plane.Kubeconfig, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api = api
+	t.Cleanup(api.Close)
+	w.Put(model.ReadyKey{}, model.Ready(true))
+	return w
+}
+
+// run runs controllers until the function that it returns is called.
+func (w *world) run(identity string, args ...string) (stop func()) {
+	w.Helper()
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("identity", identity)
+	}
+	in, err := controllers.ParseConfig(append([]string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig, "-health", "0", "-metrics", "0"}, args...), nil, os.Stderr)
+	if err != nil {
+		w.Fatal(err)
+	}
+	in.Config.Logger, in.Config.Identity = log, identity
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- controllers.Run(ctx, in.Config) }()
+	stop = func() {
+		cancel()
+		if done == nil {
+			return
+		}
+		if err := <-done; err != nil {
+			w.Errorf("controllers %s: %v", identity, err)
+		}
+		done = nil
+	}
+	w.Cleanup(stop)
+	return stop
+}
+
+// holds waits until a key holds a value, nil = none.
+func (w *world) holds(key model.Key, want any) {
+	w.Helper()
+	eventually.Nil(w, kubernetes.Patience, key.Path(), func() error {
+		diff := cmp.Diff(want, w.Get(key), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
+		if diff != "" {
+			return errors.New("(-want +got):\n" + diff)
+		}
+		return nil
+	})
+}
+
+const shop = `{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: till, namespace: shop, labels: {tier: front}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web, projectcalico.org/x: nobody}}, spec: {serviceAccountName: till, containers: [{name: a, image: none, ports: [{name: http, containerPort: 8080}]}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: closed, namespace: shop}, spec: {podSelector: {}}}
+`
+
+// uid is that of a pod.
+func (w *world) uid(namespace, name string) string {
+	w.Helper()
+	p, err := kube.Get[corev1.Pod](context.Background(), w.api, namespace, name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return string(p.UID)
+}
+
+func key(namespace, name string) model.WorkloadEndpointKey {
+	return model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: namespace + "." + name, Endpoint: "eth0"}
+}
+
+func written(uid string) model.WorkloadEndpoint {
+	return model.WorkloadEndpoint{
+		State: model.StateActive, Name: "cali0", ProfileIDs: []string{"k8s_ns.shop"}, IPv4Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")},
+		Labels: map[string]string{"calico/k8s_ns": "shop"}, ContainerID: "0a1b", PodUID: uid, MTU: 1450,
+	}
+}
+
+func labelled(uid string) model.WorkloadEndpoint {
+	e := written(uid)
+	e.Labels = map[string]string{"app": "web", "calico/k8s_ns": "shop", "projectcalico.org/serviceaccount": "till"}
+	e.ProfileIDs = []string{"k8s_ns.shop", "ksa.shop.till"}
+	e.Ports = []model.EndpointPort{{Name: "http", Protocol: model.ProtocolTCP, Port: 8080}}
+	return e
+}
+
+var allow = model.Rules{Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}}}
+
+// What the API holds comes to etcd, and what is changed in either.
+func TestControllers(t *testing.T) {
+	w := newWorld(t)
+	w.plane.Apply(shop)
+	uid := w.uid("shop", "web")
+	w.Put(key("shop", "web"), written(uid))
+	w.Put(model.WorkloadEndpointKey{Host: "b", Orchestrator: "k8s", Workload: "shop.web", Endpoint: "eth0"}, written("another"))
+	stale := model.PolicyKey{Tier: "default", Policy: "knp.shop.gone"}
+	foreign := model.PolicyKey{Tier: "default", Policy: "mine"}
+	profile := model.ProfileRulesKey{Profile: "web"}
+	for _, k := range []model.Key{stale, foreign} {
+		w.Put(k, model.Policy{Selector: "all()"})
+	}
+	w.Put(profile, model.Rules{})
+	w.run("one")
+
+	w.holds(key("shop", "web"), labelled(uid))
+	w.holds(model.ProfileRulesKey{Profile: "k8s_ns.shop"}, allow)
+	w.holds(model.ProfileTagsKey{Profile: "k8s_ns.shop"}, model.Tags{"k8s_ns.shop"})
+	w.holds(model.ProfileLabelsKey{Profile: "k8s_ns.shop"}, model.Labels{"k8s_ns/label/team": "a", "k8s_ns/label/kubernetes.io/metadata.name": "shop"})
+	w.holds(model.ProfileLabelsKey{Profile: "ksa.shop.till"}, model.Labels{"k8s_sa/label/tier": "front"})
+	thousand, last := 1000.0, 10_000_000.0
+	closed := model.PolicyKey{Tier: "default", Policy: "knp.shop.closed"}
+	policy := model.Policy{Selector: `calico/k8s_ns == "shop"`, Order: &thousand, Types: []model.Direction{model.Inbound}}
+	w.holds(closed, policy)
+	w.holds(model.TierKey{Tier: "kube-admin"}, model.Tier{Order: &thousand, DefaultAction: model.TierPass})
+	w.holds(model.TierKey{Tier: "kube-baseline"}, model.Tier{Order: &last, DefaultAction: model.TierPass})
+	w.holds(stale, nil)
+	w.holds(model.LeaderKey{}, model.Text("one"))
+
+	// Changes in the API.
+	w.plane.Kubectl("label", "-n", "shop", "pod/web", "app=db", "--overwrite")
+	db := labelled(uid)
+	db.Labels["app"] = "db"
+	w.holds(key("shop", "web"), db)
+	w.plane.Kubectl("label", "namespace/shop", "team-")
+	w.holds(model.ProfileLabelsKey{Profile: "k8s_ns.shop"}, model.Labels{"k8s_ns/label/kubernetes.io/metadata.name": "shop"})
+
+	// Changes in etcd.
+	w.Remove(closed, model.TierKey{Tier: "kube-admin"})
+	w.Put(model.ProfileRulesKey{Profile: "k8s_ns.shop"}, model.Rules{})
+	w.Put(key("shop", "web"), written(uid))
+	w.holds(closed, policy)
+	w.holds(model.TierKey{Tier: "kube-admin"}, model.Tier{Order: &thousand, DefaultAction: model.TierPass})
+	w.holds(model.ProfileRulesKey{Profile: "k8s_ns.shop"}, allow)
+	w.holds(key("shop", "web"), db)
+
+	// Deletions: a profile stays while an endpoint has it.
+	w.plane.Kubectl("delete", "-n", "shop", "networkpolicy/closed", "serviceaccount/till")
+	w.holds(closed, nil)
+	w.holds(model.ProfileLabelsKey{Profile: "ksa.shop.till"}, model.Labels{"k8s_sa/label/tier": "front"})
+	w.Remove(key("shop", "web"))
+	w.holds(model.ProfileLabelsKey{Profile: "ksa.shop.till"}, nil)
+
+	// What others have made stays.
+	w.holds(model.WorkloadEndpointKey{Host: "b", Orchestrator: "k8s", Workload: "shop.web", Endpoint: "eth0"}, written("another"))
+	w.holds(foreign, model.Policy{Selector: "all()"})
+	w.holds(profile, model.Rules{})
+}
+
+// Ports of the nodes are protected, and by controllers that aren't told so no longer.
+func TestProtectedPorts(t *testing.T) {
+	w := newWorld(t)
+	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: a}}")
+	w.plane.Kubectl("patch", "node", "a", "--subresource=status", "-p", `{"status": {"addresses": [{"type": "InternalIP", "address": "10.9.0.1"}]}}`)
+	puts := kubepolicy.Protection([]model.Port{{Min: 2479, Max: 2479}})
+	endpoint, _ := kubepolicy.NodeEndpoint(kubepolicy.Node{Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1")}})
+	puts = append(puts, model.Put{Key: kubepolicy.NodeEndpointKey("a"), Value: endpoint})
+	stop := w.run("one", "-protected-ports", "2479")
+	for _, p := range puts {
+		w.holds(p.Key, p.Value)
+	}
+	stop()
+	w.run("two")
+	for _, p := range puts {
+		w.holds(p.Key, nil)
+	}
+}
+
+// With the API, etcd or a leader away nothing is deleted, and all goes on when it is back.
+func TestAway(t *testing.T) {
+	w := newWorld(t)
+	w.plane.Apply(shop)
+	uid := w.uid("shop", "web")
+	w.Put(key("shop", "web"), written(uid))
+	stop := w.run("one")
+	w.run("two")
+	w.holds(key("shop", "web"), labelled(uid))
+	lost := w.guard(model.PolicyKey{Tier: "default", Policy: "knp.shop.closed"}, model.ProfileRulesKey{Profile: "k8s_ns.shop"}, key("shop", "web"))
+
+	t.Log("etcd away")
+	w.Stop()
+	w.plane.Kubectl("label", "-n", "shop", "pod/web", "app=etcd", "--overwrite")
+	w.Start()
+	want := labelled(uid)
+	want.Labels["app"] = "etcd"
+	w.holds(key("shop", "web"), want)
+
+	t.Log("API away")
+	w.plane.KillAPI()
+	w.Remove(model.ProfileTagsKey{Profile: "k8s_ns.shop"}) // whoever leads may write it again
+	w.plane.StartAPI()
+	w.plane.Kubectl("label", "-n", "shop", "pod/web", "app=api", "--overwrite")
+	want.Labels["app"] = "api"
+	w.holds(key("shop", "web"), want)
+	w.holds(model.ProfileTagsKey{Profile: "k8s_ns.shop"}, model.Tags{"k8s_ns.shop"})
+
+	t.Log("leader away")
+	stop()
+	w.plane.Kubectl("label", "-n", "shop", "pod/web", "app=leader", "--overwrite")
+	want.Labels["app"] = "leader"
+	w.holds(key("shop", "web"), want)
+	if lost() {
+		t.Error("something that lives was deleted")
+	}
+}
+
+// guard waits until the keys exist, and reports whether any of them was ever deleted since.
+func (w *world) guard(keys ...model.Key) (lost func() bool) {
+	w.Helper()
+	made := map[model.Key]int64{}
+	for _, k := range keys {
+		w.Until(k.Path()+" exists", func() bool {
+			made[k] = w.created(k)
+			return made[k] != 0
+		})
+	}
+	return func() (any bool) {
+		w.Helper()
+		for k, revision := range made {
+			if now := w.created(k); now != revision {
+				w.Logf("%s was made at revision %d, and is of %d", k.Path(), revision, now)
+				any = true
+			}
+		}
+		return any
+	}
+}
+
+// created is the revision at which a key was made, 0 = it isn't there.
+func (w *world) created(k model.Key) int64 {
+	w.Helper()
+	snapshot, err := w.Store.Read(context.Background(), model.KeyRange(k))
+	if err != nil {
+		w.Fatal(err)
+	}
+	e, _ := snapshot.Get(k)
+	return e.Created
+}

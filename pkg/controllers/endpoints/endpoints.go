@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpoints keeps what workload endpoints have from their pods: labels, ports and profiles, and nothing else. It
+// makes no endpoint and deletes none: those are the CNI plugin's.
+package endpoints
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/calico-go/calico/pkg/controllers/writer"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Prefix is what begins the paths of all endpoints. Update is to be told what is there.
+const Prefix = model.Root + "v1/host/"
+
+// orchestrator is that of pods' endpoints.
+const orchestrator = "k8s"
+
+// Config is what a keeper works with.
+type Config struct {
+	Etcd   writer.Etcd
+	Logger *slog.Logger
+	// Unused tells of profiles that no endpoint has any more; nil = of any there may be, as it is known only now.
+	Unused func(profiles []string)
+	// Wrote and Failed are the writer's.
+	Wrote  func(took time.Duration)
+	Failed func(k model.Key, err error)
+}
+
+// Spec is what an endpoint has from its pod.
+type Spec struct {
+	Labels   map[string]string    `json:"l,omitempty"`
+	Ports    []model.EndpointPort `json:"p,omitempty"`
+	Profiles []string             `json:"i,omitempty"`
+}
+
+// Pod is what is known of a pod.
+type Pod struct {
+	Namespace, Name string
+	// UIDs are those by which its endpoints may know it.
+	UIDs []string
+	spec string // a Spec as JSON: a third of the memory of its maps
+}
+
+// NewPod says what the endpoints of a pod are to have.
+func NewPod(namespace, name string, uids []string, s Spec) Pod {
+	return Pod{Namespace: namespace, Name: name, UIDs: uids, spec: string(encode(s))}
+}
+
+// is reports whether an endpoint was written for this pod. One that doesn't say for which was not.
+func (p Pod) is(uid string) bool { return uid != "" && slices.Contains(p.UIDs, uid) }
+
+func encode(s Spec) []byte {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return data
+}
+
+// workload is what the pod's endpoints are called in etcd. No namespace has a dot.
+func workload(namespace, name string) string { return namespace + "." + name }
+
+// endpoint is what is known of one in etcd.
+type endpoint struct {
+	uid      string   // "" = no pod's that is known
+	has      [16]byte // sum of its Spec
+	profiles []string
+}
+
+// Keeper keeps them. Make one with New.
+type Keeper struct {
+	Config
+	writer *writer.Writer
+
+	mu        sync.Mutex
+	pods      map[string]Pod
+	endpoints map[string]map[model.WorkloadEndpointKey]endpoint
+	users     map[string]int // of profiles
+	read      bool           // endpoints are all that etcd holds
+}
+
+// New makes a keeper that knows nothing.
+func New(cfg Config) *Keeper {
+	k := &Keeper{Config: cfg, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
+	k.writer = writer.New(writer.Config{
+		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "pods"), Decide: k.decide, Failed: cfg.Failed,
+		Wrote: func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
+	})
+	return k
+}
+
+// Writer writes while this process leads.
+func (k *Keeper) Writer() *writer.Writer { return k.writer }
+
+// Set tells of a pod.
+func (k *Keeper) Set(p Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := workload(p.Namespace, p.Name)
+	k.pods[w] = p
+	k.check(w)
+}
+
+// Remove tells that a pod is gone. Its endpoint stays as it is until the plugin takes it away.
+func (k *Keeper) Remove(namespace, name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := workload(namespace, name)
+	delete(k.pods, w)
+	k.check(w)
+}
+
+// UIDs are those of a pod, none where it isn't known.
+func (k *Keeper) UIDs(namespace, name string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pods[workload(namespace, name)].UIDs
+}
+
+// Pods is how many are known.
+func (k *Keeper) Pods() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.pods)
+}
+
+// Uses reports whether an endpoint has the profile, as far as is known.
+func (k *Keeper) Uses(profile string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.read || k.users[profile] > 0
+}
+
+// Update takes in what etcd holds.
+func (k *Keeper) Update(u model.Update) {
+	unused, first := k.update(u)
+	if first {
+		k.Unused(nil)
+	} else if len(unused) > 0 {
+		k.Unused(unused)
+	}
+}
+
+func (k *Keeper) update(u model.Update) (unused []string, first bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.users
+	if u.Resync {
+		clear(k.endpoints)
+		k.users = map[string]int{}
+	}
+	changed := map[string]bool{}
+	for _, e := range u.Entries {
+		key, ok := e.Key.(model.WorkloadEndpointKey)
+		if !ok || key.Orchestrator != orchestrator {
+			continue
+		}
+		changed[key.Workload] = true
+		of := k.endpoints[key.Workload]
+		for _, p := range of[key].profiles {
+			if k.users[p]--; k.users[p] == 0 {
+				delete(k.users, p)
+				unused = append(unused, p)
+			}
+		}
+		if !e.Exists() {
+			if delete(of, key); len(of) == 0 {
+				delete(k.endpoints, key.Workload)
+			}
+			continue
+		}
+		if of == nil {
+			of = make(map[model.WorkloadEndpointKey]endpoint, 1)
+			k.endpoints[key.Workload] = of
+		}
+		var known endpoint // of an invalid one nothing
+		if value, ok := e.Value.(model.WorkloadEndpoint); ok && e.Err == nil {
+			known = endpoint{uid: strings.Clone(value.PodUID), has: sumOf(value)}
+			for _, p := range value.ProfileIDs {
+				known.profiles = append(known.profiles, unique.Make(p).Value()) // many have the same
+			}
+		}
+		for _, p := range known.profiles {
+			k.users[p]++
+		}
+		of[key] = known
+	}
+	if u.Resync && k.read {
+		for p := range before {
+			if k.users[p] == 0 {
+				unused = append(unused, p)
+			}
+		}
+	}
+	if u.Resync && !k.read {
+		k.read, first = true, true
+	}
+	for w := range changed {
+		k.check(w)
+	}
+	return unused, first
+}
+
+// sumOf sums up what an endpoint has of what is kept.
+func sumOf(e model.WorkloadEndpoint) [16]byte {
+	return sumOfSpec(encode(Spec{Labels: e.Labels, Ports: e.Ports, Profiles: e.ProfileIDs}))
+}
+
+func sumOfSpec(spec []byte) [16]byte {
+	all := sha256.Sum256(spec)
+	return [16]byte(all[:16])
+}
+
+// check has the writer look at the endpoints of a workload that aren't as desired.
+func (k *Keeper) check(w string) {
+	pod, ok := k.pods[w]
+	for key, e := range k.endpoints[w] {
+		if ok && pod.is(e.uid) && e.has != sumOfSpec([]byte(pod.spec)) {
+			k.writer.Dirty(key)
+		} else {
+			k.writer.Clean(key)
+		}
+	}
+}
+
+// decide is the writer's: what etcd holds it has read anew.
+func (k *Keeper) decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
+	value, ok := e.Value.(model.WorkloadEndpoint)
+	if !ok || e.Err != nil {
+		return model.Change{}, nil // it is gone, or the plugin's to mend
+	}
+	k.mu.Lock()
+	pod, ok := k.pods[key.(model.WorkloadEndpointKey).Workload]
+	k.mu.Unlock()
+	if !ok || !pod.is(value.PodUID) || sumOf(value) == sumOfSpec([]byte(pod.spec)) {
+		return model.Change{}, nil // the pod that it was written for is gone, or isn't known yet
+	}
+	var s Spec
+	if err := json.Unmarshal([]byte(pod.spec), &s); err != nil {
+		return model.Change{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	value.Labels, value.Ports, value.ProfileIDs = s.Labels, s.Ports, s.Profiles
+	if _, err := model.FormatValue(value); err != nil {
+		return model.Change{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return model.Change{Puts: []model.Put{{Key: key, Value: value}}}, nil
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoints_test
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/controllers/endpoints"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+// world is a keeper of endpoints beside an etcd.
+type world struct {
+	*etcd.Server
+	*endpoints.Keeper
+
+	mu     sync.Mutex
+	unused map[string]bool
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{Server: etcd.New(t), unused: map[string]bool{}}
+	w.Keeper = endpoints.New(endpoints.Config{
+		Etcd: w.Store, Logger: slog.New(slog.DiscardHandler), Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		Unused: func(profiles []string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, p := range profiles {
+				w.unused[p] = true
+			}
+		},
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { w.Writer().Run(ctx) })
+	done.Go(func() {
+		_ = w.Store.Watch(ctx, []string{endpoints.Prefix}, func(u model.Update) error {
+			w.Update(u)
+			return nil
+		})
+	})
+	w.Cleanup(func() { stop(); done.Wait() })
+	return w
+}
+
+func key(endpoint string) model.WorkloadEndpointKey {
+	return model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "shop.web", Endpoint: endpoint}
+}
+
+func written(uid string) model.WorkloadEndpoint {
+	return model.WorkloadEndpoint{
+		State: model.StateActive, Name: "cali0", MAC: model.MAC{2}, ProfileIDs: []string{"k8s_ns.shop"}, Labels: map[string]string{"calico/k8s_ns": "shop"},
+		IPv4Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, ContainerID: "0a1b", PodUID: uid, MTU: 1450,
+	}
+}
+
+var spec = endpoints.Spec{
+	Labels: map[string]string{"calico/k8s_ns": "shop", "app": "web"}, Profiles: []string{"k8s_ns.shop", "ksa.shop.till"},
+	Ports: []model.EndpointPort{{Name: "http", Protocol: model.ProtocolTCP, Port: 80}},
+}
+
+func (w *world) holds(k model.Key, want model.WorkloadEndpoint) {
+	w.Helper()
+	w.Until(k.Path(), func() bool {
+		got, ok := w.Get(k).(model.WorkloadEndpoint)
+		return ok && got.Equal(want)
+	})
+}
+
+// Endpoints of a pod have what is its own, whichever comes first, and those of another pod of that name don't.
+func TestEndpoints(t *testing.T) {
+	w := newWorld(t)
+	full := func(uid string) model.WorkloadEndpoint {
+		e := written(uid)
+		e.Labels, e.Ports, e.ProfileIDs = spec.Labels, spec.Ports, spec.Profiles
+		return e
+	}
+	w.Put(key("eth0"), written("1"))
+	w.Put(key("net1"), written("mirror"))
+	w.Put(key("net2"), written("2"))
+	w.Put(key("net3"), written(""))
+	w.Set(endpoints.NewPod("shop", "web", []string{"1", "mirror"}, spec))
+	w.holds(key("eth0"), full("1"))
+	w.holds(key("net1"), full("mirror"))
+
+	// Somebody's change is undone; what isn't the pod's stays.
+	changed := full("1")
+	changed.Labels, changed.ContainerID = map[string]string{"app": "other"}, "2c3d"
+	w.Put(key("eth0"), changed)
+	changed.Labels = spec.Labels
+	w.holds(key("eth0"), changed)
+
+	// A pod comes again under its name.
+	w.Set(endpoints.NewPod("shop", "web", []string{"2"}, spec))
+	w.holds(key("net2"), full("2"))
+	w.Put(key("eth0"), written("1"))
+	w.Keeper.Remove("shop", "web")
+	w.Set(endpoints.NewPod("shop", "web", []string{"2"}, endpoints.Spec{Labels: map[string]string{"calico/k8s_ns": "shop"}}))
+	bare := written("2")
+	bare.ProfileIDs = nil
+	w.holds(key("net2"), bare)
+	w.holds(key("eth0"), written("1"))
+	w.holds(key("net3"), written(""))
+}
+
+// An endpoint that is gone is not made anew, and its profiles are told of.
+func TestGone(t *testing.T) {
+	w := newWorld(t)
+	w.Put(key("eth0"), written("1"))
+	w.Put(key("eth1"), written("1"))
+	w.Until("it is known", func() bool { return w.Uses("k8s_ns.shop") && !w.Uses("k8s_ns.other") })
+	w.Server.Remove(key("eth0"))
+	w.Set(endpoints.NewPod("shop", "web", []string{"1"}, spec))
+	e := written("1")
+	e.Labels, e.Ports, e.ProfileIDs = spec.Labels, spec.Ports, spec.Profiles
+	w.holds(key("eth1"), e)
+	if got := w.Get(key("eth0")); got != nil {
+		t.Errorf("an endpoint that is gone: %v", got)
+	}
+	w.Server.Remove(key("eth1"))
+	w.Until("its profiles are of no use", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return cmp.Equal(w.unused, map[string]bool{"k8s_ns.shop": true, "ksa.shop.till": true})
+	})
+	if w.Uses("k8s_ns.shop") {
+		t.Error("the profile is used")
+	}
+}

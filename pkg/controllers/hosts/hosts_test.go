@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/controllers/hosts"
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// run runs a keeper until the function that it returns is called.
+func run(t *testing.T, s *etcd.Server, endpoints bool) (k *hosts.Keeper, stop func()) {
+	k = hosts.New(hosts.Config{
+		Etcd: s.Store, Logger: slog.New(slog.DiscardHandler), Endpoints: endpoints,
+		Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { k.Writer().Run(ctx) })
+	done.Go(func() {
+		_ = s.Store.Watch(ctx, []string{model.HostPrefix("")}, func(u model.Update) error {
+			k.Update(u)
+			return nil
+		})
+	})
+	return k, func() { cancel(); done.Wait() }
+}
+
+func holds(t *testing.T, s *etcd.Server, key model.Key, want any) {
+	t.Helper()
+	eventually.Nil(t, time.Minute, key.Path(), func() error {
+		if got := s.Get(key); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			return fmt.Errorf("%+v, want %+v", got, want)
+		}
+		return nil
+	})
+}
+
+// TestEndpoints makes host endpoints of Nodes and takes them away, and nothing that is somebody else's.
+func TestEndpoints(t *testing.T) {
+	s := etcd.New(t)
+	other := model.HostEndpointKey{Host: "a", Endpoint: "eth1"}
+	theirs := model.HostEndpoint{Name: "eth1"}
+	s.Put(other, theirs)
+	s.Put(kubepolicy.NodeEndpointKey("c"), theirs) // by our name, but not of our making
+
+	k, stop := run(t, s, true)
+	one, two := kubepolicy.Node{Labels: map[string]string{"x": "1"}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, kubepolicy.Node{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
+	k.Set("a", "uid-a", one)
+	k.Set("b", "uid-b", kubepolicy.Node{})
+	holds(t, s, model.HostMetadataKey{Host: "a"}, model.HostMetadata{Labels: one.Labels, Kubernetes: model.KubernetesNode{Name: "a", UID: "uid-a"}})
+	endpoint, _ := kubepolicy.NodeEndpoint(one)
+	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
+	k.Set("a", "uid-a", two)
+	endpoint, _ = kubepolicy.NodeEndpoint(two)
+	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
+	s.Put(kubepolicy.NodeEndpointKey("a"), theirs)
+	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
+	holds(t, s, model.HostMetadataKey{Host: "b"}, model.HostMetadata{Kubernetes: model.KubernetesNode{Name: "b", UID: "uid-b"}})
+	if got := s.Get(kubepolicy.NodeEndpointKey("b")); got != nil {
+		t.Errorf("a Node without an address has %+v", got)
+	}
+	// A Node that is gone keeps what its host has, until all of the host goes.
+	k.Remove("a")
+	k.Set("b", "uid-b", two)
+	holds(t, s, kubepolicy.NodeEndpointKey("b"), endpoint)
+	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
+	stop()
+
+	k, stop = run(t, s, false)
+	k.Set("b", "uid-b", one)
+	for _, node := range []string{"a", "b"} {
+		holds(t, s, kubepolicy.NodeEndpointKey(node), nil)
+	}
+	stop()
+	holds(t, s, other, theirs)
+	holds(t, s, kubepolicy.NodeEndpointKey("c"), theirs)
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package invalid tells people which of their Kubernetes objects are not, or not wholly, acted upon: by a Warning event on
+// the object, in the log, at /debug/invalid and in a metric.
+package invalid
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/daemon/problems"
+)
+
+// Reason is that of the events.
+const Reason = "InvalidForCalico"
+
+// Warner records a Warning event: kube.Client.
+type Warner interface {
+	Warning(about corev1.ObjectReference, reason, message string)
+}
+
+// kind is how the ledger calls them.
+const kind = "kubernetes object"
+
+type id struct{ kind, namespace, name string }
+
+type problem struct {
+	about corev1.ObjectReference
+	text  string
+}
+
+// Objects are those that are not in order. Make one with New.
+type Objects struct {
+	log    *slog.Logger
+	warner Warner
+	ledger *problems.Ledger
+
+	mu      sync.Mutex
+	open    map[id]problem
+	count   map[string]int // by kind
+	leading bool
+}
+
+// New makes a record of objects that are all in order.
+func New(log *slog.Logger, warner Warner, ledger *problems.Ledger) *Objects {
+	return &Objects{log: log, warner: warner, ledger: ledger, open: map[id]problem{}, count: map[string]int{}}
+}
+
+// Lead says whether this process is the one that records events. It tells all that is known when it comes to be.
+func (o *Objects) Lead(leading bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.leading = leading; leading {
+		for _, p := range o.open {
+			o.warner.Warning(p.about, Reason, p.text)
+		}
+	}
+}
+
+// Report says how it stands with an object; without reasons it is in order.
+func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
+	text := strings.Join(reasons, "; ")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := id{about.Kind, about.Namespace, about.Name}
+	before, was := o.open[i]
+	switch {
+	case text == "" && !was, before.text == text && before.about.UID == about.UID:
+		return
+	case text == "":
+		delete(o.open, i)
+		o.count[i.kind]--
+	default:
+		o.open[i] = problem{about, text}
+		if !was {
+			o.count[i.kind]++
+		}
+	}
+	path := about.Kind + " " + strings.TrimPrefix(about.Namespace+"/"+about.Name, "/")
+	if text == "" {
+		_, _ = o.ledger.Note(kind, path, nil)
+		o.log.Info("object in Kubernetes is in order again, or gone", "object", path)
+		return
+	}
+	_, after := o.ledger.Note(kind, path, errors.New(text))
+	o.log.Warn("object in Kubernetes is not wholly acted upon", "object", path, "reason", after)
+	if o.leading {
+		o.warner.Warning(about, Reason, text)
+	}
+}
+
+// Count is how many objects of a kind are not in order.
+func (o *Objects) Count(kind string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count[kind]
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
+)
+
+// The kinds of Kubernetes' objects, as metrics, events and logs call them.
+const (
+	kindNamespace      = "Namespace"
+	kindServiceAccount = "ServiceAccount"
+	kindPod            = "Pod"
+	kindNetworkPolicy  = "NetworkPolicy"
+	kindClusterPolicy  = "ClusterNetworkPolicy"
+	kindNode           = "Node"
+	// The kinds that ClusterNetworkPolicy has replaced.
+	kindAdminPolicy    = "AdminNetworkPolicy"
+	kindBaselinePolicy = "BaselineAdminNetworkPolicy"
+	// kindProtection is of what keeps ports of the nodes for nodes.
+	kindProtection = "HostProtection"
+	// kindTier is of the tiers that ClusterNetworkPolicies are in.
+	kindTier = "Tier"
+)
+
+// metrics are what the controllers count, in a registry of its own.
+type metrics struct {
+	registry *prometheus.Registry
+	leader   prometheus.Gauge
+	errors   *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	ipam     ipamMetrics
+}
+
+func newMetrics(version string) *metrics {
+	m := &metrics{
+		registry: daemonmetrics.NewRegistry("calico_controllers", version),
+		leader:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_controllers_leader", Help: "1 where this process leads, and so writes to etcd."}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "calico_controllers_sync_errors_total", Help: "Keys of etcd that could not be written and are tried again.",
+		}, []string{"kind"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "calico_controllers_sync_seconds", Help: "From when a key of etcd was known not to be as desired to when it was.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
+		}, []string{"kind"}),
+	}
+	m.ipam = newIPAMMetrics()
+	m.ipam.register(m.registry)
+	m.registry.MustRegister(m.leader, m.errors, m.took)
+	return m
+}
+
+// count adds how many objects of a kind there are, and how many of them are not in order.
+func (m *metrics) count(kind string, objects, invalid func() int) {
+	labels := prometheus.Labels{"kind": kind}
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "calico_controllers_objects", Help: "Objects of Kubernetes that are known.", ConstLabels: labels,
+		}, func() float64 { return float64(objects()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "calico_controllers_invalid_objects", Help: "Objects of Kubernetes that are not wholly acted upon: see their events.", ConstLabels: labels,
+		}, func() float64 { return float64(invalid()) }),
+	)
+	m.errors.WithLabelValues(kind)
+	m.took.WithLabelValues(kind)
+}
+
+func (m *metrics) wrote(kind string, took time.Duration) {
+	m.took.WithLabelValues(kind).Observe(took.Seconds())
+}

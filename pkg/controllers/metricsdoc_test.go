@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/test/metricspage"
+)
+
+var update = flag.Bool("update", false, "write the controllers' section of docs/metrics.md")
+
+const metricsHead = `## Metrics of calico-controllers
+
+This section is made from what the controllers register by ` + "`go test ./pkg/controllers -run TestMetricsPage -update`" + `. Where they are served
+` + "`-metrics`" + ` says. Those of addresses are the leader's: of the others they are absent or 0.
+
+`
+
+// TestMetricsPage holds docs/metrics.md to what is registered, and that to the names that people's dashboards have.
+func TestMetricsPage(t *testing.T) {
+	m := newMetrics("1")
+	m.count(kindPod, func() int { return 0 }, func() int { return 0 })
+	page := metricspage.Section{Page: "../../docs/metrics.md", Head: metricsHead, Registry: m.registry, Prefixes: []string{"calico_controllers_", "ipam_"}}
+	want := []string{
+		"calico_controllers_build_info", "calico_controllers_invalid_objects", "calico_controllers_leader", "calico_controllers_objects",
+		"calico_controllers_sync_errors_total", "calico_controllers_sync_seconds",
+		"ipam_allocated", "ipam_free", "ipam_gc_blocked", "ipam_gc_candidates", "ipam_gc_released_total",
+	}
+	if diff := cmp.Diff(want, page.Check(t, *update)); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owned_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+const prefix = "/calico/v1/policy/tier/default/policy/knp."
+
+// world is a keeper of policies beside an etcd.
+type world struct {
+	*etcd.Server
+	*owned.Keeper
+
+	mu     sync.Mutex
+	needed map[model.Key]bool
+	living map[model.Key]bool
+	failed map[model.Key]error
+	asked  int // what lives
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{Server: etcd.New(t), needed: map[model.Key]bool{}, living: map[model.Key]bool{}, failed: map[model.Key]error{}}
+	w.Keeper = owned.New(owned.Config{
+		Etcd: w.Store, Logger: slog.New(slog.DiscardHandler),
+		Kinds: map[string]owned.Prefixes{"Policy": {prefix}, "Other": {"/calico/v1/policy/tier/other/policy/knp."}},
+		After: map[string]string{"Other": "Policy"},
+		Needed: func(k model.Key) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.needed[k]
+		},
+		Living: func(_ context.Context, k model.Key) (bool, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.asked++
+			return w.living[k], nil
+		},
+		Wrote: func(string, time.Duration) {},
+		Failed: func(_ string, k model.Key, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.failed[k] = err
+		},
+	})
+	return w
+}
+
+// start has it read etcd and write there.
+func (w *world) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { w.Writer().Run(ctx) })
+	done.Go(func() {
+		_ = w.Store.Watch(ctx, w.Watched(), func(u model.Update) error {
+			w.Update(u)
+			return nil
+		})
+	})
+	w.Cleanup(func() { stop(); done.Wait() })
+}
+
+func policyKey(name string) model.PolicyKey {
+	return model.PolicyKey{Tier: "default", Policy: "knp." + name}
+}
+
+func policy(name string) model.Policy { return model.Policy{Selector: fmt.Sprintf("a == %q", name)} }
+
+func (w *world) set(name string) {
+	w.Helper()
+	err := w.Set(owned.Object{Kind: "Policy", Name: name}, []model.Put{{Key: policyKey(name), Value: policy(name)}})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// holds waits until etcd has these policies of ours.
+func (w *world) holds(want map[string]model.Policy) {
+	w.Helper()
+	var diff string
+	w.Until("etcd has what is desired", func() bool {
+		snapshot, err := w.Store.Read(context.Background(), model.PrefixRange(prefix))
+		if err != nil {
+			return false
+		}
+		have := map[string]model.Policy{}
+		for _, e := range snapshot.Entries() {
+			p, _ := e.Value.(model.Policy)
+			have[strings.TrimPrefix(e.Path, prefix)] = p
+		}
+		diff = cmp.Diff(want, have)
+		return diff == ""
+	})
+}
+
+// A sweep deletes what is of no object, once all objects are known, and nothing that isn't of the kind.
+func TestSweep(t *testing.T) {
+	w := newWorld(t)
+	foreign := model.PolicyKey{Tier: "default", Policy: "mine"}
+	other := model.PolicyKey{Tier: "other", Policy: "knp.x"}
+	for _, k := range []model.Key{policyKey("gone"), policyKey("used"), foreign, other} {
+		w.Put(k, policy("x"))
+	}
+	w.needed[policyKey("used")] = true
+	w.set("a")
+	w.start()
+	w.holds(map[string]model.Policy{"a": policy("a"), "gone": policy("x"), "used": policy("x")})
+	w.Hold(owned.Object{Kind: "Policy", Name: "unread"}, policyKey("gone"))
+	w.Synced("Policy")
+	w.set("b")
+	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b"), "gone": policy("x"), "used": policy("x")})
+	w.Keeper.Remove(owned.Object{Kind: "Policy", Name: "unread"})
+	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b"), "used": policy("x")})
+	w.mu.Lock()
+	w.needed[policyKey("used")] = false
+	w.mu.Unlock()
+	w.Keeper.Check()
+	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b")})
+	for _, k := range []model.Key{foreign, other} {
+		if w.Get(k) == nil {
+			t.Errorf("%s is gone", k.Path())
+		}
+	}
+}
+
+// TestAfter has what opens pods wait for all of what closes them.
+func TestAfter(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	other := model.PolicyKey{Tier: "other", Policy: "knp.x"}
+	if err := w.Set(owned.Object{Kind: "Other", Name: "x"}, []model.Put{{Key: other, Value: policy("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	w.set("a")
+	w.holds(map[string]model.Policy{"a": policy("a")})
+	if w.Get(other) != nil {
+		t.Error("a key of a kind is written before all objects are known of the kind that it comes after")
+	}
+	w.Synced("Policy")
+	w.Until("the key is written", func() bool { return w.Get(other) != nil })
+}
+
+// What a list that was behind doesn't have is not deleted while the API says that it is there.
+func TestBehind(t *testing.T) {
+	w := newWorld(t)
+	w.Put(policyKey("new"), policy("x"))
+	w.Put(policyKey("gone"), policy("x"))
+	w.living[policyKey("new")] = true
+	w.Synced("Policy")
+	w.start()
+	w.holds(map[string]model.Policy{"new": policy("x")})
+	w.Until("nothing is left to be looked at", func() bool { return w.Writer().Waiting() == 0 })
+	w.holds(map[string]model.Policy{"new": policy("x")})
+	// The watch tells of it, and that it is gone.
+	w.set("new")
+	w.mu.Lock()
+	delete(w.living, policyKey("new"))
+	w.mu.Unlock()
+	w.Keeper.Remove(owned.Object{Kind: "Policy", Name: "new"})
+	w.holds(map[string]model.Policy{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked == 0 {
+		t.Error("the API was not asked")
+	}
+}
+
+// What somebody changes or deletes in etcd is written again; in an etcd that is new, all.
+func TestMended(t *testing.T) {
+	w := newWorld(t)
+	want := map[string]model.Policy{}
+	for i := range 300 {
+		name := fmt.Sprint(i)
+		w.set(name)
+		want[name] = policy(name)
+	}
+	w.Synced("Policy")
+	w.start()
+	w.holds(want)
+	w.Server.Remove(policyKey("7"))
+	w.Put(policyKey("8"), policy("x"))
+	w.holds(want)
+	w.Stop()
+	w.set("while etcd is away")
+	want["while etcd is away"] = policy("while etcd is away")
+	w.Start()
+	w.holds(escaped(want))
+}
+
+func escaped(all map[string]model.Policy) map[string]model.Policy {
+	out := map[string]model.Policy{}
+	for name, p := range all {
+		out[model.EscapeName(name)] = p
+	}
+	return out
+}
+
+// A value that can't be stored changes nothing, and holds up no other.
+func TestBad(t *testing.T) {
+	w := newWorld(t)
+	w.set("a")
+	bad := []model.Put{{Key: policyKey("a"), Value: model.Policy{Selector: "a =="}}}
+	if err := w.Set(owned.Object{Kind: "Policy", Name: "a"}, bad); err == nil {
+		t.Error("a policy that doesn't parse is taken")
+	}
+	foreign := []model.Put{{Key: model.PolicyKey{Tier: "default", Policy: "mine"}, Value: policy("a")}}
+	if err := w.Set(owned.Object{Kind: "Policy", Name: "a"}, foreign); err == nil {
+		t.Error("a key that isn't the kind's is taken")
+	}
+	w.set("b")
+	w.Synced("Policy")
+	w.start()
+	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b")})
+}

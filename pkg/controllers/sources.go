@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/calico-go/calico/pkg/controllers/endpoints"
+	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// made is what is kept of an object that becomes keys of etcd.
+type made struct {
+	about    corev1.ObjectReference
+	puts     []model.Put
+	problems []string
+}
+
+func texts(problems []kubepolicy.Problem) (all []string) {
+	for _, p := range problems {
+		all = append(all, p.String())
+	}
+	return all
+}
+
+func madeOfNamespace(ns *corev1.Namespace) made {
+	return made{about: kube.Reference(ns), puts: kubepolicy.Namespace(ns)}
+}
+
+func madeOfServiceAccount(sa *corev1.ServiceAccount) made {
+	return made{about: kube.Reference(sa), puts: kubepolicy.ServiceAccount(sa)}
+}
+
+func madeOfPolicy(np *networkingv1.NetworkPolicy) made {
+	key, policy, problems := kubepolicy.Policy(np)
+	return made{kube.Reference(np), []model.Put{{Key: key, Value: policy}}, texts(problems)}
+}
+
+// set takes in what has been made of an object, and returns all that is wrong with it.
+func (c *controllers) set(m made) (problems []string) {
+	err := c.owned.Set(owned.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name}, m.puts)
+	if err != nil {
+		m.problems = append(m.problems, err.Error()+": what is in etcd of it stays as it is")
+		var keys []model.Key
+		for _, p := range m.puts {
+			keys = append(keys, p.Key)
+		}
+		c.owned.Hold(owned.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name}, keys...)
+	}
+	c.invalid.Report(m.about, m.problems...)
+	return m.problems
+}
+
+// living asks the API whether an object makes a key.
+func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
+	if strings.HasPrefix(k.Path(), protectionPrefix) {
+		return false, nil // no object does
+	}
+	if policy, is := k.(model.PolicyKey); is {
+		if name, cluster := strings.CutPrefix(policy.Policy, kubepolicy.ClusterPolicyPrefix); cluster {
+			return makes(ctx, c, func(p *v1alpha2.ClusterNetworkPolicy) made {
+				key, _, _ := kubepolicy.ClusterPolicy(p, nil)
+				return made{puts: []model.Put{{Key: key}}}
+			}, "", name, k)
+		}
+		namespace, name, _ := strings.Cut(strings.TrimPrefix(policy.Policy, kubepolicy.PolicyPrefix), ".")
+		return makes(ctx, c, madeOfPolicy, namespace, name, k)
+	}
+	profile, is := profileOf(k)
+	if !is {
+		return true, nil
+	}
+	if namespace, is := strings.CutPrefix(profile, model.NamespaceProfile("")); is {
+		return makes(ctx, c, madeOfNamespace, "", namespace, k)
+	}
+	namespace, name, _ := strings.Cut(strings.TrimPrefix(profile, serviceAccountPrefix), ".")
+	return makes(ctx, c, madeOfServiceAccount, namespace, name, k)
+}
+
+// makes reports whether the object of that name is there, and makes a key. Where the API doesn't know the kind, it isn't
+// known what has become of it.
+func makes[T kube.Kind](ctx context.Context, c *controllers, make func(*T) made, namespace, name string, key model.Key) (bool, error) {
+	if name == "" {
+		return false, nil // no object has such a key
+	}
+	o, err := kube.Get[T](ctx, c.kube, namespace, name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case errors.Is(err, kube.ErrNotServed):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return slices.ContainsFunc(make(o).puts, func(p model.Put) bool { return p.Key == key }), nil
+}
+
+// watchMade watches a kind whose objects become keys of etcd, each by itself.
+func watchMade[T kube.Kind](ctx context.Context, c *controllers, kind string, make func(*T) made) error {
+	return kube.Watch(ctx, c.kube, kube.Select{}, make, handler(c, kind, kube.Handler[made]{
+		Set: func(m made) { c.set(m) },
+		Deleted: func(namespace, name string) {
+			c.owned.Remove(owned.Object{Kind: kind, Namespace: namespace, Name: name})
+		},
+		Synced: func() { c.owned.Synced(kind) },
+	}))
+}
+
+// handler completes a handler by what all have in common.
+func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler[U] {
+	deleted, synced := h.Deleted, h.Synced
+	h.Deleted = func(namespace, name string) {
+		deleted(namespace, name)
+		c.invalid.Report(corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name})
+	}
+	h.Synced = func() {
+		synced()
+		c.health.Set(kind, "")
+	}
+	h.Trouble = func(err error) {
+		switch {
+		case err == nil, errors.Is(err, kube.ErrNotServed):
+			c.health.Set(kind, "")
+		default:
+			c.health.Set(kind, err.Error())
+		}
+	}
+	if h.Bad == nil {
+		h.Bad = func(about corev1.ObjectReference, err error) { c.invalid.Report(about, err.Error()) }
+	}
+	c.health.Set(kind, "the "+kind+"s of Kubernetes have not been read yet")
+	return h
+}
+
+// pod is what is kept of one.
+type pod struct {
+	endpoints.Pod
+	about    corev1.ObjectReference
+	network  bool // it has one of its own, and so endpoints
+	problems []string
+}
+
+func keepPod(p *corev1.Pod) pod {
+	kept := pod{Pod: endpoints.Pod{Namespace: p.Namespace, Name: p.Name}}
+	if p.Spec.HostNetwork {
+		return kept
+	}
+	w, problems := kubepolicy.Pod(p)
+	kept.Pod = endpoints.NewPod(p.Namespace, p.Name, uidsOf(p), endpoints.Spec{Labels: w.Labels, Ports: w.Ports, Profiles: w.Profiles})
+	kept.network, kept.problems = true, texts(problems)
+	if len(problems) > 0 {
+		kept.about = kube.Reference(p)
+	}
+	return kept
+}
+
+func (c *controllers) watchPods(ctx context.Context) error {
+	return kube.Watch(ctx, c.kube, kube.Select{}, keepPod, handler(c, kindPod, kube.Handler[pod]{
+		Set: func(p pod) {
+			if !p.network {
+				c.endpoints.Remove(p.Namespace, p.Name)
+				return
+			}
+			c.endpoints.Set(p.Pod)
+			p.about.Kind, p.about.Namespace, p.about.Name = kindPod, p.Namespace, p.Name
+			c.invalid.Report(p.about, p.problems...)
+		},
+		Deleted: c.endpoints.Remove,
+		Synced:  func() { c.garbage.pods.Store(true) },
+	}))
+}
+
+// clusterPolicy is a ClusterNetworkPolicy, of which all that decides what it is in etcd is kept.
+func keepClusterPolicy(p *v1alpha2.ClusterNetworkPolicy) *v1alpha2.ClusterNetworkPolicy {
+	kept := &v1alpha2.ClusterNetworkPolicy{Spec: p.Spec, Status: p.Status}
+	kept.Name, kept.UID, kept.ResourceVersion, kept.Generation = p.Name, p.UID, p.ResourceVersion, p.Generation
+	return kept
+}
+
+// watchFormer watches a kind of which nothing is acted upon, to say so.
+func watchFormer[T kube.Kind](ctx context.Context, c *controllers, kind string) error {
+	return kube.Watch(ctx, c.kube, kube.Select{}, kube.Reference[T], handler(c, kind, kube.Handler[corev1.ObjectReference]{
+		Set: func(about corev1.ObjectReference) {
+			c.invalid.Report(about, "nothing of it is acted upon: write it as a ClusterNetworkPolicy of "+v1alpha2.GroupVersion.String()+", which has replaced its kind")
+		},
+		Deleted: func(string, string) {},
+		Synced:  func() {},
+	}))
+}
+
+func (c *controllers) watchClusterPolicies(ctx context.Context) error {
+	return kube.Watch(ctx, c.kube, kube.Select{}, keepClusterPolicy, handler(c, kindClusterPolicy, kube.Handler[*v1alpha2.ClusterNetworkPolicy]{
+		Set:     c.cluster.set,
+		Deleted: func(_, name string) { c.cluster.remove(name) },
+		Synced:  c.cluster.synced,
+		Bad: func(about corev1.ObjectReference, err error) {
+			c.cluster.hold(about.Name)
+			c.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
+		},
+	}))
+}
+
+// node is what is kept of one.
+type node struct {
+	name, uid string
+	kubepolicy.Node
+}
+
+func (c *controllers) watchNodes(ctx context.Context) error {
+	keep := func(n *corev1.Node) node { return node{n.Name, string(n.UID), kubepolicy.NodeOf(n)} }
+	return kube.Watch(ctx, c.kube, kube.Select{}, keep, handler(c, kindNode, kube.Handler[node]{
+		Set: func(n node) {
+			c.cluster.setNode(n.name, n.Node)
+			if c.cfg.Enabled[Nodes] {
+				c.garbage.hosts.Set(n.name, n.uid, n.Node)
+			}
+		},
+		Deleted: func(_, name string) {
+			c.cluster.removeNode(name)
+			c.garbage.hosts.Remove(name)
+			c.garbage.wake.Send()
+		},
+		Synced: func() {
+			c.cluster.nodesSynced()
+			c.protect()
+			c.garbage.nodes.Store(true)
+		},
+	}))
+}

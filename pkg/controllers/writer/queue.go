@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	firstBackoff   = 250 * time.Millisecond
+	longestBackoff = time.Minute
+)
+
+// item is a key that isn't known to be as desired.
+type item struct {
+	since   time.Time // when that became known
+	busy    bool      // somebody is at it
+	again   bool      // it changed while somebody was at it
+	waits   bool      // for its backoff to end
+	alone   bool      // it failed together with others: which of them is bad isn't known
+	retries int
+}
+
+// queue has the keys that are to be looked at. A key is taken by one worker at a time.
+type queue struct {
+	wake mailbox.Signal
+
+	mu    sync.Mutex
+	items map[model.Key]*item
+	ready []model.Key // neither busy nor waiting; may name some that are gone
+}
+
+func newQueue() *queue { return &queue{wake: mailbox.NewSignal(), items: map[model.Key]*item{}} }
+
+// add has keys looked at. It takes them out of their backoff: something has changed.
+func (q *queue) add(now time.Time, keys ...model.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		i := q.items[k]
+		switch {
+		case i == nil:
+			q.items[k] = &item{since: now}
+			q.ready = append(q.ready, k)
+		case i.busy:
+			i.again = true
+		case i.waits:
+			i.waits = false
+			q.ready = append(q.ready, k)
+		}
+	}
+	q.wake.Send()
+}
+
+// drop forgets keys that are as desired.
+func (q *queue) drop(keys ...model.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		if i := q.items[k]; i != nil && !i.busy {
+			delete(q.items, k)
+		}
+	}
+}
+
+// take takes up to n keys, one where it is to be alone.
+func (q *queue) take(n int) []model.Key {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var taken []model.Key
+	for len(q.ready) > 0 && len(taken) < n {
+		k := q.ready[0]
+		i := q.items[k]
+		if i != nil && i.alone && len(taken) > 0 {
+			break
+		}
+		q.ready = q.ready[1:]
+		if i == nil || i.busy || i.waits {
+			continue
+		}
+		i.busy = true
+		taken = append(taken, k)
+		if i.alone {
+			break
+		}
+	}
+	if len(q.ready) > 0 {
+		q.wake.Send() // for another worker
+	} else {
+		q.ready = nil
+	}
+	return taken
+}
+
+// done has keys forgotten that are as desired now, unless they have changed since. It returns how long each had to wait.
+func (q *queue) done(now time.Time, keys []model.Key) (waited []time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		i := q.items[k]
+		waited = append(waited, now.Sub(i.since))
+		if !i.again {
+			delete(q.items, k)
+			continue
+		}
+		*i = item{since: now}
+		q.ready = append(q.ready, k)
+	}
+	if len(q.ready) > 0 {
+		q.wake.Send()
+	}
+	return waited
+}
+
+// back puts keys back that could not be written, for a reason that is not theirs.
+func (q *queue) back(keys []model.Key, alone bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		i := q.items[k]
+		i.busy, i.again, i.alone = false, false, alone
+		q.ready = append(q.ready, k)
+	}
+	q.wake.Send()
+}
+
+// retry puts a key back that could not be written, for later: after each failure for longer.
+func (q *queue) retry(k model.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := q.items[k]
+	i.busy, i.alone, i.waits = false, true, true
+	if i.again {
+		i.again, i.waits = false, false
+		q.ready = append(q.ready, k)
+		q.wake.Send()
+		return
+	}
+	d := min(firstBackoff<<min(i.retries, 16), longestBackoff)
+	i.retries++
+	time.AfterFunc(d, func() {
+		q.mu.Lock()
+		waits := q.items[k] == i && i.waits
+		q.mu.Unlock()
+		if waits {
+			q.add(time.Now(), k)
+		}
+	})
+}
+
+// size is how many keys aren't known to be as desired.
+func (q *queue) size() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package writer brings keys of etcd to what is desired: many in one transaction, several transactions at a time, and none
+// that fails holds up another.
+package writer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/controllers/fenced"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+const (
+	// batch is how many keys go into one transaction: etcd does it as fast as one key, nearly.
+	batch = 100
+	// workers is how many transactions are under way at a time.
+	workers = 4
+
+	requestTimeout = 10 * time.Second
+	firstPause     = 100 * time.Millisecond
+	longestPause   = 5 * time.Second
+)
+
+// Etcd is what a writer writes to: fenced.Store.
+type Etcd interface {
+	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
+}
+
+// Config is what a writer works with. All fields are required.
+type Config struct {
+	Etcd   Etcd
+	Logger *slog.Logger
+	// Decide says what to write of a key, by what etcd holds of it: nothing where it is as desired. The writer compares the
+	// key; the change may have no other. An error is of this key alone.
+	Decide func(context.Context, model.Entry, model.Key) (model.Change, error)
+	// Wrote tells of keys that are as desired now, and how long that took since it became known.
+	Wrote func(k model.Key, took time.Duration)
+	// Failed tells of a key that could not be written and is tried again later.
+	Failed func(k model.Key, err error)
+}
+
+// Writer writes the keys that it is told of. Make one with New.
+type Writer struct {
+	Config
+	queue *queue
+
+	mu   sync.Mutex
+	told string // why nothing can be written, "" = it can
+}
+
+// New makes a writer of nothing.
+func New(cfg Config) *Writer { return &Writer{Config: cfg, queue: newQueue()} }
+
+// Dirty has keys looked at, by whom leads. It never waits.
+func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(time.Now(), keys...) }
+
+// Clean has keys forgotten that are known to be as desired, as another has written them.
+func (w *Writer) Clean(keys ...model.Key) { w.queue.drop(keys...) }
+
+// Waiting is how many keys are to be looked at.
+func (w *Writer) Waiting() int { return w.queue.size() }
+
+// Run writes while the context lasts.
+func (w *Writer) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() { w.work(ctx) })
+	}
+	all.Wait()
+}
+
+func (w *Writer) work(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		keys := w.queue.take(batch)
+		if len(keys) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-w.queue.wake:
+			}
+			continue
+		}
+		if w.write(ctx, keys) {
+			failures = 0
+			continue
+		}
+		d := min(firstPause<<min(failures, 10), longestPause)
+		failures++
+		select {
+		case <-ctx.Done():
+		case <-time.After(d/2 + rand.N(d)):
+		}
+	}
+}
+
+// write brings keys to what is desired. It reports whether etcd could be asked at all.
+func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
+	wants := make([]model.Range, len(keys))
+	for i, k := range keys {
+		wants[i] = model.KeyRange(k)
+	}
+	var bad map[model.Key]error
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := w.Etcd.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
+		var all model.Change
+		bad = map[model.Key]error{}
+		for _, k := range keys {
+			change, err := w.Decide(ctx, v.Get(k), k)
+			switch {
+			case err != nil:
+				bad[k] = err
+			case !change.Empty():
+				all.Merge(change)
+				all.Compares = append(all.Compares, v.Compare(k))
+			}
+		}
+		return all, nil
+	})
+	switch {
+	case err == nil:
+		w.say(nil)
+		good := keys[:0:0]
+		for _, k := range keys {
+			if bad[k] == nil {
+				good = append(good, k)
+			}
+		}
+		for i, took := range w.queue.done(time.Now(), good) {
+			w.Wrote(good[i], took)
+		}
+		for k, err := range bad {
+			w.Failed(k, err)
+			w.queue.retry(k)
+		}
+		return true
+	case len(keys) > 1 && unanswered(bad):
+		w.queue.back(keys, true) // so many questions take longer than a transaction may
+		return true
+	case away(err):
+		if !errors.Is(err, fenced.ErrNotLeading) && !errors.Is(err, context.Canceled) {
+			w.say(err)
+		}
+		w.queue.back(keys, false)
+		return false
+	case len(keys) > 1:
+		w.queue.back(keys, true) // one by one, until the bad one is known
+		return true
+	}
+	w.Failed(keys[0], err)
+	w.queue.retry(keys[0])
+	return true
+}
+
+// unanswered reports whether what decides ran out of time.
+func unanswered(bad map[model.Key]error) bool {
+	for _, err := range bad {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return true
+		}
+	}
+	return false
+}
+
+// away reports whether an error says nothing of the keys: they are tried again as soon as etcd can be written.
+func away(err error) bool {
+	for _, e := range []error{
+		fenced.ErrNotLeading, fenced.ErrNotReady, store.ErrUnavailable, store.ErrReadOnly, store.ErrUnknownOutcome, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.Is(err, store.ErrAuth) && !errors.Is(err, store.ErrDenied)
+}
+
+// say logs once why nothing can be written, and when it can again.
+func (w *Writer) say(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == w.told:
+	case text == "":
+		w.Logger.Info("etcd can be written again")
+		w.told = ""
+	case w.told == "":
+		level := slog.LevelWarn
+		if errors.Is(err, fenced.ErrNotReady) {
+			level = slog.LevelInfo // as on every new cluster, for a moment
+		}
+		w.Logger.Log(context.Background(), level, "etcd can't be written, trying again", "err", err)
+		w.told = text
+	}
+}

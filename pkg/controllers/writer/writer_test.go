@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/calico-go/calico/pkg/controllers/writer"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// slowly is an etcd that holds nothing. It refuses what was decided too late.
+type slowly struct{}
+
+func (slowly) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), _ ...store.TransactOption) (int64, error) {
+	view := model.NewView()
+	for _, r := range wants {
+		view.Add(r, 1, nil)
+	}
+	if _, err := decide(view); err != nil {
+		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("commit: %w: %w", store.ErrUnavailable, ctx.Err())
+	}
+	return 1, nil
+}
+
+// TestSlowQuestions has more keys in a batch than can be asked for while a transaction may last.
+func TestSlowQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		var mu sync.Mutex
+		written := map[model.Key]bool{}
+		w := writer.New(writer.Config{
+			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler),
+			Decide: func(ctx context.Context, _ model.Entry, k model.Key) (model.Change, error) {
+				select {
+				case <-ctx.Done():
+					return model.Change{}, fmt.Errorf("ask: %w", ctx.Err())
+				case <-time.After(150 * time.Millisecond):
+				}
+				return model.Change{Deletes: []model.Key{k}}, nil
+			},
+			Wrote: func(k model.Key, _ time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				if written[k] = true; len(written) == 100 {
+					stop()
+				}
+			},
+			Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		})
+		for i := range 100 {
+			w.Dirty(model.PolicyKey{Tier: "default", Policy: fmt.Sprint("p", i)})
+		}
+		w.Run(ctx)
+		if len(written) != 100 {
+			t.Errorf("%d of 100 keys are written after two minutes", len(written))
+		}
+	})
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/big"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/output"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/ipam/usage"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A report is what check found, in the file that release --from-report reads.
+type report struct {
+	Revision int64 `json:"revision"` // etcd's
+	// Violations are of the data model's invariants.
+	Violations []violation `json:"violations"`
+	// Unused are allocated addresses that no endpoint and no tunnel has.
+	Unused []unused `json:"unused"`
+}
+
+type violation struct {
+	Invariant int    `json:"invariant"`
+	Key       string `json:"key"`
+	Text      string `json:"text"`
+	Repair    bool   `json:"repair"` // calicoctl ipam repair mends it
+}
+
+type unused struct {
+	Address    string            `json:"address"`
+	Block      string            `json:"block"`
+	Handle     string            `json:"handle,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+func newCheck(env *session.Env) *cobra.Command {
+	var all, problems bool
+	var to string
+	cmd := &cobra.Command{
+		Use: "check", Short: "Check that blocks, handles and endpoints agree", Args: cobra.NoArgs,
+		Long: `Check that blocks, handles and endpoints agree, and which addresses nobody uses. The exit status is 1 where they don't, or some
+are unused.
+
+An address that no endpoint and no tunnel has was leaked, or belongs to a workload of another main plugin, of which etcd has no
+endpoint: look before you release it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			snapshot, err := read(cmd, env)
+			if err != nil {
+				return err
+			}
+			r, addrs := check(snapshot)
+			if to != "" {
+				var text bytes.Buffer
+				if err := output.JSON(&text, r); err != nil {
+					return err
+				}
+				if err := os.WriteFile(to, text.Bytes(), 0o600); err != nil {
+					return err
+				}
+			}
+			return printReport(env, r, addrs, all, problems)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "show-all-ips", false, "print every allocated address and its user")
+	f.BoolVar(&problems, "show-problem-ips", false, "print each address that nobody uses")
+	f.StringVarP(&to, "output", "o", "", "file to write a report to, in JSON")
+	return cmd
+}
+
+func check(snapshot model.Snapshot) (report, []usage.Address) {
+	entries := snapshot.Entries()
+	r := report{Revision: snapshot.Revision, Violations: []violation{}, Unused: []unused{}}
+	for _, v := range invariants.Repairs(viewOf(snapshot), entries) {
+		if !v.Note {
+			r.Violations = append(r.Violations, violation{v.Invariant, v.Key.Path(), v.Text, v.Before || !v.Change.Empty()})
+		}
+	}
+	addrs := usage.New(entries).All()
+	for _, a := range addrs {
+		if a.Leaked() {
+			r.Unused = append(r.Unused, unused{a.Addr.String(), a.Block.String(), a.Handle, a.Attributes})
+		}
+	}
+	return r, addrs
+}
+
+// nearlyFull is what part of a family's addresses may be in use, in percent, before doctor says so.
+const nearlyFull = 90
+
+// Problems lists what is wrong with addresses by what etcd holds, each with what to do.
+func Problems(ctx context.Context, env *session.Env) (problems []string, err error) {
+	snapshot, err := env.Read(ctx, usage.Ranges()...)
+	if err != nil {
+		return nil, err
+	}
+	r, _ := check(snapshot)
+	if n := len(r.Violations); n > 0 {
+		problems = append(problems, fmt.Sprintf("%d violations, as of %s: %s: see calicoctl ipam repair", n, r.Violations[0].Key, r.Violations[0].Text))
+	}
+	if n := len(r.Unused); n > 0 {
+		problems = append(problems, fmt.Sprintf("%d addresses are used by nobody that etcd knows of, as %s: see calicoctl ipam check --show-problem-ips", n, r.Unused[0].Address))
+	}
+	pools := usage.New(snapshot.Entries()).Pools
+	for _, family := range []string{"IPv4", "IPv6"} {
+		size, inUse := new(big.Int), 0
+		for _, p := range pools {
+			if p.CIDR.IsValid() && p.CIDR.Addr().Is6() == (family == "IPv6") {
+				size.Add(size, total(p))
+				inUse += p.InUse()
+			}
+		}
+		percent := new(big.Int).Mul(big.NewInt(int64(inUse)), big.NewInt(100))
+		if percent.Cmp(new(big.Int).Mul(size, big.NewInt(nearlyFull))) >= 0 && inUse > 0 {
+			problems = append(problems, fmt.Sprintf("%s: %d of %s addresses of all pools are in use: make another pool", family, inUse, size))
+		}
+	}
+	return problems, nil
+}
+
+func viewOf(snapshot model.Snapshot) *model.View {
+	v := model.NewView()
+	for i, r := range usage.Ranges() {
+		v.Add(r, snapshot.Revision, snapshot.Ranges[i])
+	}
+	return v
+}
+
+func printReport(env *session.Env, r report, addrs []usage.Address, all, problems bool) error {
+	w := env.Stdout
+	if all {
+		for _, a := range addrs {
+			fmt.Fprintf(w, "%s: %s\n", a.Addr, user(a))
+		}
+	}
+	for _, v := range r.Violations {
+		fmt.Fprintf(w, "%s: %s\n", v.Key, v.Text)
+	}
+	for _, a := range r.Unused {
+		if problems {
+			fmt.Fprintf(w, "%s: allocated to handle %q, and used by nobody that etcd knows of\n", a.Address, a.Handle)
+		}
+	}
+	if _, err := fmt.Fprintf(w, "%d addresses allocated, %d of them used by nobody that etcd knows of; %d violations\n", len(addrs), len(r.Unused), len(r.Violations)); err != nil {
+		return err
+	}
+	if len(r.Violations)+len(r.Unused) == 0 {
+		return nil
+	}
+	return fmt.Errorf("see calicoctl ipam repair for violations; calicoctl ipam release --from-report for addresses")
+}
+
+func user(a usage.Address) string {
+	switch {
+	case a.User != "":
+		return a.User
+	case a.Leaked():
+		return "nobody"
+	}
+	return "reserved as a gateway"
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/usage"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func newRelease(env *session.Env) *cobra.Command {
+	var ip, from string
+	var force, dryRun bool
+	cmd := &cobra.Command{
+		Use: "release (--ip=ADDRESS | --from-report=FILE)", Short: "Free addresses that nobody uses", Args: cobra.NoArgs,
+		Long: `Free addresses that nobody uses, each in one transaction that looks again: one that an endpoint or a tunnel has stays, and so does one
+of a report that another handle has meanwhile.
+
+A workload of another main plugin has no endpoint in etcd: its address would be given to another. So a report is only done with --force,
+once you have looked at it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list []unused
+			switch {
+			case (ip == "") == (from == ""):
+				return session.Usagef("want --ip=ADDRESS or --from-report=FILE")
+			case ip != "":
+				list = []unused{{Address: ip}}
+			default:
+				var err error
+				if list, err = readReport(from); err != nil {
+					return session.Usagef("%w", err)
+				}
+				if !force && !dryRun {
+					return session.Usagef("%s has %d unused addresses: see it by --dry-run, then give --force", from, len(list))
+				}
+			}
+			return release(cmd, env, list, ip != "", dryRun)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&ip, "ip", "", "the address")
+	f.StringVar(&from, "from-report", "", "file that `calicoctl ipam check -o` wrote")
+	f.BoolVar(&force, "force", false, "do what the report says")
+	f.BoolVar(&dryRun, "dry-run", false, "say what would be freed, and do nothing")
+	return cmd
+}
+
+func readReport(name string) ([]unused, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var r report
+	if err := json.Unmarshal(data, &r); err != nil || r.Unused == nil {
+		return nil, fmt.Errorf("%s: want a file that `calicoctl ipam check -o` wrote", name)
+	}
+	return r.Unused, nil
+}
+
+// release frees each address that is still as listed; one that was named by hand whoever's handle it has.
+func release(cmd *cobra.Command, env *session.Env, list []unused, byHand, dryRun bool) error {
+	s, err := env.Store(cmd.Context())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	freed := 0
+	for _, of := range list {
+		addr, err := parseAddr(of.Address)
+		if err != nil {
+			return err
+		}
+		env.Progress("%d of %d freed", freed, len(list))
+		ctx, cancel := env.Bound(cmd.Context())
+		_, err = s.Transact(ctx, usage.Ranges(), func(v *model.View) (model.Change, error) {
+			change, err := releaseOne(v, addr, of, byHand)
+			if dryRun {
+				change = model.Change{}
+			}
+			return change, err
+		})
+		cancel()
+		if err != nil {
+			errs = append(errs, err)
+			if session.Status(err) == session.StatusUnavailable {
+				break
+			}
+			continue
+		}
+		freed++
+		note := ""
+		if dryRun {
+			note = " (dry run)"
+		}
+		if _, err := fmt.Fprintf(env.Stdout, "%s released%s\n", addr, note); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func releaseOne(v *model.View, addr netip.Addr, of unused, byHand bool) (model.Change, error) {
+	var entries []model.Entry
+	for _, r := range v.Ranges() {
+		some, _ := v.Read(r)
+		entries = append(entries, some...)
+	}
+	if user := usage.New(entries).User(addr); user != "" {
+		return model.Change{}, fmt.Errorf("%s is used by %s: delete the workload, which frees it", addr, user)
+	}
+	plan := ipam.NewPlan(v)
+	handle, freed, err := plan.ReleaseAddr(addr, time.Now())
+	switch {
+	case err != nil:
+		return model.Change{}, err
+	case !freed:
+		return model.Change{}, &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("%s is not allocated", addr)}
+	case !byHand && handle != of.Handle:
+		return model.Change{}, fmt.Errorf("%s is allocated to handle %q now, and was to %q: check again", addr, handle, of.Handle)
+	}
+	return plan.Change(), nil
+}

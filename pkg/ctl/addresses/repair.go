@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// byHand says what a person must do about what breaks an invariant.
+var byHand = [...]string{
+	0: "can't be read: correct the value, or delete the key",
+	1: "delete the pool that was added last, or the block that no address is allocated from",
+	2: "correct the block that can't be read first",
+	3: "correct the block that can't be read first",
+	4: "correct allocations and unallocated in the block's value",
+	5: "delete the workload, so that it starts anew with an address of its own",
+}
+
+func newRepair(env *session.Env) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "repair", Short: "Mend what check finds, as far as no address is concerned", Args: cobra.NoArgs,
+		Long: `Mend what check finds: affinities of hosts to blocks, and what handles count. No address is freed or given out. Without --force it says
+what it would do.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			snapshot, err := read(cmd, env)
+			if err != nil {
+				return err
+			}
+			s, err := env.Store(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, r := range invariants.Repairs(viewOf(snapshot), snapshot.Entries()) {
+				what := "would be mended"
+				switch {
+				case r.Note:
+					continue
+				case r.Before:
+					what = "goes with the one before"
+				case r.Change.Empty():
+					what = byHand[r.Invariant]
+				case force:
+					ctx, cancel := env.Bound(cmd.Context())
+					_, err := s.Commit(ctx, r.Change)
+					cancel()
+					if conflict := new(store.ConflictError); errors.As(err, &conflict) {
+						err = fmt.Errorf("%s changed meanwhile: repair again", conflict.Key.Path())
+					}
+					if err != nil {
+						errs = append(errs, err)
+						continue
+					}
+					what = "mended"
+				}
+				if _, err := fmt.Fprintf(env.Stdout, "%s: %s: %s\n", r.Key.Path(), r.Text, what); err != nil {
+					return err
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "do it")
+	return cmd
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datastore
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// format is the name of what export prints: lines of JSON, the first a header, each other one a record.
+const format = "calico-datastore/1"
+
+// A header is the first line of an export.
+type header struct {
+	Format   string `json:"format"`
+	Revision int64  `json:"revision"` // etcd's
+	Keys     int    `json:"keys"`     // lines that follow
+}
+
+// A record is a key and its value in its canonical form.
+type record struct {
+	key   model.Key
+	value any
+	text  string // of the value
+}
+
+// recordLine is how a record is written.
+type recordLine struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// isData says whether a key belongs to an export: what agents report, and what hangs on a lease, is written anew.
+func isData(e model.Entry) bool {
+	return e.Lease == 0 && !strings.HasPrefix(e.Path, model.StatusPrefix(""))
+}
+
+// recordsOf are the records of what etcd holds, and why each other key has none.
+func recordsOf(snapshot model.Snapshot) (records []record, left []error) {
+	for _, e := range snapshot.Entries() {
+		if !isData(e) {
+			continue
+		}
+		r, err := recordOf(e)
+		if err == nil {
+			records, err = append(records, r), e.Unknown
+		}
+		switch {
+		case err == nil:
+		case e.Key == nil: // the error has the path
+			left = append(left, err)
+		default:
+			left = append(left, fmt.Errorf("%s: %w", e.Path, err))
+		}
+	}
+	return records, left
+}
+
+func recordOf(e model.Entry) (record, error) {
+	if e.Err != nil {
+		return record{}, e.Err
+	}
+	text, err := model.FormatValue(e.Value)
+	return record{e.Key, e.Value, string(text)}, err
+}
+
+func dump(w io.Writer, revision int64, records []record) error {
+	buffered := bufio.NewWriter(w)
+	encoder := json.NewEncoder(buffered)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(header{format, revision, len(records)}); err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := encoder.Encode(recordLine{r.key.Path(), r.text}); err != nil {
+			return err
+		}
+	}
+	return buffered.Flush()
+}
+
+// maxProblems is how many problems of a file are named.
+const maxProblems = 20
+
+// parse reads what dump wrote. The error names all lines that are wrong, up to maxProblems.
+func parse(name string, data []byte) ([]record, error) {
+	first, rest, _ := bytes.Cut(data, []byte("\n"))
+	var h header
+	if err := strict(first, &h); err != nil || h.Format != format {
+		return nil, fmt.Errorf("%s: want what `calicoctl datastore export` or Calico's `calicoctl datastore migrate export` printed", name)
+	}
+	var records []record
+	var errs []error
+	lines := 0
+	seen := map[string]int{}
+	for line := range bytes.Lines(rest) {
+		lines++
+		r, err := parseRecord(line)
+		if err == nil {
+			path := r.key.Path()
+			if before := seen[path]; before != 0 {
+				err = fmt.Errorf("%s is in line %d as well", path, before)
+			}
+			seen[path] = lines + 1
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: %w", name, lines+1, err))
+		}
+		records = append(records, r)
+	}
+	if lines != h.Keys {
+		errs = append(errs, fmt.Errorf("%s: %d keys, and its first line says %d: it was cut off, or changed", name, lines, h.Keys))
+	}
+	return records, problems(errs)
+}
+
+// problems joins errors, of which it names the first.
+func problems(errs []error) error {
+	if more := len(errs) - maxProblems; more > 0 {
+		errs = append(errs[:maxProblems:maxProblems], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
+
+func parseRecord(line []byte) (record, error) {
+	var l recordLine
+	if err := strict(line, &l); err != nil {
+		return record{}, err
+	}
+	return newRecord(l.Key, []byte(l.Value))
+}
+
+// newRecord reads a key and its value. A value may have fields that this version doesn't know only where people keep notes.
+func newRecord(path string, data []byte) (record, error) {
+	key, err := model.ParseKey(path)
+	if err != nil {
+		return record{}, err
+	}
+	value, err := model.ParseValue(key, data)
+	if err == nil {
+		err = model.UnknownFields(key, data)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return recordOf(model.Entry{Key: key, Value: value})
+}
+
+func strict(data []byte, v any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(v)
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diags
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os/exec"
+	"path"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/session"
+)
+
+const (
+	// most is how many bytes of a file, a page or a command's output are taken.
+	most = 16 << 20
+	// patience is how long one command, or a page, may take.
+	patience = 15 * time.Second
+)
+
+// archive is a tar.gz that is being written, of one directory. What can't be collected is listed in its file failed.txt.
+type archive struct {
+	env    *session.Env
+	dir    string
+	now    time.Time
+	gz     *gzip.Writer
+	tar    *tar.Writer
+	failed bytes.Buffer
+	err    error // of writing
+}
+
+func newArchive(env *session.Env, w io.Writer, dir string, now time.Time) *archive {
+	gz := gzip.NewWriter(w)
+	return &archive{env: env, dir: dir, now: now, gz: gz, tar: tar.NewWriter(gz)}
+}
+
+// add adds a text, without its secrets, and notes why it isn't whole.
+func (a *archive) add(name string, text []byte, err error) {
+	if err != nil {
+		fmt.Fprintf(&a.failed, "%s: %v\n", name, err)
+	}
+	if a.err != nil || len(text) == 0 {
+		return
+	}
+	text = redact(text)
+	a.err = a.tar.WriteHeader(&tar.Header{Name: path.Join(a.dir, name), Mode: 0o600, Size: int64(len(text)), ModTime: a.now})
+	if a.err == nil {
+		_, a.err = a.tar.Write(text)
+	}
+}
+
+// close ends the archive, and says how much could not be collected.
+func (a *archive) close() error {
+	if n := bytes.Count(a.failed.Bytes(), []byte("\n")); n > 0 {
+		fmt.Fprintf(a.env.Stderr, "calicoctl: %d things could not be collected: the archive's failed.txt says why\n", n)
+		a.add("failed.txt", bytes.Clone(a.failed.Bytes()), nil)
+	}
+	return errors.Join(a.err, a.tar.Close(), a.gz.Close())
+}
+
+// own adds what a command of calicoctl prints.
+func (a *archive) own(cmd *cobra.Command, name string, args ...string) {
+	if cmd.Context().Err() != nil {
+		return
+	}
+	a.env.Progress("calicoctl %v", args)
+	var out bytes.Buffer
+	stdout := a.env.Stdout
+	a.env.Stdout = &out
+	defer func() { a.env.Stdout = stdout }()
+	root := cmd.Root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(cmd.Context())
+	a.add(name, out.Bytes(), err)
+}
+
+// command adds what another command prints.
+func (a *archive) command(ctx context.Context, name string, args ...string) {
+	if ctx.Err() != nil {
+		return
+	}
+	a.env.Progress("%v", args)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var out, problems tail
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &problems, time.Second
+	err := cmd.Run()
+	if err != nil && len(problems.text) > 0 {
+		err = fmt.Errorf("%w: %s", err, bytes.ReplaceAll(bytes.TrimSpace(problems.text), []byte("\n"), []byte("; ")))
+	}
+	a.add(name, out.text, err)
+}
+
+// tail keeps the last bytes that are written to it.
+type tail struct{ text []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if len(t.text) > 2*most {
+		t.text = bytes.Clone(t.text[len(t.text)-most:])
+	}
+	return len(p), nil
+}
+
+// page adds a page of the agent.
+func (a *archive) page(ctx context.Context, name, url string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		a.add(name, nil, err)
+		return
+	}
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		a.add(name, nil, err)
+		return
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	a.add(name, text, err)
+}
+
+// files adds the files that a pattern names, the last bytes of those that are long.
+func (a *archive) files(root fs.FS, pattern string) {
+	names, err := fs.Glob(root, pattern)
+	if err != nil {
+		a.add(pattern, nil, err)
+	}
+	for _, name := range names {
+		if info, err := fs.Stat(root, name); err == nil && !info.Mode().IsRegular() {
+			continue
+		}
+		text, err := lastOf(root, name)
+		a.add(path.Join("files", name), text, err)
+	}
+}
+
+func lastOf(root fs.FS, name string) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var t tail
+	_, err = io.Copy(&t, f)
+	return t.text, err
+}

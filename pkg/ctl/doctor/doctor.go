@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor has the command of calicoctl that examines everything that can be seen from where it runs.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/addresses"
+	"github.com/calico-go/calico/pkg/ctl/health"
+	"github.com/calico-go/calico/pkg/ctl/output"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	slowEtcd  = 100 * time.Millisecond  // an ADD makes three requests
+	soon      = 30 * 24 * time.Hour     // a certificate that ends by then is named
+	clockSkew = 5 * time.Second         // a report from so far in the future is
+	agentWait = 2 * time.Second         // for each page of this node's agent
+	agentURL  = "http://127.0.0.1:9099" // where this node's agent answers by default
+)
+
+// examination is what was found.
+type examination struct {
+	env      *session.Env
+	now      time.Time
+	Fine     []string `json:"fine"`
+	Findings []string `json:"findings"` // each with what to do
+}
+
+func (x *examination) fine(format string, args ...any) {
+	x.Fine = append(x.Fine, fmt.Sprintf(format, args...))
+}
+
+func (x *examination) finding(format string, args ...any) {
+	x.Findings = append(x.Findings, fmt.Sprintf(format, args...))
+}
+
+// New is the command doctor.
+func New(env *session.Env) *cobra.Command {
+	var agent, form string
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Examine the cluster, and this node, and say what to do", Args: cobra.NoArgs,
+		Long: `Examine what can be seen from here, and say what to do about each finding: whether each member of etcd answers, and how fast;
+certificates that end soon; the lock and garbage collection; nodes whose agents are away or whose clocks are ahead; objects that can't
+be read; addresses that leaked and pools that are nearly full; and where an agent answers, this node's kernel, and all that the agent
+finds wrong with it and its surroundings. Nothing is changed. The exit status is 1 where there is a finding.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if form != "" && form != "json" {
+				return session.Usagef("-o %.32q: want json", form)
+			}
+			x := &examination{env: env, now: time.Now(), Fine: []string{}, Findings: []string{}}
+			if err := x.etcd(cmd.Context()); err != nil {
+				return err
+			}
+			if err := x.cluster(cmd.Context()); err != nil {
+				x.finding("etcd: %v", err)
+			}
+			x.node(cmd.Context(), agent)
+			return x.print(form)
+		},
+	}
+	cmd.Flags().StringVar(&agent, "agent", agentURL, "URL of the health port of this node's agent")
+	cmd.Flags().StringVarP(&form, "output", "o", "", "json")
+	return cmd
+}
+
+func (x *examination) print(form string) error {
+	if form == "json" {
+		if err := output.JSON(x.env.Stdout, x); err != nil {
+			return err
+		}
+	} else {
+		for _, text := range x.Fine {
+			fmt.Fprintln(x.env.Stdout, "fine:", text)
+		}
+		for _, text := range x.Findings {
+			if _, err := fmt.Fprintln(x.env.Stdout, "FINDING:", text); err != nil {
+				return err
+			}
+		}
+	}
+	if n := len(x.Findings); n > 0 {
+		return fmt.Errorf("findings: %d", n)
+	}
+	return nil
+}
+
+// etcd asks each member by itself, and looks at the certificates that are used for it.
+func (x *examination) etcd(ctx context.Context) error {
+	members, certificates, err := x.env.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, endpoint := range slices.Sorted(maps.Keys(members)) {
+		client := members[endpoint]
+		bound, cancel := x.env.Bound(ctx)
+		_, err := client.Read(bound, model.KeyRange(model.ReadyKey{})) // the first one connects
+		start := time.Now()
+		if err == nil {
+			_, err = client.Read(bound, model.KeyRange(model.ReadyKey{}))
+		}
+		took := time.Since(start)
+		cancel()
+		_ = client.Close() // all requests have been answered
+		switch {
+		case err != nil:
+			x.finding("etcd: member %s doesn't answer: %v", endpoint, err)
+		case took > slowEtcd:
+			x.finding("etcd: member %s takes %v for one read: look at its disk and at the network to it; each pod's start needs several", endpoint, took.Round(time.Millisecond))
+		default:
+			x.fine("etcd: member %s answers", endpoint)
+		}
+	}
+	for _, file := range certificates {
+		x.certificate(file)
+	}
+	return nil
+}
+
+// certificate looks at when the certificates of a file end.
+func (x *examination) certificate(file string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		x.finding("certificate: %v", err)
+		return
+	}
+	ends, found := time.Time{}, false
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && (!found || c.NotAfter.Before(ends)) {
+			ends, found = c.NotAfter, true
+		}
+	}
+	switch when := ends.Format(time.DateTime); {
+	case !found:
+		x.finding("certificate: %s has none: want PEM", file)
+	case ends.Before(x.now):
+		x.finding("certificate: %s ended at %s: make a new one", file, when)
+	case ends.Before(x.now.Add(soon)):
+		x.finding("certificate: %s ends at %s: make a new one before", file, when)
+	default:
+		x.fine("certificate: %s is good until %s", file, when)
+	}
+}
+
+// cluster looks at all that etcd holds.
+func (x *examination) cluster(ctx context.Context) error {
+	snapshot, err := x.env.Read(ctx, model.PrefixRange(model.Root))
+	if err != nil {
+		return err
+	}
+	entries, nodes, before := snapshot.Entries(), 0, len(x.Findings)
+	for _, text := range health.Problems(entries) {
+		x.finding("%s", text)
+	}
+	for _, e := range entries {
+		switch k := e.Key.(type) {
+		case model.HostMetadataKey:
+			nodes++
+		case model.LastStatusKey:
+			if s, ok := e.Value.(model.Status); ok && s.Time.Sub(x.now) > clockSkew {
+				x.finding("node %s: its clock, or the one here, is %v off: set both by NTP", k.Host, s.Time.Sub(x.now).Round(time.Second))
+			}
+		}
+	}
+	if len(x.Findings) == before {
+		x.fine("cluster: %d nodes, all of whose agents report; nothing that can't be read", nodes)
+	}
+	before = len(x.Findings)
+	problems, err := addresses.Problems(ctx, x.env)
+	for _, text := range problems {
+		x.finding("addresses: %s", text)
+	}
+	if len(x.Findings) == before && err == nil {
+		x.fine("addresses: blocks, handles and endpoints agree, and pools have room")
+	}
+	return err
+}
+
+// node looks at this host, if an agent answers on it.
+func (x *examination) node(ctx context.Context, agent string) {
+	get := func(path string) (bool, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, agentWait)
+		defer cancel()
+		return health.Page(ctx, agent+path)
+	}
+	ready, readiness, err := get("/readiness")
+	if err != nil {
+		if agent != agentURL {
+			x.finding("this node: no agent answers at %s: %v", agent, err)
+			return
+		}
+		x.fine("this host: no agent answers at %s, so it isn't taken for a node", agent)
+		return
+	}
+	for _, t := range health.System(os.DirFS("/")) {
+		if t.Do != "" {
+			x.finding("this node: %s is %s: %s", t.Name, t.Has, t.Do)
+		}
+	}
+	if !ready {
+		x.finding("this node: its agent isn't ready: %s", strings.Join(strings.Fields(readiness), " "))
+	}
+	_, wrong, err := get("/debug/invalid")
+	if err != nil {
+		x.finding("this node: %v", err)
+		return
+	}
+	before, what := len(x.Findings), ""
+	for line := range strings.Lines(wrong) {
+		if reason, ok := strings.CutPrefix(line, "  reason "); ok {
+			x.finding("this node: %s: %s", what, strings.TrimSpace(reason))
+		} else if !strings.HasPrefix(line, " ") {
+			what = strings.TrimSpace(line)
+		}
+	}
+	x.sessions(get("/debug/state"))
+	if ready && len(x.Findings) == before {
+		x.fine("this node: its agent is ready, and finds nothing wrong")
+	}
+}
+
+// sessions looks at the BGP sessions in an agent's state, as GET /debug/state has it.
+func (x *examination) sessions(_ bool, text string, err error) {
+	var state struct {
+		Router struct {
+			Peers []struct {
+				Address, Host, State, Trouble, Error string
+				AS                                   model.ASNumber
+			}
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &state)
+	}
+	if err != nil {
+		x.finding("this node: the agent's state: %v", err)
+	}
+	for _, p := range state.Router.Peers {
+		if p.Trouble != "" {
+			x.finding("this node: BGP with %s (%s, AS %s) is %s: %s: see that its agent runs, that TCP 179 passes between them, and that AS numbers and passwords are the same on both",
+				p.Address, cmp.Or(p.Host, "no host of ours"), p.AS, p.State, p.Error)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resources has the commands of calicoctl on resources: create, apply, replace, patch, label, delete, get, validate.
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// files are what -f names.
+type files struct {
+	names     []string
+	recursive bool
+}
+
+func (f *files) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&f.names, "filename", "f", nil, "file or directory of resources, - = standard input; may be given again")
+	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "with the directories below")
+}
+
+// read reads all resources of the files, or says all that is wrong with them.
+func (f *files) read(env *session.Env) ([]resource.Resource, error) {
+	var all []resource.Resource
+	var errs []error
+	add := func(name string, data []byte, err error) {
+		if err == nil {
+			var more []resource.Resource
+			more, err = resource.Decode(name, data)
+			all = append(all, more...)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range f.names {
+		if name == "-" {
+			data, err := io.ReadAll(env.Stdin)
+			add("standard input", data, err)
+			continue
+		}
+		list, err := f.below(name)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, file := range list {
+			data, err := os.ReadFile(file)
+			add(file, data, err)
+		}
+	}
+	if len(errs) == 0 && len(all) == 0 {
+		errs = append(errs, fmt.Errorf("no resource in %v", f.names))
+	}
+	if len(errs) > 0 {
+		return nil, session.Usagef("%w", errors.Join(errs...))
+	}
+	return all, nil
+}
+
+// below lists the file itself, or those of a directory.
+func (f *files) below(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
+	}
+	var list []string
+	err = filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != name && !f.recursive:
+			return fs.SkipDir
+		case !d.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+			list = append(list, path)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// warn says what a document has and nobody keeps.
+func warn(env *session.Env, r resource.Resource) {
+	kind, err := resource.Find(r.Kind)
+	if err == nil && len(r.Metadata.Labels) > 0 && !kind.Labelled {
+		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.labels are not kept: nothing picks a %s by labels\n", r.Title(), r.Kind)
+	}
+	if len(r.Metadata.Annotations) > 0 {
+		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.annotations are not kept\n", r.Title())
+	}
+}
+
+func newClient(cmd *cobra.Command, env *session.Env) (*client.Client, error) {
+	s, err := env.Store(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	return client.New(s), nil
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/ctl/output"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// get is what the command get is asked for.
+type get struct {
+	env               *session.Env
+	namespace, format string
+	all, export       bool
+	watch             bool
+}
+
+// NewGet is the command get.
+func NewGet(env *session.Env) *cobra.Command {
+	g := &get{env: env}
+	cmd := &cobra.Command{
+		Use: "get KIND [NAME...]", Short: "Print resources", Args: cobra.MinimumNArgs(1),
+		Long: "get prints resources of one kind: " + strings.Join(kindNames(), ", ") + ".\n\n" +
+			"Kinds may be written in any case, in the plural, and by short names, as ippool, gnp, np, hep, wep.",
+		ValidArgsFunction: completer(env, &g.namespace),
+		RunE:              func(cmd *cobra.Command, args []string) error { return g.run(cmd, args) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&g.format, "output", "o", "table", "table, wide, name, json, yaml, go-template=..., jsonpath=... or custom-columns=HEAD:.path,...")
+	f.StringVarP(&g.namespace, "namespace", "n", "", "namespace of the resources (default default)")
+	f.BoolVarP(&g.all, "all-namespaces", "A", false, "of all namespaces")
+	f.BoolVar(&g.export, "export", false, "without what belongs to this cluster, to be applied to another")
+	f.BoolVarP(&g.watch, "watch", "w", false, "go on with each change")
+	return cmd
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range resource.Kinds() {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// completer completes kinds, and names of what is there.
+func completer(env *session.Env, namespace *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		if len(args) == 0 {
+			for _, k := range kindNames() {
+				names = append(names, strings.ToLower(k))
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}
+		kind, err := resource.Find(args[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if c, err := newClient(cmd, env); err == nil {
+			ctx, cancel := env.Bound(cmd.Context())
+			defer cancel()
+			found, _, _ := c.List(ctx, kind, *namespace) // what can't be read has no names to offer
+			for _, s := range found {
+				names = append(names, s.Metadata.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (g *get) run(cmd *cobra.Command, args []string) error {
+	kind, err := resource.Find(args[0])
+	if err != nil {
+		return session.Usagef("%w", err)
+	}
+	print, err := output.Parse(g.format)
+	if err != nil {
+		return session.Usagef("%w", err)
+	}
+	c, err := newClient(cmd, g.env)
+	if err != nil {
+		return err
+	}
+	namespace := g.namespace
+	if kind.Namespaced && namespace == "" && !g.all {
+		namespace = "default"
+	}
+	if g.watch {
+		return g.follow(cmd.Context(), c, kind, namespace, args[1:], print)
+	}
+	ctx, cancel := g.env.Bound(cmd.Context())
+	defer cancel()
+	found, _, err := c.List(ctx, kind, namespace)
+	if err != nil {
+		return err
+	}
+	var bad error
+	if len(args) > 1 {
+		var named []resource.Stored
+		for _, name := range args[1:] {
+			s, err := kind.Lookup(found, namespace, name)
+			if err != nil {
+				return err
+			}
+			if kind.Name != "IPPool" && s.Metadata.Name != name {
+				fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, s.Metadata.Name)
+			}
+			named = append(named, *s)
+		}
+		found = named
+	}
+	var list []resource.Resource
+	for _, s := range found {
+		if s.Err != nil {
+			fmt.Fprintf(g.env.Stderr, "calicoctl: %s is invalid: %v\n", s.Title(), s.Err)
+			bad = &session.StatusError{Status: session.StatusFailed, Err: fmt.Errorf("not all of it can be shown")}
+			continue
+		}
+		list = append(list, g.exported(s.Resource))
+	}
+	one := len(args) == 2
+	if err := print(g.env.Stdout, kind, list, one, true); err != nil {
+		return err
+	}
+	return bad
+}
+
+// exported takes away what belongs to this cluster.
+func (g *get) exported(r resource.Resource) resource.Resource {
+	if g.export {
+		r.Metadata.ResourceVersion = ""
+	}
+	return r
+}
+
+// follow prints resources, and then changes, until it is interrupted.
+func (g *get) follow(ctx context.Context, c *client.Client, kind *resource.Kind, namespace string, names []string, print output.Printer) error {
+	headed := false
+	return c.Watch(ctx, kind, namespace, func(e client.Event) error {
+		s := e.Resource
+		if s.Err != nil || len(names) > 0 && s.Metadata.Name != names[0] {
+			return nil
+		}
+		if e.Deleted {
+			_, err := fmt.Fprintf(g.env.Stdout, "%s deleted\n", s.Title())
+			return err
+		}
+		err := print(g.env.Stdout, kind, []resource.Resource{g.exported(s.Resource)}, true, !headed)
+		headed = true
+		return err
+	})
+}

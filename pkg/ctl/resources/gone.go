@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/usage"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// gone is a node that is gone for good, with what etcd still has of it.
+type gone struct {
+	env    *session.Env
+	name   string
+	users  *usage.Usage
+	mine   map[netip.Addr]usage.Address // allocated to the node's workloads and tunnels
+	dryRun bool
+}
+
+// takeAway deletes a node's workloads with their addresses, frees what its agent took, and ends the affinity of its blocks: each in a
+// transaction that looks whether the agent lives. One that was cut off goes on when it is run again.
+func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) error {
+	snapshot, err := env.Read(ctx, usage.Ranges()...)
+	if err != nil {
+		return err
+	}
+	entries := snapshot.Entries()
+	g := &gone{env: env, name: name, users: usage.New(entries), mine: map[netip.Addr]usage.Address{}, dryRun: dryRun}
+	for _, a := range g.users.All() {
+		if a.Host() == name || a.Host() == "" && a.User != "" {
+			g.mine[a.Addr] = a
+		}
+	}
+	workloads, blocks := 0, 0
+	for _, e := range entries {
+		if k, ok := e.Key.(model.WorkloadEndpointKey); ok && k.Host == name {
+			if err := g.takeWorkload(ctx, k, e); err != nil {
+				return err
+			}
+			workloads++
+			env.Progress("%d workloads of node %s are taken away", workloads, name)
+		}
+	}
+	own := model.HostConfigKey{Host: name}.Path()
+	for addr, a := range g.mine {
+		if strings.HasPrefix(a.User, own) || a.Host() == name && a.Leaked() {
+			if err := g.transact(ctx, nil, func(v *model.View) (model.Change, error) { return g.release(v, addr) }); err != nil {
+				return err
+			}
+		}
+	}
+	for _, e := range entries {
+		if k, ok := e.Key.(model.AffinityKey); ok && k.Host == name {
+			err := g.transact(ctx, ipam.FirstReadGiveBack(k.CIDR), func(v *model.View) (model.Change, error) {
+				p := ipam.NewPlan(v)
+				err := p.Abandon(name, k.CIDR)
+				return p.Change(), err
+			})
+			if err != nil {
+				return err
+			}
+			blocks++
+		}
+	}
+	_, err = fmt.Fprintf(env.Stdout, "Node %s: %d workloads with their addresses, and %d blocks, taken away%s\n", name, workloads, blocks, map[bool]string{true: " (dry run)"}[dryRun])
+	return err
+}
+
+// takeWorkload deletes a workload's endpoint, as it was read, with its addresses.
+func (g *gone) takeWorkload(ctx context.Context, k model.WorkloadEndpointKey, read model.Entry) error {
+	report := model.WorkloadStatusKey(k)
+	spec, _ := read.Value.(model.WorkloadEndpoint)
+	var addrs []netip.Addr
+	for _, a := range spec.Addrs() {
+		if _, mine := g.mine[a]; mine && g.users.User(a) == read.Path {
+			addrs = append(addrs, a)
+		}
+	}
+	return g.transact(ctx, []model.Range{model.KeyRange(k), model.KeyRange(report)}, func(v *model.View) (model.Change, error) {
+		if e := v.Get(k); e.Revision != read.Revision {
+			return model.Change{}, fmt.Errorf("%s has changed meanwhile: try again", read.Path)
+		}
+		change, err := g.release(v, addrs...)
+		if err != nil {
+			return change, fmt.Errorf("%s: %w", read.Path, err)
+		}
+		change.Compares = append(change.Compares, v.Compare(k))
+		change.Deletes = append(change.Deletes, k)
+		if v.Get(report).Exists() {
+			change.Compares, change.Deletes = append(change.Compares, v.Compare(report)), append(change.Deletes, report)
+		}
+		return change, nil
+	})
+}
+
+// release frees addresses that their handles still have.
+func (g *gone) release(v *model.View, addrs ...netip.Addr) (model.Change, error) {
+	p := ipam.NewPlan(v)
+	for _, a := range addrs {
+		handle, freed, err := p.ReleaseAddr(a, time.Now())
+		switch {
+		case err != nil:
+			return model.Change{}, err
+		case freed && handle != g.mine[a].Handle:
+			return model.Change{}, fmt.Errorf("%s is allocated to handle %q now, and was to %q: try again", a, handle, g.mine[a].Handle)
+		}
+	}
+	return p.Change(), nil
+}
+
+// transact does something on condition that the node's agent doesn't report.
+func (g *gone) transact(ctx context.Context, reads []model.Range, decide func(*model.View) (model.Change, error)) error {
+	s, err := g.env.Store(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.env.Bound(ctx)
+	defer cancel()
+	status := model.StatusKey{Host: g.name}
+	_, err = s.Transact(ctx, append(reads, model.KeyRange(status)), func(v *model.View) (model.Change, error) {
+		if v.Get(status).Exists() {
+			return model.Change{}, fmt.Errorf("the agent of node %s lives: stop it first", g.name)
+		}
+		change, err := decide(v)
+		if err != nil || g.dryRun {
+			return model.Change{}, err
+		}
+		change.Compares = append(change.Compares, v.Compare(status))
+		return change, nil
+	})
+	return err
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// modify changes one resource by what change makes of it.
+func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name string, dryRun bool, change func(*resource.Kind, resource.Resource) (resource.Resource, error)) error {
+	kind, err := resource.Find(kindName)
+	if err != nil {
+		return session.Usagef("%w", err)
+	}
+	c, err := newClient(cmd, env)
+	if err != nil {
+		return err
+	}
+	c.DryRun = dryRun
+	ctx, cancel := env.Bound(cmd.Context())
+	defer cancel()
+	outcome, err := c.Modify(ctx, kind, namespace, name, func(r resource.Resource) (resource.Resource, error) { return change(kind, r) })
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(env.Stdout, "%s %s %s\n", kind.Name, name, outcome)
+	return err
+}
+
+// NewPatch is the command patch.
+func NewPatch(env *session.Env) *cobra.Command {
+	var patch, patchFile, namespace, typ string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "patch KIND NAME -p PATCH", Short: "Change fields of a resource", Args: cobra.ExactArgs(2),
+		ValidArgsFunction: completer(env, &namespace),
+		Example:           `  calicoctl patch ippool pods -p '{"spec":{"vxlanMode":"CrossSubnet"}}'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := []byte(patch)
+			switch {
+			case (patch == "") == (patchFile == ""):
+				return session.Usagef("want either -p PATCH or --patch-file FILE")
+			case typ != "merge" && typ != "strategic":
+				return session.Usagef("--type %s: want merge: what PATCH has is merged with what is stored, and null deletes", typ)
+			case patchFile != "":
+				var err error
+				if text, err = os.ReadFile(patchFile); err != nil {
+					return session.Usagef("%w", err)
+				}
+			}
+			return modify(cmd, env, args[0], namespace, args[1], dryRun, func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
+				patched, err := resource.Patched(r, text)
+				if err != nil {
+					err = session.Usagef("%w", err)
+				}
+				return patched, err
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&patch, "patch", "p", "", "a JSON merge patch (RFC 7386), as JSON or YAML")
+	f.StringVar(&patchFile, "patch-file", "", "file with the patch")
+	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge; strategic is the same")
+	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
+	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}
+
+// NewLabel is the command label.
+func NewLabel(env *session.Env) *cobra.Command {
+	var namespace string
+	var overwrite, remove, dryRun bool
+	cmd := &cobra.Command{
+		Use: "label KIND NAME (LABEL=VALUE... | LABEL... --remove)", Short: "Set or remove labels of a node or an endpoint", Args: cobra.MinimumNArgs(3),
+		ValidArgsFunction: completer(env, &namespace),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return modify(cmd, env, args[0], namespace, args[1], dryRun, func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
+				if !kind.Labelled {
+					return r, session.Usagef("labels of a %s are not kept: nothing picks one by labels", kind.Name)
+				}
+				labels := maps.Clone(r.Metadata.Labels)
+				if labels == nil {
+					labels = map[string]string{}
+				}
+				for _, arg := range args[2:] {
+					label, value, hasValue := strings.Cut(arg, "=")
+					had, has := labels[label]
+					switch {
+					case label == "" || hasValue == remove:
+						return r, session.Usagef("%q: want LABEL=VALUE, or LABEL with --remove", arg)
+					case remove && !has:
+						return r, &resource.NotFoundError{Kind: "label", Name: label + " of " + r.Title()}
+					case remove:
+						delete(labels, label)
+					case has && had != value && !overwrite:
+						return r, fmt.Errorf("%s: label %s is %s: use --overwrite to change it", r.Title(), label, had)
+					default:
+						labels[label] = value
+					}
+				}
+				r.Metadata.Labels = labels
+				return r, nil
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&overwrite, "overwrite", false, "change labels that are there")
+	f.BoolVar(&remove, "remove", false, "remove labels")
+	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
+	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}

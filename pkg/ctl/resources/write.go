@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/ctl/output"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// verb is a command that writes what files say.
+type verb struct {
+	files
+	dryRun, diff, skip bool
+	env                *session.Env
+}
+
+func (v *verb) command(use, short string, do func(*client.Client, context.Context, resource.Resource) (client.Outcome, error), skips func(error) bool) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " -f FILE", Short: short, Args: cobra.NoArgs}
+	v.addFlags(cmd)
+	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if len(v.names) == 0 {
+			return session.Usagef("want -f FILE: see %s --help", cmd.CommandPath())
+		}
+		all, err := v.read(v.env)
+		if err != nil {
+			return err
+		}
+		c, err := newClient(cmd, v.env)
+		if err != nil {
+			return err
+		}
+		c.DryRun = v.dryRun || v.diff
+		return v.each(cmd.Context(), c, all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
+			if v.diff {
+				return "", v.printDiff(ctx, c, r)
+			}
+			outcome, err := do(c, ctx, r)
+			if v.skip && skips(err) {
+				return "skipped", nil
+			}
+			return outcome, err
+		})
+	}
+	return cmd
+}
+
+// each does something with each resource, and goes on after an error.
+func (v *verb) each(ctx context.Context, c *client.Client, all []resource.Resource, do func(context.Context, resource.Resource) (client.Outcome, error)) error {
+	var errs []error
+	for _, r := range all {
+		bound, cancel := v.env.Bound(ctx)
+		outcome, err := do(bound, r)
+		cancel()
+		if err != nil {
+			var field *resource.FieldError
+			if !errors.As(err, &field) && r.Place() != "" {
+				err = fmt.Errorf("%s: %w", r.Place(), err)
+			}
+			errs = append(errs, err)
+			if session.Status(err) == session.StatusUnavailable {
+				break // nor will the next be
+			}
+			continue
+		}
+		if outcome == "" {
+			continue
+		}
+		warn(v.env, r)
+		note := ""
+		if c.DryRun {
+			note = " (dry run)"
+		}
+		if _, err := fmt.Fprintf(v.env.Stdout, "%s %s%s\n", r.Title(), outcome, note); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// printDiff prints what apply would change.
+func (v *verb) printDiff(ctx context.Context, c *client.Client, r resource.Resource) error {
+	if _, err := c.Apply(ctx, r); err != nil {
+		return err
+	}
+	kind, err := resource.Find(r.Kind)
+	if err != nil {
+		return err
+	}
+	var before []byte
+	stored, err := c.Get(ctx, kind, r.Metadata.Namespace, r.Metadata.Name)
+	var missing *resource.NotFoundError
+	switch {
+	case errors.As(err, &missing):
+	case err != nil:
+		return err
+	default:
+		stored.Metadata.ResourceVersion = ""
+		if before, err = yaml.Marshal(stored.Resource); err != nil {
+			return err
+		}
+	}
+	r.Metadata.ResourceVersion, r.Metadata.Annotations = "", nil
+	after, err := yaml.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = v.env.Stdout.Write(diff.Diff(r.Title()+" stored", before, r.Title()+" in "+r.Place(), after))
+	return err
+}
+
+func isExists(err error) bool {
+	var exists *resource.ExistsError
+	return errors.As(err, &exists)
+}
+
+func isMissing(err error) bool {
+	var missing *resource.NotFoundError
+	return errors.As(err, &missing)
+}
+
+// NewCreate is the command create.
+func NewCreate(env *session.Env) *cobra.Command {
+	v := &verb{env: env}
+	cmd := v.command("create", "Make resources that are not there yet", (*client.Client).Create, isExists)
+	cmd.Flags().BoolVar(&v.skip, "skip-exists", false, "pass over those that are there")
+	return cmd
+}
+
+// NewApply is the command apply.
+func NewApply(env *session.Env) *cobra.Command {
+	v := &verb{env: env}
+	cmd := v.command("apply", "Make resources, or change them to what the files say", (*client.Client).Apply, nil)
+	cmd.Flags().BoolVar(&v.diff, "diff", false, "show what would change, and do nothing")
+	return cmd
+}
+
+// NewReplace is the command replace.
+func NewReplace(env *session.Env) *cobra.Command {
+	v := &verb{env: env}
+	return v.command("replace", "Change resources that are there to what the files say", (*client.Client).Update, nil)
+}
+
+// NewDelete is the command delete.
+func NewDelete(env *session.Env) *cobra.Command {
+	v := &verb{env: env}
+	var namespace string
+	var force bool
+	cmd := &cobra.Command{
+		Use: "delete (KIND NAME... | -f FILE)", Short: "Delete resources",
+		ValidArgsFunction: completer(env, &namespace),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := v.named(args, namespace)
+			if err != nil {
+				return err
+			}
+			c, err := newClient(cmd, env)
+			if err != nil {
+				return err
+			}
+			c.DryRun = v.dryRun
+			return v.each(cmd.Context(), c, all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
+				kind, err := resource.Find(r.Kind)
+				if err != nil {
+					return "", err
+				}
+				if force && kind.Name == "Node" {
+					if err := takeAway(ctx, env, r.Metadata.Name, v.dryRun); err != nil || v.dryRun {
+						return client.Deleted, err
+					}
+				}
+				err = c.Delete(ctx, kind, r.Metadata.Namespace, r.Metadata.Name, r.Metadata.ResourceVersion)
+				if v.skip && isMissing(err) {
+					return "skipped", nil
+				}
+				return client.Deleted, err
+			})
+		},
+	}
+	v.addFlags(cmd)
+	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().BoolVar(&v.skip, "skip-not-exists", false, "pass over those that are not there")
+	cmd.Flags().BoolVar(&force, "force", false, "a node that is gone for good: with its workloads, their addresses and its blocks; not while its agent lives")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the resources (default default)")
+	return cmd
+}
+
+// named are the resources that arguments or files name.
+func (v *verb) named(args []string, namespace string) ([]resource.Resource, error) {
+	switch {
+	case len(v.names) > 0 && len(args) > 0:
+		return nil, session.Usagef("want either KIND NAME or -f FILE")
+	case len(v.names) > 0:
+		return v.read(v.env)
+	case len(args) < 2:
+		return nil, session.Usagef("want KIND NAME, or -f FILE")
+	}
+	kind, err := resource.Find(args[0])
+	if err != nil {
+		return nil, session.Usagef("%w", err)
+	}
+	var all []resource.Resource
+	for _, name := range args[1:] {
+		r := resource.Resource{Kind: kind.Name, Metadata: resource.Metadata{Name: name}}
+		if kind.Namespaced {
+			r.Metadata.Namespace = namespace
+			if namespace == "" {
+				r.Metadata.Namespace = "default"
+			}
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// NewValidate is the command validate.
+func NewValidate(env *session.Env) *cobra.Command {
+	f := &files{}
+	cmd := &cobra.Command{
+		Use: "validate -f FILE", Short: "Check files without a cluster", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(f.names) == 0 {
+				return session.Usagef("want -f FILE: see %s --help", cmd.CommandPath())
+			}
+			all, err := f.read(env)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, r := range all {
+				if err := resource.Check(r); err != nil {
+					errs = append(errs, err)
+				}
+			}
+			if err := errors.Join(errs...); err != nil {
+				return session.Usagef("%w", err)
+			}
+			_, err = fmt.Fprintf(env.Stdout, "%d resources in order\n", len(all))
+			return err
+		},
+	}
+	f.addFlags(cmd)
+	return cmd
+}
+
+// NewConvert is the command convert.
+func NewConvert(env *session.Env) *cobra.Command {
+	f := &files{}
+	var format string
+	cmd := &cobra.Command{
+		Use: "convert -f FILE", Short: "Print files, of apiVersion v1 as well, as projectcalico.org/v3, without a cluster", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(f.names) == 0 || format != "yaml" && format != "json" {
+				return session.Usagef("want -f FILE, and -o yaml or json: see %s --help", cmd.CommandPath())
+			}
+			all, err := f.read(env)
+			if err != nil {
+				return err
+			}
+			for i, r := range all {
+				if err := resource.Check(r); err != nil {
+					return session.Usagef("%w", err)
+				}
+				if format == "json" {
+					err = output.JSON(env.Stdout, r)
+				} else {
+					if i > 0 {
+						fmt.Fprintln(env.Stdout, "---")
+					}
+					err = output.YAML(env.Stdout, r)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	f.addFlags(cmd)
+	cmd.Flags().StringVarP(&format, "output", "o", "yaml", "yaml or json")
+	return cmd
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ctl is calicoctl, the operator's hand: it reads and changes, as resources, what the data model in etcd holds.
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/pkg/ctl/addresses"
+	"github.com/calico-go/calico/pkg/ctl/datastore"
+	"github.com/calico-go/calico/pkg/ctl/diags"
+	"github.com/calico-go/calico/pkg/ctl/doctor"
+	"github.com/calico-go/calico/pkg/ctl/health"
+	"github.com/calico-go/calico/pkg/ctl/resources"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/ctl/why"
+)
+
+// commands make the subcommands, in the order in which help lists them.
+var commands = []func(*session.Env) *cobra.Command{
+	resources.NewGet,
+	resources.NewApply,
+	resources.NewCreate,
+	resources.NewReplace,
+	resources.NewPatch,
+	resources.NewLabel,
+	resources.NewDelete,
+	resources.NewValidate,
+	resources.NewConvert,
+	resources.NewSchema,
+	resources.NewConfig,
+	health.NewStatus,
+	doctor.New,
+	newNode,
+	diags.NewCluster,
+	why.New,
+	addresses.New,
+	datastore.New,
+	newVersion,
+}
+
+// newNode is the command node.
+func newNode(env *session.Env) *cobra.Command {
+	cmd := health.NewNode(env)
+	cmd.AddCommand(diags.NewNode(env))
+	return cmd
+}
+
+// Run does what a command line says and returns the exit status, which session.Status explains.
+func Run(ctx context.Context, env *session.Env, args []string) int {
+	defer env.Close()
+	root := newRoot(env)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(env.Stderr, "calicoctl:", line)
+		}
+	}
+	return session.Status(err)
+}
+
+func newRoot(env *session.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "calicoctl",
+		Short: "Read and change what a Calico cluster is told to do",
+		Long: `calicoctl reads and changes, as resources, what a Calico cluster is told to do.
+
+It finds etcd by its flags, else by the environment (ETCD_ENDPOINTS, ETCD_CA_CERT_FILE, ...), else by the file that
+--config names.
+
+` + session.StatusHelp,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return session.Usagef("%w: see %s --help", err, cmd.CommandPath())
+	})
+	env.AddFlags(root)
+	for _, command := range commands {
+		root.AddCommand(command(env))
+	}
+	markUsage(root)
+	return root
+}
+
+// markUsage has wrong arguments end with the status of a wrong command line, in all commands.
+func markUsage(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return session.Usagef("%w: see %s --help", err, cmd.CommandPath())
+			}
+			return nil
+		}
+	}
+	if !cmd.Runnable() {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				hint := ""
+				if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+					hint = "; did you mean " + strings.Join(like, " or ") + "?"
+				}
+				return session.Usagef("unknown command %q%s: see %s --help", args[0], hint, cmd.CommandPath())
+			}
+			return cmd.Help()
+		}
+		cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
+	}
+	for _, sub := range cmd.Commands() {
+		markUsage(sub)
+	}
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// DefaultConfigFile is read if it is there and --config names no other.
+const DefaultConfigFile = "/etc/calico/calicoctl.cfg"
+
+// Settings say where etcd is: the spec of a CalicoAPIConfig.
+type Settings struct {
+	DatastoreType    string `yaml:"datastoreType"`
+	EtcdEndpoints    string `yaml:"etcdEndpoints"`
+	EtcdDiscoverySRV string `yaml:"etcdDiscoverySrv"`
+	EtcdCACertFile   string `yaml:"etcdCACertFile"`
+	EtcdCertFile     string `yaml:"etcdCertFile"`
+	EtcdKeyFile      string `yaml:"etcdKeyFile"`
+	EtcdUsername     string `yaml:"etcdUsername"`
+	EtcdPassword     string `yaml:"etcdPassword"`
+	EtcdPasswordFile string `yaml:"etcdPasswordFile"`
+}
+
+// apiConfig is a configuration file.
+type apiConfig struct {
+	APIVersion string         `yaml:"apiVersion"`
+	Kind       string         `yaml:"kind"`
+	Metadata   map[string]any `yaml:"metadata"`
+	Spec       Settings       `yaml:"spec"`
+}
+
+// readConfig reads a configuration file; every field must be one that is known.
+func readConfig(path string) (Settings, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Settings{}, err
+	}
+	var c apiConfig
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("empty: want kind: CalicoAPIConfig")
+		}
+		return Settings{}, fmt.Errorf("%s: %w", path, err)
+	}
+	switch {
+	case !strings.EqualFold(c.Kind, "calicoApiConfig"):
+		return Settings{}, fmt.Errorf("%s: kind: %q: want CalicoAPIConfig", path, c.Kind)
+	case c.APIVersion != "projectcalico.org/v3" && c.APIVersion != "v1":
+		return Settings{}, fmt.Errorf("%s: apiVersion: %q: want projectcalico.org/v3", path, c.APIVersion)
+	case c.Spec.EtcdPassword != "":
+		return Settings{}, fmt.Errorf("%s: spec.etcdPassword: write it to a file and name that in spec.etcdPasswordFile", path)
+	}
+	return c.Spec, nil
+}
+
+// storeConfig joins flags, environment and file; a flag wins over a variable, and that over the file.
+func (e *Env) storeConfig() (store.Config, error) {
+	path := cmp.Or(e.configFile, DefaultConfigFile)
+	file, err := readConfig(path)
+	if errors.Is(err, fs.ErrNotExist) && e.configFile == "" {
+		err = nil
+	}
+	if err != nil {
+		return store.Config{}, Usagef("%w", err)
+	}
+	if e.Getenv("ETCD_PASSWORD") != "" {
+		return store.Config{}, Usagef("ETCD_PASSWORD: write it to a file and name that in ETCD_PASSWORD_FILE")
+	}
+	if t := cmp.Or(e.Getenv("DATASTORE_TYPE"), file.DatastoreType, "etcdv3"); t != "etcdv3" {
+		return store.Config{}, Usagef("datastore type %q is not supported: want etcdv3: resources are stored in etcd", t)
+	}
+	cfg := store.Config{
+		DiscoverySRV:   cmp.Or(e.flags.EtcdDiscoverySRV, e.Getenv("ETCD_DISCOVERY_SRV"), file.EtcdDiscoverySRV),
+		CAFile:         cmp.Or(e.flags.EtcdCACertFile, e.Getenv("ETCD_CA_CERT_FILE"), file.EtcdCACertFile),
+		CertFile:       cmp.Or(e.flags.EtcdCertFile, e.Getenv("ETCD_CERT_FILE"), file.EtcdCertFile),
+		KeyFile:        cmp.Or(e.flags.EtcdKeyFile, e.Getenv("ETCD_KEY_FILE"), file.EtcdKeyFile),
+		Username:       cmp.Or(e.flags.EtcdUsername, e.Getenv("ETCD_USERNAME"), file.EtcdUsername),
+		PasswordFile:   cmp.Or(e.flags.EtcdPasswordFile, e.Getenv("ETCD_PASSWORD_FILE"), file.EtcdPasswordFile),
+		RefusedTimeout: refusedTimeout,
+	}
+	endpoints := cmp.Or(e.flags.EtcdEndpoints, e.Getenv("ETCD_ENDPOINTS"), file.EtcdEndpoints)
+	for endpoint := range strings.SplitSeq(endpoints, ",") {
+		if endpoint = strings.TrimSpace(endpoint); endpoint != "" {
+			cfg.Endpoints = append(cfg.Endpoints, endpoint)
+		}
+	}
+	if len(cfg.Endpoints) == 0 && cfg.DiscoverySRV == "" {
+		scheme := "http"
+		if cfg.CAFile != "" || cfg.CertFile != "" {
+			scheme = "https"
+		}
+		cfg.Endpoints = []string{scheme + "://127.0.0.1:2379"}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package session is what all commands of calicoctl share: the standard streams, the configuration, the connection to
+// etcd, and the exit statuses.
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// refusedTimeout is how long a command waits where nothing listens at etcd's endpoints.
+const refusedTimeout = 2 * time.Second
+
+// Env is what a command is run with.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Environ        []string // as os.Environ
+	Version        string
+
+	configFile string
+	flags      Settings
+	timeout    time.Duration
+	client     *store.Client
+	progressed time.Time
+}
+
+// AddFlags gives a command, and those below it, the flags that say where etcd is.
+func (e *Env) AddFlags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVarP(&e.configFile, "config", "c", "", "file of the kind CalicoAPIConfig (default "+DefaultConfigFile+", if it is there)")
+	f.DurationVar(&e.timeout, "timeout", 10*time.Second, "how long a request to etcd may take")
+	f.StringVar(&e.flags.EtcdEndpoints, "etcd-endpoints", "", "comma list of URLs of etcd")
+	f.StringVar(&e.flags.EtcdDiscoverySRV, "etcd-discovery-srv", "", "domain whose SRV records name etcd, instead of endpoints")
+	f.StringVar(&e.flags.EtcdCACertFile, "etcd-ca-cert-file", "", "certificate of who signed etcd's")
+	f.StringVar(&e.flags.EtcdCertFile, "etcd-cert-file", "", "certificate of this client")
+	f.StringVar(&e.flags.EtcdKeyFile, "etcd-key-file", "", "key of this client's certificate")
+	f.StringVar(&e.flags.EtcdUsername, "etcd-username", "", "user of etcd")
+	f.StringVar(&e.flags.EtcdPasswordFile, "etcd-password-file", "", "file with the user's password")
+	f.Bool("allow-version-mismatch", false, "without effect: no version is refused")
+}
+
+// Store returns the client of etcd, which it makes at the first call. The first request finds out whether etcd is there.
+func (e *Env) Store(ctx context.Context) (*store.Client, error) {
+	if e.client != nil {
+		return e.client, nil
+	}
+	cfg, err := e.storeConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := store.Open(ctx, cfg)
+	if err != nil {
+		return nil, Usagef("%w", err)
+	}
+	e.client = client
+	return client, nil
+}
+
+// Members are clients of etcd's endpoints, one for each, and the files with the certificates that they use. The caller closes the
+// clients.
+func (e *Env) Members(ctx context.Context) (members map[string]*store.Client, certificates []string, err error) {
+	cfg, err := e.storeConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, file := range []string{cfg.CAFile, cfg.CertFile} {
+		if file != "" {
+			certificates = append(certificates, file)
+		}
+	}
+	members = map[string]*store.Client{}
+	for _, endpoint := range cfg.Endpoints {
+		one := cfg
+		one.Endpoints = []string{endpoint}
+		client, err := store.Open(ctx, one)
+		if err != nil {
+			return members, certificates, Usagef("%w", err)
+		}
+		members[endpoint] = client
+	}
+	return members, certificates, nil
+}
+
+// Read reads ranges of what etcd holds at one revision.
+func (e *Env) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error) {
+	s, err := e.Store(ctx)
+	if err != nil {
+		return model.Snapshot{}, err
+	}
+	ctx, cancel := e.Bound(ctx)
+	defer cancel()
+	snapshot, err := s.Read(ctx, ranges...)
+	if err != nil {
+		return snapshot, fmt.Errorf("read what etcd holds: %w", err)
+	}
+	return snapshot, nil
+}
+
+// Bound bounds one request to etcd by --timeout.
+func (e *Env) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, e.timeout)
+}
+
+// Close ends the connection to etcd.
+func (e *Env) Close() {
+	if e.client != nil {
+		_ = e.client.Close() // all requests have been answered
+		e.client = nil
+	}
+}
+
+// Progress says on stderr how far a long command is, once a second, and on a terminal alone.
+func (e *Env) Progress(format string, args ...any) {
+	f, ok := e.Stderr.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || time.Since(e.progressed) < time.Second {
+		return
+	}
+	e.progressed = time.Now()
+	fmt.Fprintf(f, "calicoctl: "+format+"\n", args...)
+}
+
+// Getenv is the value of a variable of Environ, "" = not set; the last one counts.
+func (e *Env) Getenv(name string) string {
+	for _, entry := range slices.Backward(e.Environ) {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// SetConfigFile names the configuration file, as --config does.
+func (e *Env) SetConfigFile(path string) { e.configFile = path }

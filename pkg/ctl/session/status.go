@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/calico-go/calico/pkg/resource"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// The exit statuses of calicoctl.
+const (
+	StatusOK          = 0
+	StatusFailed      = 1 // something was refused, or was found to be wrong
+	StatusUsage       = 2 // the command line, its configuration or a document makes no sense
+	StatusNotFound    = 3 // what was named isn't there, or is there already
+	StatusUnavailable = 4 // etcd can't be reached, or refuses access
+	StatusConflict    = 5 // another writer was faster
+)
+
+// StatusHelp explains the statuses in help.
+const StatusHelp = `Exit status: 0 done; 1 refused, or something is wrong; 2 a command line, configuration or document that makes no
+sense; 3 not found, or there already; 4 etcd can't be reached or refuses access; 5 changed by another writer meanwhile.`
+
+// A StatusError is an error that decides the exit status.
+type StatusError struct {
+	Status int
+	Err    error
+}
+
+// Error is that of Err.
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+// Unwrap is Err.
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// Usagef makes an error of a command line, configuration or document that makes no sense.
+func Usagef(format string, args ...any) error {
+	return &StatusError{StatusUsage, fmt.Errorf(format, args...)}
+}
+
+// Status is the exit status that an error ends calicoctl with; nil is StatusOK.
+func Status(err error) int {
+	var of *StatusError
+	var field *resource.FieldError
+	var missing *resource.NotFoundError
+	var exists *resource.ExistsError
+	var changed *resource.StaleError
+	switch {
+	case err == nil:
+		return StatusOK
+	case errors.As(err, &of):
+		return of.Status
+	case errors.As(err, &field):
+		return StatusUsage
+	case errors.As(err, &missing), errors.As(err, &exists):
+		return StatusNotFound
+	case errors.As(err, &changed):
+		return StatusConflict
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrAuth):
+		return StatusUnavailable
+	}
+	return StatusFailed
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runlock is the lock in the run directory that says that an agent runs on the host.
+package runlock
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is the file in the run directory that an agent holds a lock on while it runs.
+const Name = "agent.lock"
+
+// ErrHeld says that an agent runs with the directory.
+var ErrHeld = errors.New("another calico-node runs with this directory: stop it first")
+
+// Take makes sure that no other agent serves the run directory: a second one would take the gate's socket, and take it
+// away when it ends. The kernel drops the lock with the process, however that ends.
+func Take(dir string) (release func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, Name), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return func() { _ = file.Close() }, nil
+	}
+	_ = file.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrHeld
+	}
+	return nil, err
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// OnHost is where a directory of the host's is: below /host, where a container has it mounted, or else at its own path.
+func OnHost(dir string) string {
+	if info, err := os.Stat("/host" + dir); err == nil && info.IsDir() {
+		return "/host" + dir
+	}
+	return dir
+}
+
+// remedies says what an operator does about what the system refuses.
+func remedies() map[syscall.Errno]string {
+	const denied = "run as root, in a pod with securityContext.privileged, and look for SELinux' or AppArmor's word on it in the node's audit log"
+	return map[syscall.Errno]string{
+		syscall.EROFS:   "it is on a read-only file system: mount it without readOnly, or choose a directory that is writable on the node",
+		syscall.ENOSPC:  "the disk is full: free space on the node; it is tried again",
+		syscall.EDQUOT:  "the disk's quota is used up: free space on the node; it is tried again",
+		syscall.EACCES:  denied,
+		syscall.EPERM:   denied,
+		syscall.ENOENT:  "it isn't there: in a pod, mount the node's directory (hostPath) at that path, or at the same below /host; else make it",
+		syscall.ENOTDIR: "a part of the path is a file",
+	}
+}
+
+// Advise adds what to do to an error about a file of the host's, where that is known. nil is nil.
+func Advise(err error) error {
+	if err == nil {
+		return nil
+	}
+	for errno, remedy := range remedies() {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("%w: %s", err, remedy)
+		}
+	}
+	return err
+}

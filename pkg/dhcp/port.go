@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv6"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// IsServed says whether an endpoint names subnets: others have their addresses by other means.
+func IsServed(ep model.WorkloadEndpoint) bool { return len(ep.IPv4SubnetIDs)+len(ep.IPv6SubnetIDs) > 0 }
+
+// NewPort is the port of an endpoint that IsServed, at a tap with the MAC address host. A subnet that can't be read, or
+// isn't there, is an error of subnet's.
+func NewPort(ep model.WorkloadEndpoint, host model.MAC, subnet func(id string) (model.Subnet, error)) (Port, error) {
+	p := Port{Host: host, VM: ep.MAC, FQDN: ep.FQDN, MTU: ep.MTU}
+	if p.VM.IsZero() {
+		return Port{}, errors.New("mac: missing: a machine is known by its tap and its MAC address")
+	}
+	if err := checkFQDN(p.FQDN); err != nil {
+		return Port{}, fmt.Errorf("fqdn: %w", err)
+	}
+	for _, f := range []struct {
+		name string
+		nets []netip.Prefix
+		ids  []string
+	}{{"ipv4", ep.IPv4Nets, ep.IPv4SubnetIDs}, {"ipv6", ep.IPv6Nets, ep.IPv6SubnetIDs}} {
+		if len(f.ids) == 0 {
+			continue
+		}
+		if len(f.ids) != len(f.nets) {
+			return Port{}, fmt.Errorf("%s_subnet_ids: %d for %d of %s_nets: want one for each", f.name, len(f.ids), len(f.nets), f.name)
+		}
+		for i, id := range f.ids {
+			s, err := subnet(id)
+			if err == nil && !s.CIDR.Contains(f.nets[i].Addr()) {
+				err = fmt.Errorf("its cidr is %s, which %s isn't in", s.CIDR, f.nets[i].Addr())
+			}
+			if err != nil {
+				return Port{}, fmt.Errorf("%s_subnet_ids[%d]: subnet %.64q: %w", f.name, i, id, err)
+			}
+			p.Leases = append(p.Leases, Lease{f.nets[i].Addr(), s})
+		}
+	}
+	return p, p.checkSize()
+}
+
+// checkFQDN takes what a hostname can be (RFC 1123, section 2.1): scripts of clients are given it.
+func checkFQDN(name string) error {
+	if name == "" {
+		return nil
+	}
+	if len(name) > 253 {
+		return fmt.Errorf("%d bytes: at most 253", len(name))
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		odd := strings.ContainsFunc(label, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-')
+		})
+		if odd || label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return fmt.Errorf("%.64q: want labels of up to 63 letters, digits and hyphens, with dots between", name)
+		}
+	}
+	return nil
+}
+
+// checkSize wants all that the machine may be told to fit into one packet.
+func (p Port) checkSize() error {
+	limit := 1500
+	if p.MTU > 0 {
+		limit = p.MTU
+	} else {
+		p.MTU = limit // it may become known
+	}
+	const slack = 128 // what of a request is repeated
+	for _, l := range p.leases(false) {
+		ack := p.grant4(&dhcpv4.DHCPv4{}, dhcpv4.MessageTypeAck, l)
+		if n := ipv4Len + udpLen + len(ack.ToBytes()) + slack; n > limit {
+			return fmt.Errorf("subnet %s: what DHCP is to tell takes %d bytes, and the MTU is %d: give it fewer host_routes and dns_servers", l.Subnet.CIDR, n, limit)
+		}
+	}
+	leases := p.leases(true)
+	if len(leases) == 0 {
+		return nil
+	}
+	solicit := &dhcpv6.Message{MessageType: dhcpv6.MessageTypeSolicit}
+	solicit.AddOption(dhcpv6.OptClientID(p.serverID()))
+	solicit.AddOption(&dhcpv6.OptIANA{})
+	n := max(len(p.Advertisement())-etherLen, ipv6Len+udpLen+len(p.reply6(solicit).ToBytes())+slack)
+	if n > limit || p.Advertisement() == nil {
+		return fmt.Errorf("what DHCPv6 and the router advertisement are to tell takes %d bytes, and the MTU is %d: give the subnets fewer dns_servers", n, limit)
+	}
+	return nil
+}

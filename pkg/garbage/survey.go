@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package garbage
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Survey is what of etcd matters for a pass, in short.
+type Survey struct {
+	pools    []*pool
+	holdings map[string]*holding // by handle
+	byAddr   map[netip.Addr]*holding
+	hosts    map[string]*host
+	blocks   map[netip.Prefix]model.Block // empty ones that a host has, without their addresses
+}
+
+// pool is one pool and how much of it is allocated.
+type pool struct {
+	cidr      netip.Prefix
+	allocated int
+}
+
+// holding is the addresses of one handle.
+type holding struct {
+	handle     string
+	attributes map[string]string
+	mixed      bool // attributes differ from address to address
+	addrs      []netip.Addr
+	endpoint   model.WorkloadEndpointKey // that has one of the addresses
+	uid        string                    // of the pod that the endpoint was written for
+	up         bool                      // an agent that lives says so of the endpoint
+	unreported bool                      // the endpoint's agent lives, and reports none of its endpoints
+}
+
+// host is what has a host's name.
+type host struct {
+	name       string
+	metadata   model.Entry
+	node       model.KubernetesNode
+	live       bool // its agent's status is there
+	affinities []netip.Prefix
+	bare       []model.WorkloadEndpointKey // pods' endpoints without an address of ours
+}
+
+// FirstRead is what a survey begins with.
+func FirstRead() []model.Range {
+	return []model.Range{
+		model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)),
+		{Prefix: model.AffinityPrefix(""), KeysOnly: true}, {Prefix: model.HostPrefix(""), KeysOnly: true},
+	}
+}
+
+// ReadHost is what is read of each host of Survey.Hosts.
+func ReadHost(name string) []model.Range {
+	return []model.Range{model.PrefixRange(model.HostPrefix(name)), model.PrefixRange(model.StatusPrefix(name))}
+}
+
+// NewSurvey takes in what FirstRead gave.
+func NewSurvey(entries []model.Entry) *Survey {
+	s := &Survey{holdings: map[string]*holding{}, byAddr: map[netip.Addr]*holding{}, hosts: map[string]*host{}, blocks: map[netip.Prefix]model.Block{}}
+	for _, e := range entries {
+		if k, ok := e.Key.(model.PoolKey); ok {
+			s.pools = append(s.pools, &pool{cidr: k.CIDR})
+		}
+	}
+	slices.SortFunc(s.pools, func(a, b *pool) int { return cmp.Compare(b.cidr.Bits(), a.cidr.Bits()) })
+	for _, e := range entries {
+		switch k := e.Key.(type) {
+		case model.BlockKey:
+			if b, ok := e.Value.(model.Block); ok {
+				s.addBlock(b)
+			}
+		case model.AffinityKey:
+			h := s.host(k.Host)
+			h.affinities = append(h.affinities, k.CIDR)
+		case model.HostMetadataKey:
+			s.host(k.Host)
+		case model.WorkloadEndpointKey:
+			s.host(k.Host)
+		}
+	}
+	return s
+}
+
+func (s *Survey) host(name string) *host {
+	if s.hosts[name] == nil {
+		s.hosts[name] = &host{name: name}
+	}
+	return s.hosts[name]
+}
+
+// addBlock notes whose the block's addresses are.
+func (s *Survey) addBlock(b model.Block) {
+	if len(b.Unallocated) == len(b.Allocations) && b.Affinity != "" {
+		s.blocks[b.CIDR] = model.Block{CIDR: b.CIDR, Affinity: b.Affinity, EmptySince: b.EmptySince}
+	}
+	of := s.poolOf(b.CIDR)
+	a := b.CIDR.Addr()
+	for _, n := range b.Allocations {
+		if n != model.Free {
+			s.addAddr(a, b.Attributes[n])
+			if of != nil {
+				of.allocated++
+			}
+		}
+		a = a.Next()
+	}
+}
+
+func (s *Survey) addAddr(a netip.Addr, of model.Attributes) {
+	if of.HandleID == "" {
+		return
+	}
+	h := s.holdings[of.HandleID]
+	if h == nil {
+		h = &holding{handle: of.HandleID, attributes: of.Secondary}
+		s.holdings[of.HandleID] = h
+	}
+	h.mixed = h.mixed || !maps.Equal(h.attributes, of.Secondary)
+	h.addrs = append(h.addrs, a)
+	s.byAddr[a] = h
+}
+
+// poolOf is the smallest pool that the prefix lies in, nil = none.
+func (s *Survey) poolOf(c netip.Prefix) *pool {
+	for _, p := range s.pools { // the smallest first
+		if p.cidr.Bits() <= c.Bits() && p.cidr.Contains(c.Addr()) {
+			return p
+		}
+	}
+	return nil
+}
+
+// Hosts are the names of which ReadHost is to be read, in order.
+func (s *Survey) Hosts() []string { return slices.Sorted(maps.Keys(s.hosts)) }
+
+// AddHost takes in what ReadHost gave of a host.
+func (s *Survey) AddHost(name string, entries []model.Entry) {
+	h := s.host(name)
+	reported, last := map[model.WorkloadStatusKey]bool{}, false
+	for _, e := range entries {
+		switch k := e.Key.(type) {
+		case model.HostMetadataKey:
+			h.metadata = e
+			m, _ := e.Value.(model.HostMetadata)
+			h.node = m.Kubernetes
+		case model.StatusKey:
+			h.live = true
+		case model.LastStatusKey:
+			last = true
+		case model.WorkloadStatusKey:
+			reported[k] = e.Value == model.EndpointUp
+		}
+	}
+	for _, e := range entries {
+		if k, ok := e.Key.(model.WorkloadEndpointKey); ok && k.Orchestrator == orchestrator {
+			s.addEndpoint(h, k, e, reported[model.WorkloadStatusKey(k)] && model.AgentLives(h.live, last), h.live && len(reported) == 0)
+		}
+	}
+}
+
+func (s *Survey) addEndpoint(h *host, k model.WorkloadEndpointKey, e model.Entry, up, unreported bool) {
+	spec, _ := e.Value.(model.WorkloadEndpoint)
+	bare := true
+	for _, a := range spec.Addrs() {
+		holds := s.byAddr[a]
+		if holds == nil || holds.attributes["node"] != k.Host || holds.attributes["workload"] != k.Workload {
+			continue
+		}
+		bare = false
+		holds.endpoint, holds.uid, holds.up, holds.unreported = k, spec.PodUID, holds.up || up, holds.unreported || unreported
+	}
+	if bare {
+		h.bare = append(h.bare, k)
+	}
+}
+
+// never says why a handle is none of a pod's, "" where it is one.
+func (h *holding) never() string {
+	switch {
+	case h.attributes["orchestrator"] != orchestrator:
+		return "it is no pod's"
+	case h.attributes["namespace"] == "" || h.attributes["workload"] == "" || h.attributes["node"] == "":
+		return "it doesn't say which pod's, or which node's"
+	case h.mixed:
+		return "its addresses don't agree on whose they are"
+	}
+	return ""
+}
+
+func (h *holding) node() string { return h.attributes["node"] }
+
+func (h *holding) pod() Pod {
+	namespace, name := h.attributes["namespace"], h.attributes["pod"]
+	if name == "" {
+		name = strings.TrimPrefix(h.attributes["workload"], namespace+".")
+	}
+	return Pod{namespace, name}
+}
+
+// Usage is how many addresses of a pool are allocated and free.
+type Usage struct {
+	Pool            netip.Prefix
+	Allocated, Free float64
+}
+
+// Usage is that of each pool. Where pools overlap a block counts for the smaller one.
+func (s *Survey) Usage() []Usage {
+	var all []Usage
+	for _, p := range s.pools {
+		n := float64(p.allocated)
+		all = append(all, Usage{p.cidr, n, p.size() - n})
+	}
+	return all
+}
+
+func (p *pool) size() float64 { return math.Exp2(float64(p.cidr.Addr().BitLen() - p.cidr.Bits())) }
+
+// Questions are the pods and the Nodes to ask the API for, of those that it isn't known to have: known says for a pod
+// which UIDs it has there, as far as the caller has heard, and for a Node whether it is there. It is a hint that saves
+// requests: nothing is decided by it.
+func (s *Survey) Questions(known func(Pod) []string, node func(name string) bool) (pods []Pod, nodes []string) {
+	going := map[string]bool{}
+	for _, h := range s.hosts {
+		for _, name := range h.names() {
+			if !node(name) {
+				going[h.name], nodes = true, append(nodes, name)
+			}
+		}
+	}
+	for _, h := range s.holdings {
+		if h.never() != "" {
+			continue
+		}
+		if uids := known(h.pod()); len(uids) == 0 || h.uid != "" && !slices.Contains(uids, h.uid) {
+			pods = append(pods, h.pod())
+		}
+	}
+	for name := range going {
+		for _, k := range s.hosts[name].bare {
+			pods = append(pods, podOf(k))
+		}
+	}
+	slices.SortFunc(pods, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	slices.Sort(nodes)
+	return slices.Compact(pods), slices.Compact(nodes)
+}
+
+// podOf is the pod of an endpoint: no namespace's name has a dot.
+func podOf(k model.WorkloadEndpointKey) Pod {
+	namespace, name, _ := strings.Cut(k.Workload, ".")
+	return Pod{namespace, name}
+}
+
+// nodeNames are the Nodes that a host may be, none where it isn't known to be one.
+func nodeNames(host string, node model.KubernetesNode) []string {
+	switch node.Name {
+	case "":
+		return nil
+	case host:
+		return []string{host}
+	}
+	return []string{node.Name, host}
+}
+
+func (h *host) names() []string { return nodeNames(h.name, h.node) }

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootstrap makes what a cluster needs before the first agent can run, from inside the cluster: the certificates,
+// users and members of Calico's own etcd, and the data that an etcd of any kind must have. Whatever is there stays, so it
+// may run any number of times, and several at once.
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// Config says what to make. The zero value of a field is its default.
+type Config struct {
+	// Own is for Calico's own etcd: its members, certificates and users are made too, and Store is not asked for.
+	Own bool
+	// Renew keeps what Own made in order: its data is made only in an etcd that lost all of it.
+	Renew bool
+	// Members is how many Own has: 1 or 3; 0 is 1.
+	Members int
+	// Pools are the default pools; none: those of kubeadm.
+	Pools []netip.Prefix
+	// Store is an etcd that exists.
+	Store  store.Config
+	Kube   kube.Config
+	Logger *slog.Logger
+}
+
+// rootLife is how long the certificate of etcd's administrator is good for: it is made anew each time, and never kept.
+const rootLife = time.Hour
+
+// retryAfter is the pause between two looks at a cluster or an etcd that isn't ready yet.
+const retryAfter = 2 * time.Second
+
+type bootstrapper struct {
+	cfg  Config
+	kube *kube.Client
+	log  *slog.Logger
+	now  func() time.Time
+}
+
+// Run makes what is missing, and waits for what it needs: the API, nodes, and an etcd that answers.
+func Run(ctx context.Context, cfg Config) error {
+	client, err := kube.New(cfg.Kube)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	b := &bootstrapper{cfg: cfg, kube: client, log: cfg.Logger, now: time.Now}
+	if b.cfg.Members == 0 {
+		b.cfg.Members = 1
+	}
+	if cfg.Own {
+		return b.own(ctx)
+	}
+	pools, err := b.pools(ctx)
+	if err != nil {
+		return err
+	}
+	return b.data(ctx, cfg.Store, pools)
+}
+
+// own makes Calico's own etcd. The order is that of what waits for what: pods can't start without the secrets, and find the
+// ConfigMap when they do.
+func (b *bootstrapper) own(ctx context.Context) error {
+	members, pools, err := b.chosen(ctx)
+	if errors.Is(err, errNotChosen) {
+		b.log.Info("nothing is renewed", "reason", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ca, err := b.authority(ctx)
+	if err != nil {
+		return err
+	}
+	for _, want := range bundles(members) {
+		if err := b.ensure(ctx, ca, want); err != nil {
+			return err
+		}
+	}
+	for _, m := range members {
+		if err := b.label(ctx, m); err != nil {
+			return err
+		}
+	}
+	cfg, done, err := b.root(ca, members)
+	if err != nil {
+		return fmt.Errorf("make a certificate for etcd's administrator: %w", err)
+	}
+	defer done()
+	return b.data(ctx, cfg, pools)
+}
+
+// root is how etcd's administrator reaches it. done removes the certificate.
+func (b *bootstrapper) root(ca *authority, members []member) (cfg store.Config, done func(), err error) {
+	p, err := ca.issue(leaf{name: store.RootUser, client: true}, b.now(), rootLife)
+	if err != nil {
+		return cfg, nil, err
+	}
+	dir, err := os.MkdirTemp("", "calico-bootstrap-") // mode 0700
+	if err != nil {
+		return cfg, nil, err
+	}
+	cfg = store.Config{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key"), Logger: b.log}
+	for _, m := range members {
+		cfg.Endpoints = append(cfg.Endpoints, m.url(clientPort))
+	}
+	done = func() { _ = os.RemoveAll(dir) } // the pod's, and in memory
+	err = errors.Join(os.WriteFile(cfg.CAFile, ca.pem, 0o600), os.WriteFile(cfg.CertFile, p.cert, 0o600), os.WriteFile(cfg.KeyFile, p.key, 0o600))
+	if err != nil {
+		done()
+	}
+	return cfg, done, err
+}
+
+// data gives an etcd its users, where it is our own, and what it lacks; members of our own give space back.
+func (b *bootstrapper) data(ctx context.Context, cfg store.Config, pools []netip.Prefix) error {
+	etcd, err := store.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = etcd.Close() }() // everything was answered
+	if b.cfg.Own {
+		err := b.untilServed(ctx, func() error { return etcd.SetUsers(ctx, users()...) })
+		if err != nil {
+			return err
+		}
+	}
+	var wrote []string
+	err = b.untilServed(ctx, func() (err error) {
+		wrote, err = fill(ctx, etcd, pools, b.cfg)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.log.Info("etcd has what Calico needs", "written", fmt.Sprint(wrote))
+	if !b.cfg.Renew {
+		return nil
+	}
+	n, err := etcd.Defragment(ctx)
+	if n > 0 {
+		b.log.Info("members of etcd gave back space that they did not use", "members", n)
+	}
+	return err
+}
+
+// untilServed repeats what fails for want of an etcd that answers.
+func (b *bootstrapper) untilServed(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+		b.log.Info("waiting for etcd", "reason", err)
+		if err := b.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *bootstrapper) pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(retryAfter):
+		return nil
+	}
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func ca(t *testing.T) *authority {
+	t.Helper()
+	p, err := newAuthority(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := parseAuthority(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestDue(t *testing.T) {
+	a, other := ca(t), ca(t)
+	l := leaf{name: "etcd", server: true, hosts: []string{"localhost", "10.0.0.1", "fd00::1"}}
+	p, err := a.issue(l, now, leafLife)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed, elsewhere := l, l
+	renamed.name = "node"
+	elsewhere.hosts = l.hosts[:2]
+	tests := []struct {
+		name  string
+		by    *authority
+		pair  pair
+		leaf  leaf
+		after time.Duration
+		want  string
+	}{
+		{"new", a, p, l, 0, ""},
+		{"half of its life", a, p, l, leafLife / 2, ""},
+		{"two thirds", a, p, l, leafLife * 2 / 3, "two thirds of its lifetime are over"},
+		{"long ago", a, p, l, leafLife * 2, "two thirds"},
+		{"none", a, pair{}, l, 0, "there is none"},
+		{"no key", a, pair{cert: p.cert}, l, 0, "tls: "},
+		{"nonsense", a, pair{[]byte("x"), []byte("y")}, l, 0, "tls: "},
+		{"another's", other, p, l, 0, "another authority"},
+		{"another name", a, p, renamed, 0, `it is "etcd"'s`},
+		{"another member", a, p, elsewhere, 0, "it is for [localhost 10.0.0.1 fd00::1]"},
+	}
+	for _, test := range tests {
+		got := test.by.due(test.pair, test.leaf, now.Add(test.after))
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+	if _, err := parseAuthority(p); err == nil {
+		t.Error("a server's certificate was taken for an authority's")
+	}
+}
+
+// TestLeaves verifies what is issued as etcd and its clients do.
+func TestLeaves(t *testing.T) {
+	a := ca(t)
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	for _, b := range bundles([]member{{"a", netip.MustParseAddr("10.0.0.1")}}) {
+		for _, l := range b.leaves {
+			p, err := a.issue(l.leaf, now, leafLife)
+			if err != nil {
+				t.Fatal(err)
+			}
+			both, err := tls.X509KeyPair(p.cert, p.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for usage, want := range map[x509.ExtKeyUsage]bool{x509.ExtKeyUsageServerAuth: l.server, x509.ExtKeyUsageClientAuth: l.client} {
+				_, err := both.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now.Add(-skew / 2), KeyUsages: []x509.ExtKeyUsage{usage}})
+				if (err == nil) != want {
+					t.Errorf("%s of %s, usage %v: %v", l.name, b.secret, usage, err)
+				}
+			}
+			if err := both.Leaf.VerifyHostname("10.0.0.1"); (err == nil) != l.server {
+				t.Errorf("%s of %s as 10.0.0.1: %v", l.name, b.secret, err)
+			}
+		}
+	}
+}
+
+func node(name string, age time.Duration, labels map[string]string, addrs ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-age))}}
+	for _, a := range addrs {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	return n
+}
+
+func TestChooseMembers(t *testing.T) {
+	control := map[string]string{controlPlane: ""}
+	old, young := node("z", 2, control, "10.0.0.1"), node("a", 1, control, "fd00::2", "10.0.0.2")
+	worker, bare, v6 := node("w", 3, nil, "10.0.0.3"), node("b", 9, control), node("c", 9, control, "fd00::4")
+	leaving := node("l", 9, control, "10.0.0.5")
+	leaving.DeletionTimestamp = &leaving.CreationTimestamp
+	tests := []struct {
+		name  string
+		nodes []*corev1.Node
+		n     int
+		want  string
+	}{
+		{"the oldest of the control plane", []*corev1.Node{young, worker, old}, 1, "z=10.0.0.1"},
+		{"two", []*corev1.Node{young, worker, old}, 2, "z=10.0.0.1 a=10.0.0.2"},
+		{"workers are not taken to make up the number", []*corev1.Node{young, worker, old}, 3, ""},
+		{"a provider's cluster", []*corev1.Node{worker}, 1, "w=10.0.0.3"},
+		{"no address yet, IPv6 alone, leaving", []*corev1.Node{bare, v6, leaving}, 1, ""},
+		{"nobody", nil, 1, ""},
+	}
+	for _, test := range tests {
+		members, err := chooseMembers(test.nodes, test.n)
+		var got []string
+		for _, m := range members {
+			got = append(got, m.node+"="+m.addr.String())
+		}
+		if (err != nil) != (test.want == "") || strings.Join(got, " ") != test.want {
+			t.Errorf("%s: %v, %v; want %s", test.name, got, err, test.want)
+		}
+		if err != nil {
+			continue
+		}
+		back, err := parseMembers(formatChosen(members, nil).Data[clusterKey])
+		if diff := cmp.Diff(members, back, cmp.AllowUnexported(member{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
+			t.Errorf("%s: read back (-want +got): %v\n%s", test.name, err, diff)
+		}
+	}
+	for _, bad := range []string{"", "a", "a=10.0.0.1", "a=https://10.0.0.1:2480,"} {
+		if m, err := parseMembers(bad); err == nil {
+			t.Errorf("%q: members %v", bad, m)
+		}
+	}
+}
+
+func TestPodSubnets(t *testing.T) {
+	tests := []struct{ config, want, err string }{
+		{"networking:\n  podSubnet: 10.244.0.0/16\n", "[10.244.0.0/16]", ""},
+		{"networking: {podSubnet: '10.1.2.3/16, fd00::/48'}", "[10.1.0.0/16 fd00::/48]", ""},
+		{"networking: {}", "[]", ""},
+		{"", "[]", ""},
+		{"networking: {podSubnet: 10.244.0.0}", "", "want a network"},
+		{"networking: [", "", "ClusterConfiguration: "},
+	}
+	for _, test := range tests {
+		got, err := podSubnets(test.config)
+		switch {
+		case test.err != "":
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%q: %v, want %s", test.config, err, test.err)
+			}
+		case err != nil:
+			t.Errorf("%q: %v", test.config, err)
+		default:
+			texts := make([]string, len(got))
+			for i, p := range got {
+				texts[i] = p.String()
+			}
+			if s := "[" + strings.Join(texts, " ") + "]"; s != test.want {
+				t.Errorf("%q: %s, want %s", test.config, s, test.want)
+			}
+		}
+	}
+}
+
+func TestParseConfig(t *testing.T) {
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	api := kube.Config{Name: "calico-bootstrap", Logger: log}
+	pools := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/48")}
+	tests := []struct {
+		args, environ string
+		want          Config
+		err           string
+	}{
+		{"", "", Config{Own: true, Members: 1, Kube: api, Logger: log}, ""},
+		{"renew", "ETCD_MEMBERS=3", Config{Own: true, Renew: true, Members: 3, Kube: api, Logger: log}, ""},
+		{"data", "ETCD_ENDPOINTS=http://a:1,http://b:2 CALICO_IPV4POOL_CIDR=10.1.0.0/16 CALICO_IPV6POOL_CIDR=fd00::/48",
+			Config{Members: 1, Pools: pools, Store: store.Config{Endpoints: []string{"http://a:1", "http://b:2"}, Logger: log}, Kube: api, Logger: log}, ""},
+		{"again", "", Config{}, `"again" is not understood`},
+		{"", "ETCD_MEMBERS=2", Config{}, `ETCD_MEMBERS "2": want 1 or 3`},
+		{"", "CALICO_IPV4POOL_CIDR=fd00::/48", Config{}, "CALICO_IPV4POOL_CIDR: "},
+		{"", "CALICO_IPV6POOL_CIDR=x", Config{}, `CALICO_IPV6POOL_CIDR: pod network "x"`},
+	}
+	for _, test := range tests {
+		got, err := ParseConfig(strings.Fields(test.args), strings.Fields(test.environ), log)
+		if test.err != "" {
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s %s: %v, want %s", test.args, test.environ, err, test.err)
+			}
+			continue
+		}
+		same := cmp.Options{cmp.Comparer(func(a, b *slog.Logger) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+		if diff := cmp.Diff(test.want, got, same); err != nil || diff != "" {
+			t.Errorf("%s %s: %v\n%s", test.args, test.environ, err, diff)
+		}
+	}
+}
+
+// TestFill fills an empty etcd, and lets one be that somebody has changed since.
+func TestFill(t *testing.T) {
+	s := etcd.New(t)
+	pool := netip.MustParsePrefix("10.1.0.0/16")
+	wrote, err := fill(t.Context(), s.Store, []netip.Prefix{pool}, Config{Own: true})
+	if err != nil || len(wrote) != 6 {
+		t.Fatalf("wrote %v: %v", wrote, err)
+	}
+	want := model.Pool{CIDR: pool, VXLANMode: model.EncapCrossSubnet, Masquerade: true, IPAM: true, BlockSize: 26}
+	if got := s.Get(model.PoolKey{CIDR: pool}); got != any(want) {
+		t.Errorf("pool %+v, want %+v", got, want)
+	}
+	s.Put(model.ReadyKey{}, model.Ready(false))
+	s.Remove(model.GlobalConfigKey{Name: "FailsafeInboundHostPorts"})
+	guid := s.Get(model.GlobalConfigKey{Name: "ClusterGUID"})
+	wrote, err = fill(t.Context(), s.Store, []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, Config{})
+	if err != nil || len(wrote) != 0 {
+		t.Errorf("the second time it wrote %v: %v", wrote, err)
+	}
+	if s.Get(model.ReadyKey{}) != any(model.Ready(false)) || s.Get(model.GlobalConfigKey{Name: "ClusterGUID"}) != guid {
+		t.Error("what was there was changed")
+	}
+	// Maintenance brings nothing back that somebody deleted, and everything where nothing is left.
+	renew := Config{Own: true, Renew: true}
+	s.Remove(model.PoolKey{CIDR: pool})
+	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 0 {
+		t.Errorf("maintenance brought back %v: %v", wrote, err)
+	}
+	s.Remove(model.ReadyKey{})
+	s.Remove(model.GlobalConfigKey{Name: "FailsafeOutboundHostPorts"})
+	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 4 {
+		t.Errorf("an etcd that an agent named before it was filled: wrote %v: %v", wrote, err)
+	}
+	if s.Get(model.GlobalConfigKey{Name: "ClusterGUID"}) != guid {
+		t.Error("the cluster has another GUID")
+	}
+}
+
+func TestUsers(t *testing.T) {
+	for _, u := range users() {
+		for _, prefix := range u.Write {
+			key := prefix == (model.GlobalConfigKey{Name: "ClusterGUID"}).Path()
+			if !strings.HasPrefix(prefix, model.Root) || !strings.HasSuffix(prefix, "/") && !key {
+				t.Errorf("%s may write %s: that is no part of the data model", u.Name, prefix)
+			}
+			if policy := model.Root + "v1/policy/"; (u.Name == "cni" || u.Name == "node") && (strings.HasPrefix(prefix, policy) || strings.HasPrefix(policy, prefix)) {
+				t.Errorf("%s may write %s: its key lies on every node, and policy is no business of a node's", u.Name, prefix)
+			}
+		}
+	}
+}
+
+// TestLabel: a member's node gets one label, once, and nothing else of it is written.
+func TestLabel(t *testing.T) {
+	n := node("a", 1, map[string]string{controlPlane: ""})
+	var patches []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/nodes/a" || r.Method != "GET" && r.Method != "PATCH" {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		if r.Method == "PATCH" {
+			body, _ := io.ReadAll(r.Body)
+			patches = append(patches, r.Header.Get("Content-Type")+" "+string(body))
+			n.Labels[memberLabel] = memberValue
+		}
+		n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(n)
+	}))
+	defer api.Close()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": "` + api.URL + `"}}]}`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kube.New(kube.Config{Kubeconfig: config, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	b := &bootstrapper{kube: client}
+	for range 2 {
+		if err := b.label(t.Context(), member{node: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":"member"}}}`}
+	if diff := cmp.Diff(want, patches); diff != "" {
+		t.Errorf("patches (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// defaultPool is the default of Calico's users, where nobody says which addresses pods have.
+const defaultPool = "192.168.0.0/16"
+
+// failsafe are the ports that stay open on host endpoints whatever policy says: the agent's defaults, and our own etcd's.
+const (
+	failsafeInbound  = "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443"
+	failsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443,udp:53,udp:67"
+)
+
+// users are etcd's, each with the rights that the program needs. An agent or a plugin that was taken over can't change
+// policy or pools. cni writes no profiles: those of Kubernetes are the controllers', and a network of another orchestrator,
+// whose plugin makes a profile of its name, needs another user.
+func users() []store.User {
+	return []store.User{
+		{Name: "node", Write: []string{"/calico/v1/host/", "/calico/bgp/v1/host/", "/calico/felix/v1/host/", "/calico/ipam/v2/", model.GlobalConfigKey{Name: "ClusterGUID"}.Path()}},
+		{Name: "cni", Write: []string{"/calico/v1/host/", "/calico/ipam/v2/"}},
+		{Name: "controllers", Write: []string{model.Root}},
+		{Name: "ctl", Write: []string{model.Root}},
+	}
+}
+
+// pools are the addresses that pods have by default: those that were set, else kubeadm's.
+func (b *bootstrapper) pools(ctx context.Context) ([]netip.Prefix, error) {
+	if len(b.cfg.Pools) > 0 {
+		return b.cfg.Pools, nil
+	}
+	config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, "kubeadm-config")
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		b.log.Info("no ConfigMap kubeadm-config says which addresses pods have, nor does CALICO_IPV4POOL_CIDR", "default", defaultPool)
+		return []netip.Prefix{netip.MustParsePrefix(defaultPool)}, nil
+	case err != nil:
+		return nil, err
+	}
+	pools, err := podSubnets(config.Data["ClusterConfiguration"])
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/kubeadm-config: %w: correct it, or set CALICO_IPV4POOL_CIDR", namespace, err)
+	}
+	if len(pools) == 0 {
+		b.log.Info("kubeadm has set no podSubnet", "default", defaultPool)
+		pools = []netip.Prefix{netip.MustParsePrefix(defaultPool)}
+	}
+	return pools, nil
+}
+
+// podSubnets reads networking.podSubnet of kubeadm's ClusterConfiguration: one network, or one of each family.
+func podSubnets(config string) ([]netip.Prefix, error) {
+	var c struct {
+		Networking struct {
+			PodSubnet string `json:"podSubnet"`
+		} `json:"networking"`
+	}
+	if err := yaml.Unmarshal([]byte(config), &c); err != nil {
+		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
+	}
+	return parsePools(c.Networking.PodSubnet)
+}
+
+func parsePools(text string) (pools []netip.Prefix, err error) {
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(one)
+		if err != nil {
+			return nil, fmt.Errorf("pod network %q: want a network such as %s", one, defaultPool)
+		}
+		pools = append(pools, p.Masked())
+	}
+	return pools, nil
+}
+
+// fill writes what an etcd without data of ours lacks, in one transaction: what is there stays as it is. Ready comes with
+// it, so agents act on all of it or on nothing. One that renews lets an etcd be that has Ready, whatever else was deleted.
+func fill(ctx context.Context, etcd *store.Client, pools []netip.Prefix, cfg Config) (wrote []string, err error) {
+	guid := make([]byte, 16)
+	if _, err := rand.Read(guid); err != nil {
+		return nil, err
+	}
+	missing := []model.Put{
+		{Key: model.ReadyKey{}, Value: model.Ready(true)},
+		{Key: model.GlobalConfigKey{Name: "ClusterGUID"}, Value: model.Text(hex.EncodeToString(guid))},
+		{Key: model.ProfileRulesKey{Profile: kubepolicy.DefaultAllow}, Value: model.Rules{
+			Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}},
+		}},
+	}
+	if cfg.Own {
+		missing = append(missing,
+			model.Put{Key: model.GlobalConfigKey{Name: "FailsafeInboundHostPorts"}, Value: model.Text(failsafeInbound)},
+			model.Put{Key: model.GlobalConfigKey{Name: "FailsafeOutboundHostPorts"}, Value: model.Text(failsafeOutbound)})
+	}
+	wants := []model.Range{model.PrefixRange(model.PoolPrefix())}
+	for _, m := range missing {
+		wants = append(wants, model.KeyRange(m.Key))
+	}
+	_, err = etcd.Transact(ctx, wants, func(view *model.View) (model.Change, error) {
+		var change model.Change
+		wrote = nil
+		if cfg.Renew && view.Get(model.ReadyKey{}).Exists() {
+			return change, nil
+		}
+		put := func(p model.Put) {
+			change.Compares = append(change.Compares, model.Compare{Key: p.Key})
+			change.Puts = append(change.Puts, p)
+			wrote = append(wrote, p.Key.Path())
+		}
+		if entries, _ := view.Read(wants[0]); len(entries) == 0 {
+			for _, cidr := range pools {
+				put(model.Put{Key: model.PoolKey{CIDR: cidr}, Value: model.Pool{CIDR: cidr, VXLANMode: model.EncapCrossSubnet, Masquerade: true, IPAM: true}})
+			}
+		}
+		for _, m := range missing {
+			if !view.Get(m.Key).Exists() {
+				put(m)
+			}
+		}
+		return change, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write what etcd lacks: %w", err)
+	}
+	return wrote, nil
+}

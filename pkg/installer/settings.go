@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package installer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Config is what an installer is told.
+type Config struct {
+	// From is the directory that holds the plugins that are to be installed.
+	From string
+	// BinDir and ConfDir are the runtime's directories, as paths of the host.
+	BinDir, ConfDir string
+	// VarDir and RunDir are the agent's.
+	VarDir, RunDir string
+	// EtcdDir is the node's directory that the manifests mount for their etcd.
+	EtcdDir string
+	// Template is the network configuration, with placeholders.
+	Template string
+	// Exclusive lets files that others left in place of ours be renamed.
+	Exclusive bool
+	// Node is this host's name in the data model.
+	Node    string
+	Logger  *slog.Logger
+	environ map[string]string
+}
+
+const (
+	defaultLogFile = "/var/log/calico/cni/cni.log"
+	// nodenameName is the file in VarDir that every agent leaves there.
+	nodenameName = "nodename"
+)
+
+// Setting is a variable of the environment.
+type Setting struct{ Variable, Help, Initial string }
+
+// Settings are the variables that Install and Uninstall read, in the order of the documents.
+func Settings() []Setting {
+	return []Setting{
+		{"CNI_NETWORK_CONFIG", "the network configuration, a list of plugins, with the placeholders below", ""},
+		{"CNI_BIN_DIR", "the node's directory of plugins, mounted at that path or at the same below `/host`", "/opt/cni/bin"},
+		{"CNI_CONF_DIR", "the node's directory of network configurations, mounted in the same way", "/etc/cni/net.d"},
+		{"CNI_EXCLUSIVE", "`true` renames what others left in our place to `<name>" + netconf.BackupSuffix + "`: a `calico` that isn't ours", "false"},
+		{"CALICO_VAR_DIR", "the agent's directory of the same name, where the configuration is left for it", "/var/lib/calico"},
+		{"CALICO_RUN_DIR", "the agent's directory of the same name; of uninstall", "/run/calico"},
+		{"CALICO_ETCD_DIR", "the node's directory in which the etcd of the manifests has its data; of uninstall -data", "/var/lib/calico-etcd"},
+	}
+}
+
+// A placeholder in a network configuration is the name of a value between double underscores.
+type placeholder struct {
+	name, variable, help, initial string
+	required                      bool
+}
+
+// placeholders are those that Calico's users have in their configurations.
+func placeholders() []placeholder {
+	return []placeholder{
+		{"KUBERNETES_NODE_NAME", "KUBERNETES_NODE_NAME", "this node's name, or else what `NODENAME` says", "", true},
+		{"ETCD_ENDPOINTS", "ETCD_ENDPOINTS", "comma list of URLs of etcd", "", true},
+		{"ETCD_DISCOVERY_SRV", "ETCD_DISCOVERY_SRV", "domain whose SRV records name etcd", "", false},
+		{"ETCD_CA_CERT_FILE", "", "`calico-tls/etcd-ca` in the directory of network configurations, where `CNI_ETCD_CA_CERT_FILE` or `ETCD_CA_CERT_FILE` is set", "", false},
+		{"ETCD_CERT_FILE", "", "the same of `etcd-cert` and `…ETCD_CERT_FILE`", "", false},
+		{"ETCD_KEY_FILE", "", "the same of `etcd-key` and `…ETCD_KEY_FILE`", "", false},
+		{"CNI_MTU", "CNI_MTU", "MTU of pods in bytes, 0 = as the agent found it", "0", false},
+		{"LOG_LEVEL", "LOG_LEVEL", "of the plugins", "info", false},
+		{"LOG_FILE_PATH", "LOG_FILE_PATH", "of the plugins", defaultLogFile, false},
+		{"LOG_FILE_MAX_SIZE", "LOG_FILE_MAX_SIZE", "megabytes", "100", false},
+		{"LOG_FILE_MAX_AGE", "LOG_FILE_MAX_AGE", "days", "30", false},
+		{"LOG_FILE_MAX_COUNT", "LOG_FILE_MAX_COUNT", "files", "10", false},
+		{"DATASTORE_TYPE", "DATASTORE_TYPE", "the plugins know etcd alone", "etcdv3", false},
+		{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_HOST", "the plugins don't use it", "", false},
+		{"KUBERNETES_SERVICE_PORT", "KUBERNETES_SERVICE_PORT", "the plugins don't use it", "", false},
+		{"KUBECONFIG_FILEPATH", "", "`calico-kubeconfig` in the directory of network configurations; it isn't written, as the plugins ask the agent", "", false},
+		{"SERVICEACCOUNT_TOKEN", "", "nothing: the plugins ask the agent", "", false},
+	}
+}
+
+// Reference is the part of the documents about the settings.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString("| Variable | What it is | Default |\n|---|---|---|\n")
+	for _, s := range Settings() {
+		initial := "none"
+		if s.Initial != "" {
+			initial = "`" + s.Initial + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Variable, s.Help, initial)
+	}
+	b.WriteString("\n| Placeholder | What takes its place | Default |\n|---|---|---|\n")
+	for _, p := range placeholders() {
+		initial, help := "nothing", p.help
+		switch {
+		case p.initial != "":
+			initial = "`" + p.initial + "`"
+		case p.required:
+			initial = "none: it must be set"
+		}
+		if p.variable != "" {
+			help = "`" + p.variable + "`: " + help
+		}
+		fmt.Fprintf(&b, "| `__%s__` | %s | %s |\n", p.name, help, initial)
+	}
+	return b.String()
+}
+
+// ParseConfig reads the environment. from is the directory of the installer itself.
+func ParseConfig(environ []string, from string) (Config, error) {
+	variables := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		variables[name] = value
+	}
+	values := map[string]string{}
+	for _, s := range Settings() {
+		values[s.Variable] = cmp.Or(variables[s.Variable], s.Initial)
+	}
+	c := Config{
+		From: from, BinDir: values["CNI_BIN_DIR"], ConfDir: values["CNI_CONF_DIR"], VarDir: values["CALICO_VAR_DIR"], RunDir: values["CALICO_RUN_DIR"],
+		EtcdDir: values["CALICO_ETCD_DIR"], Template: values["CNI_NETWORK_CONFIG"], environ: variables,
+		Node: strings.TrimSpace(cmp.Or(variables["KUBERNETES_NODE_NAME"], variables["NODENAME"])),
+	}
+	var errs []error
+	for _, name := range []string{"CNI_BIN_DIR", "CNI_CONF_DIR", "CALICO_VAR_DIR", "CALICO_RUN_DIR", "CALICO_ETCD_DIR"} {
+		if !filepath.IsAbs(values[name]) {
+			errs = append(errs, fmt.Errorf("%s %q: want an absolute path", name, values[name]))
+		}
+	}
+	var err error
+	if c.Exclusive, err = strconv.ParseBool(values["CNI_EXCLUSIVE"]); err != nil {
+		errs = append(errs, fmt.Errorf("CNI_EXCLUSIVE %q: want true or false", values["CNI_EXCLUSIVE"]))
+	}
+	if c.Node != "" {
+		if err := model.CheckHost(c.Node); err != nil {
+			errs = append(errs, fmt.Errorf("KUBERNETES_NODE_NAME, or NODENAME: %w", err))
+		}
+	}
+	return c, errors.Join(errs...)
+}

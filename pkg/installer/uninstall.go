@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/daemon/runlock"
+	"github.com/calico-go/calico/pkg/daemon/statefile"
+	"github.com/calico-go/calico/pkg/kernel/fabric"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/nft/beside"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// Uninstall takes all that Calico has put on the node away, in an order that cuts off no pod: the network configuration,
+// so that none starts any more; policy, so that all are open; the routes to other hosts and tunnels; and, once no pod is
+// left, what their deletion needs. While there are pods their links stay, and the routes to them: it returns how many there
+// are, and is to be repeated. data says that, after the last pod, the etcd that the manifests run goes as well, with all that is in it.
+func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
+	release, err := runlock.Take(c.RunDir)
+	if errors.Is(err, runlock.ErrHeld) {
+		return 0, errors.New("calico-node runs on this node and would put everything back: stop it first (kubectl -n kube-system delete daemonset calico-node, " +
+			"or systemctl disable --now calico-node)")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", c.RunDir, statefile.Advise(err))
+	}
+	defer release()
+	conf := statefile.OnHost(c.ConfDir)
+	for variable, dir := range map[string]string{"CNI_CONF_DIR": conf, "CNI_BIN_DIR": statefile.OnHost(c.BinDir)} {
+		if _, err := os.ReadDir(dir); err != nil { // a pod without the node's directory would find nothing to remove
+			return 0, fmt.Errorf("directory of the runtime's (%s): %w", variable, statefile.Advise(err))
+		}
+	}
+	if err := c.removeLists(conf); err != nil {
+		return 0, fmt.Errorf("remove the network configuration (CNI_CONF_DIR): %w", statefile.Advise(err))
+	}
+	left, err := c.clearNetwork(ctx)
+	if err != nil {
+		return len(left), err
+	}
+	if len(left) == 0 { // those of a moment ago are gone
+		if err := c.removeLists(conf); err != nil {
+			return 0, fmt.Errorf("remove the network configuration (CNI_CONF_DIR): %w", statefile.Advise(err))
+		}
+	}
+	if len(left) > 0 {
+		c.Logger.Warn("pods are left: they stay connected on this node, without policy. Their links, the routes to them and what their deletion needs stay: "+
+			"delete them, and run this again", "pods", len(left), "interfaces", strings.Join(left[:min(len(left), 10)], ","))
+		if data {
+			c.Logger.Warn("etcd's data stays as well: no pod can be deleted without it. Delete the pods, then stop etcd")
+		}
+		return len(left), nil
+	}
+	if data {
+		if err := c.removeData(); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.removeFiles(conf); err != nil {
+		return 0, fmt.Errorf("remove files: %w", statefile.Advise(err))
+	}
+	c.Logger.Info("nothing of Calico is left on this node")
+	return 0, nil
+}
+
+// removeLists takes the network configuration away. A runtime without any can't delete pods, which would be there for ever: while
+// some are left and no other plugin has a configuration, it stays. No pod starts by it: calico-node doesn't answer its ADD.
+func (c Config) removeLists(dir string) error {
+	pods, err := link.Workloads()
+	if err != nil {
+		return err
+	}
+	if len(pods) > 0 {
+		if another, err := otherLists(dir); err != nil || !another {
+			return err
+		}
+	}
+	for _, name := range []string{netconf.ListName, netconf.SingleName} {
+		path := filepath.Join(dir, name)
+		text, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		case name == netconf.SingleName && !netconf.IsOurs(text):
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		c.Logger.Info("the network configuration is removed: no pod starts any more", "file", path)
+	}
+	others, err := filepath.Glob(filepath.Join(dir, "*"+netconf.BackupSuffix))
+	if err != nil {
+		return err
+	}
+	for _, path := range others {
+		c.Logger.Info("a network configuration of another's that was renamed stays: rename it back to use it", "file", path)
+	}
+	return nil
+}
+
+// otherLists says whether another plugin has a network configuration there.
+func otherLists(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		switch filepath.Ext(e.Name()) {
+		case ".conflist", ".conf", ".json": // what runtimes read
+			if e.Name() != netconf.ListName && e.Name() != netconf.SingleName {
+				return true, err
+			}
+		}
+	}
+	return false, err
+}
+
+// clearNetwork opens all interfaces and takes away what leads to other hosts. It returns the links of pods, where there are
+// some; else it takes away what led to them too.
+func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
+	there, err := nft.Remove()
+	if err != nil {
+		return nil, fmt.Errorf("remove policy: %w", err)
+	}
+	if there {
+		c.Logger.Info("policy is removed: every interface is open", "table", "inet "+nft.TableName)
+	}
+	accepts, err := beside.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer accepts.Close()
+	changes, err := accepts.Apply(beside.Desired{Mode: beside.Off})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range changes {
+		c.Logger.Info("what accepted pods' packets in a chain of iptables is removed", "chain", a.Chain)
+	}
+	f, err := fabric.New(fabric.Config{Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	report, err := f.Apply(ctx, plan.State{})
+	for _, p := range report.Problems {
+		err = errors.Join(err, fmt.Errorf("%s: %w", p.Subject, p.Err))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("remove routes to other hosts and tunnels: %w", err)
+	}
+	if report.Writes > 0 {
+		c.Logger.Info("routes to other hosts and tunnels are removed", "changes", report.Writes)
+	}
+	if pods, err = link.Workloads(); err != nil || len(pods) > 0 {
+		return pods, err
+	}
+	if _, err := link.DeleteRoutes(); err != nil {
+		return nil, fmt.Errorf("remove routes to pods: %w", err)
+	}
+	return nil, nil
+}
+
+// removeFiles takes away the plugins and what they and the agent have left.
+func (c Config) removeFiles(conf string) error {
+	for _, name := range plugins() {
+		path := filepath.Join(statefile.OnHost(c.BinDir), name)
+		if ours, err := isOurs(path); err != nil {
+			return err
+		} else if !ours {
+			continue // gone, or another's
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		c.Logger.Info("plugin is removed", "file", path)
+	}
+	tls := filepath.Join(conf, netconf.TLSDir)
+	log := c.environ["LOG_FILE_PATH"]
+	if log == "" {
+		log = defaultLogFile
+	}
+	logs, err := filepath.Glob(strings.TrimSuffix(log, filepath.Ext(log)) + "*")
+	if err != nil {
+		return err
+	}
+	paths := append(logs, filepath.Join(tls, netconf.TLSCA), filepath.Join(tls, netconf.TLSCert), filepath.Join(tls, netconf.TLSKey))
+	if _, err := os.Stat(filepath.Join(c.VarDir, nodenameName)); err == nil { // it is the agent's
+		entries, err := os.ReadDir(c.VarDir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if e.Name() != nodenameName {
+				paths = append(paths, filepath.Join(c.VarDir, e.Name()))
+			}
+		}
+		paths = append(paths, filepath.Join(c.VarDir, nodenameName)) // last: by it the next run knows the directory
+	}
+	for _, name := range []string{"agent.sock", "cni.lock", "etcd-tokens", "endpoints", runlock.Name} {
+		paths = append(paths, filepath.Join(c.RunDir, name))
+	}
+	for _, path := range paths {
+		if err := errors.Join(os.RemoveAll(path), statefile.Sweep(path)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{netconf.ListName, netconf.SingleName} {
+		if err := statefile.Sweep(filepath.Join(conf, name)); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{tls, c.VarDir, c.RunDir, filepath.Dir(log), filepath.Dir(filepath.Dir(log))} {
+		_ = os.Remove(dir) // unless something is in it, or it is mounted
+	}
+	return nil
+}
+
+// dataDir is where the etcd that the manifests run has its data, below the directory of the node that they mount for it.
+const dataDir = "data"
+
+// removeData takes away the data of an etcd that doesn't run any more.
+func (c Config) removeData() error {
+	dir := filepath.Join(statefile.OnHost(c.EtcdDir), dataDir)
+	db, err := os.OpenFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.Logger.Info("no etcd of Calico's had its data on this node; in an etcd elsewhere it goes by: etcdctl del --prefix /calico/", "directory", dir)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("etcd's data: %w", statefile.Advise(err))
+	}
+	defer func() { _ = db.Close() }() // nothing was written
+	if err := unix.Flock(int(db.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("etcd's data %s: etcd still runs: delete the pods of all nodes, then stop it (kubectl -n kube-system delete statefulset calico-etcd)", dir)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("etcd's data: %w", statefile.Advise(err))
+	}
+	c.Logger.Info("etcd's data is removed", "directory", dir)
+	return nil
+}

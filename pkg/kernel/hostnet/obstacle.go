@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
+)
+
+// Obstacle is a sysctl of the host's own that stops workloads' packets.
+type Obstacle struct {
+	Sysctl string // net.ipv4.…
+	Text   string // what it does, and the command that mends it
+	Pods   bool   // no IPv4 workload finds its gateway
+}
+
+// Obstacles finds them. The zero value is ready. It is one goroutine's.
+type Obstacles struct {
+	filtered uint64 // packets that rp_filter dropped so far
+	rounds   int    // one after the other in which it dropped some
+}
+
+// Find reads the settings of the host and of its links but for those with the prefixes, which are workloads': these, and tunnels,
+// are repaired.
+func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error) {
+	add := func(sysctl string, is, want int, what string) {
+		text := fmt.Sprintf("%s is %d: %s: run sysctl -w %s=%d, and set it so in /etc/sysctl.d", sysctl, is, what, sysctl, want)
+		found = append(found, Obstacle{Sysctl: sysctl, Text: text})
+	}
+	c, err := rtnl.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	// Where link.HostGateway is an address of the host's own, on no link, arp_ignore counts, unlike for what is answered by proxy
+	// (arp_process).
+	ignore, err := rtnl.ReadSysctl("ipv4/conf/all/arp_ignore")
+	if r, ok := c.Lookup(link.HostGateway(), 0); ok && r.Local && ignore != 0 {
+		add("net.ipv4.conf.all.arp_ignore", ignore, 0, "the host doesn't answer workloads that ask for their gateway "+link.HostGateway().String())
+		found[0].Pods = true
+	}
+	strict, err2 := rtnl.ReadSysctl("ipv4/conf/all/rp_filter")
+	dropped, err3 := o.dropped()
+	links, err4 := link.Select(c, func(name string) bool { return !link.IsTunnelName(name) && !hasPrefix(name, workloadPrefixes) })
+	for _, err := range []error{err, err2, err3, err4} {
+		if err != nil {
+			return nil, fmt.Errorf("look for settings that stop workloads' packets: %w", err)
+		}
+	}
+	for _, l := range links {
+		forwarding, known := l.Conf4.At(0) // linux/ip.h counts from 1
+		filter, _ := l.Conf4.At(7)
+		if !known || l.Loopback || !l.Up {
+			continue
+		}
+		if forwarding == 0 && leadsOn(c, l) {
+			add("net.ipv4.conf."+l.Name+".forwarding", 0, 1, "nothing that comes in by "+l.Name+" is forwarded to workloads")
+		}
+		if dropped > 0 && max(int(filter), strict) == 1 {
+			add("net.ipv4.conf."+l.Name+".rp_filter", 1, 2,
+				fmt.Sprintf("%d packets were dropped lately that did not come by the link to which the way back to their source leads", dropped))
+		}
+	}
+	return found, nil
+}
+
+// leadsOn says whether routes by the link have a gateway, or lead anywhere. Few links have to be asked about.
+func leadsOn(c *rtnl.Conn, l link.Link) (leads bool) {
+	err := c.Routes(unix.AF_INET, netlink.Route{Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TYPE, func(r netlink.Route) {
+		leads = leads || r.LinkIndex == l.Index && (r.Gw != nil || r.Via != nil || rtnl.Prefix(r.Dst).Bits() == 0) ||
+			slices.ContainsFunc(r.MultiPath, func(h *netlink.NexthopInfo) bool { return h.LinkIndex == l.Index })
+	})
+	return leads && err == nil
+}
+
+// dropped is how many packets rp_filter has dropped since the last round in the thread's namespace; 0 where it dropped none in the
+// round before. The firewall drops what workloads forge before it gets there.
+func (o *Obstacles) dropped() (since uint64, err error) {
+	b, err := os.ReadFile("/proc/thread-self/net/netstat")
+	if err != nil {
+		return 0, err
+	}
+	total := uint64(0)
+	lines := strings.Split(string(b), "\n") // names and values by turns
+	for i := 0; i+1 < len(lines); i += 2 {
+		values := strings.Fields(lines[i+1])
+		if at := slices.Index(strings.Fields(lines[i]), "IPReversePathFilter"); at > 0 && at < len(values) {
+			total, err = strconv.ParseUint(values[at], 10, 64)
+		}
+	}
+	before := o.filtered
+	if o.filtered = total; total <= before {
+		o.rounds = 0
+		return 0, err
+	}
+	if o.rounds++; o.rounds < 3 { // the first may have been any time ago
+		return 0, err
+	}
+	return total - before, err
+}
+
+// Families says which families of addresses the workloads have that are routed to; IPv4 where there are none.
+func Families() (v4, v6 bool, err error) {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return true, false, err
+	}
+	defer c.Close()
+	ours := netlink.Route{Protocol: link.RouteProtocol, Type: unix.RTN_UNICAST}
+	for family, has := range map[int]*bool{unix.AF_INET: &v4, unix.AF_INET6: &v6} {
+		if err := c.Routes(family, ours, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE, func(netlink.Route) { *has = true }); err != nil {
+			return true, v6, err
+		}
+	}
+	return v4 || !v6, v6, nil
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
+)
+
+// mustFind finds obstacles, and mends each by the command that it names.
+func mustFind(t *testing.T, o *Obstacles) (sysctls []string) {
+	t.Helper()
+	found, err := o.Find([]string{"cali"})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range found {
+		name := f.Sysctl
+		if f.Pods {
+			name += " pods"
+		}
+		sysctls = append(sysctls, name)
+		_, command, _ := strings.Cut(f.Text, ": run ")
+		command, _, _ = strings.Cut(command, ",")
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", command, err, out)
+		}
+	}
+	return sysctls
+}
+
+// TestObstacles: settings of the host that stop workloads' packets are found, and those that don't aren't.
+func TestObstacles(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		apply func()
+		want  []string
+	}{
+		{"nothing", func() {}, nil},
+		{"default route", func() {
+			netns.IP(t, "route", "add", "default", "via", "192.0.2.9")
+			netns.SetSysctl(t, "ipv4/conf/up0/forwarding", "0")
+		}, []string{"net.ipv4.conf.up0.forwarding"}},
+		{"several next hops", func() {
+			netns.IP(t, "route", "add", "default", "nexthop", "via", "192.0.2.9", "nexthop", "via", "192.0.2.10")
+			netns.SetSysctl(t, "ipv4/conf/up0/forwarding", "0")
+		}, []string{"net.ipv4.conf.up0.forwarding"}},
+		{"other hosts' blocks", func() {
+			netns.IP(t, "route", "add", "192.168.1.0/26", "via", "192.0.2.9", "proto", "81")
+			netns.SetSysctl(t, "ipv4/conf/up0/forwarding", "0")
+		}, []string{"net.ipv4.conf.up0.forwarding"}},
+		{"no router", func() { netns.SetSysctl(t, "ipv4/conf/up0/forwarding", "0") }, nil},
+		{"a workload", func() { netns.SetSysctl(t, "ipv4/conf/cali1/forwarding", "0") }, nil},
+		{"gateway answered by proxy", func() {
+			netns.IP(t, "route", "add", "default", "via", "192.0.2.9")
+			netns.IP(t, "route", "del", "local", "169.254.1.1", "table", "local")
+			netns.SetSysctl(t, "ipv4/conf/all/arp_ignore", "1")
+		}, nil},
+		{"gateway of the host's own", func() { netns.SetSysctl(t, "ipv4/conf/all/arp_ignore", "1") }, []string{"net.ipv4.conf.all.arp_ignore pods"}},
+	} {
+		netns.Host(t, func() {
+			pods.Uplink(t)
+			h := newHostPath(t)
+			p := pods.Wire(t, 1)
+			if _, err := h.Apply(context.Background(), []hostpath.Endpoint{{Interface: p.Interface, MAC: p.MAC, Addrs: p.Addrs, Active: true}}); err != nil {
+				t.Error(err)
+			}
+			c.apply()
+			var o Obstacles
+			if diff := cmp.Diff(c.want, mustFind(t, &o)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+			if got := mustFind(t, &o); got != nil {
+				t.Errorf("%s, mended: %v", c.name, got)
+			}
+		})
+	}
+}
+
+// TestFiltered: strict rp_filter is an obstacle while it drops packets, three rounds in a row.
+func TestFiltered(t *testing.T) {
+	netns.Host(t, func() {
+		pods.Uplink(t)
+		netns.IP(t, "route", "del", "192.0.2.0/24")
+		netns.SetSysctl(t, "ipv4/conf/up0/rp_filter", "1")
+		near, err := link.Find("up0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		far := pods.New(t)
+		netns.IP(t, "link", "set", "up1", "netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), far.Fd()))
+		netns.Within(t, far, func() {
+			netns.IP(t, "link", "set", "up1", "up")
+			netns.IP(t, "addr", "add", "192.0.2.9/24", "dev", "up1")
+			netns.IP(t, "neigh", "add", "192.0.2.1", "lladdr", near.MAC.String(), "dev", "up1") // nor is ARP answered
+		})
+		var o Obstacles
+		drop := func() {
+			t.Helper()
+			before := netstat(t)
+			netns.Within(t, far, func() {
+				c, err := net.Dial("udp4", netip.MustParseAddrPort("192.0.2.1:9").String())
+				if err == nil {
+					_, err = c.Write([]byte("x"))
+					_ = c.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			eventually.True(t, netns.Patience, "a packet is dropped", func() bool {
+				return netstat(t) != before
+			})
+		}
+		var got [][]string
+		for _, drops := range []bool{true, false, true, true, true, true, false, true} {
+			if drops {
+				drop()
+			}
+			got = append(got, mustFind(t, &o))
+			netns.SetSysctl(t, "ipv4/conf/up0/rp_filter", "1") // that was mended
+		}
+		found := []string{"net.ipv4.conf.up0.rp_filter"}
+		if diff := cmp.Diff([][]string{nil, nil, nil, nil, found, found, nil, nil}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// netstat is the line of the namespace's counters of which one is rp_filter's; nothing else happens in it.
+func netstat(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", "awk '/^TcpExt:/ { for (i = 1; i <= NF; i++) if ($i == \"IPReversePathFilter\") at = i; else if (at && i == at) print $i }' /proc/net/netstat").Output()
+	if err != nil || len(out) == 0 {
+		t.Fatalf("rp_filter's counter: %q, %v", out, err)
+	}
+	return string(out)
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Workloads are the names of the links in the current namespace that the plugin has made for workloads.
+func Workloads() ([]string, error) {
+	all, err := List("")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, l := range all {
+		if strings.HasPrefix(l.Alias, WorkloadAlias) && l.Alias != TunnelAlias {
+			names = append(names, l.Name)
+		}
+	}
+	return names, nil
+}
+
+// DeleteRoutes deletes what is left of the routes of RouteProtocol in the current namespace, of all tables, and says how
+// many there were.
+func DeleteRoutes() (n int, err error) {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	var all []netlink.Route
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		filter := netlink.Route{Protocol: RouteProtocol, Table: unix.RT_TABLE_UNSPEC}
+		err := c.Routes(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE, func(r netlink.Route) { all = append(all, r) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	for _, r := range all {
+		if err := c.RouteDel(&r); err != nil && !rtnl.IsGone(err) {
+			return n, fmt.Errorf("delete route to %s: %w", r.Dst, err)
+		}
+		n++
+	}
+	return n, nil
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
+)
+
+// IsHosts reports whether the namespace takes packets to an address as its own: its links have it, or it is their
+// network's broadcast or anycast address. Without an answer of the kernel it is not.
+func IsHosts(a netip.Addr) bool {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	found, err := c.RouteGet(rtnl.IP(a))
+	return err == nil && slices.ContainsFunc(found, func(r netlink.Route) bool {
+		return r.Type == unix.RTN_LOCAL || r.Type == unix.RTN_BROADCAST || r.Type == unix.RTN_ANYCAST
+	})
+}

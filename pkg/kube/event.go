@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+)
+
+// maxMessage is how long the API takes an event's message.
+const maxMessage = 1024
+
+// Warning has an event recorded that says what is wrong with an object. It doesn't wait: the event is sent when the API
+// takes it, and where the same was said before, or much is said of one object, that event's count goes up instead.
+func (c *Client) Warning(about corev1.ObjectReference, reason, message string) {
+	c.Event(about, corev1.EventTypeWarning, reason, message)
+}
+
+// Event is Warning for an event of either type, corev1.EventTypeNormal or corev1.EventTypeWarning.
+func (c *Client) Event(about corev1.ObjectReference, eventType, reason, message string) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage-len("…")], "") + "…"
+	}
+	c.recorder().Event(&about, eventType, reason, message)
+}
+
+func (c *Client) recorder() record.EventRecorder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.records == nil {
+		c.events = record.NewBroadcaster(record.WithContext(c.logged(context.Background())))
+		c.events.StartRecordingToSink(sink{c})
+		c.records = c.events.NewRecorder(scheme, corev1.EventSource{Component: c.name})
+	}
+	return c.records
+}
+
+// sink writes events to the API.
+type sink struct{ *Client }
+
+const eventTimeout = 10 * time.Second
+
+// Create implements record.EventSink, as the others.
+func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
+	defer cancel()
+	out := new(corev1.Event)
+	return out, s.groups[corev1.SchemeGroupVersion].Post().Resource("events").Namespace(e.Namespace).Body(e).Do(ctx).Into(out)
+}
+
+func (s sink) Update(e *corev1.Event) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
+	defer cancel()
+	out := new(corev1.Event)
+	return out, s.groups[corev1.SchemeGroupVersion].Put().Resource("events").Namespace(e.Namespace).Name(e.Name).Body(e).Do(ctx).Into(out)
+}
+
+func (s sink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
+	defer cancel()
+	out := new(corev1.Event)
+	return out, s.groups[corev1.SchemeGroupVersion].Patch(types.StrategicMergePatchType).Resource("events").Namespace(e.Namespace).Name(e.Name).Body(data).Do(ctx).Into(out)
+}

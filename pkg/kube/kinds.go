@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"reflect"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	policyv1alpha1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// Kind is a type of the API's objects that this package knows. A new one is a name here and a row in kinds.
+type Kind interface {
+	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
+		networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
+		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy
+}
+
+// A kind is where the objects of a Kind are.
+type kind struct {
+	version    schema.GroupVersion
+	name       string
+	resource   string
+	namespaced bool
+	list       func() runtime.Object
+	// custom: the API knows the kind by a CustomResourceDefinition. It speaks JSON alone, and what it holds is of whichever
+	// shape that definition allows.
+	custom bool
+}
+
+var leases = coordinationv1.SchemeGroupVersion
+
+var kinds = map[reflect.Type]kind{
+	reflect.TypeFor[corev1.Pod]():            {corev1.SchemeGroupVersion, "Pod", "pods", true, func() runtime.Object { return new(corev1.PodList) }, false},
+	reflect.TypeFor[corev1.Node]():           {corev1.SchemeGroupVersion, "Node", "nodes", false, func() runtime.Object { return new(corev1.NodeList) }, false},
+	reflect.TypeFor[corev1.Namespace]():      {corev1.SchemeGroupVersion, "Namespace", "namespaces", false, func() runtime.Object { return new(corev1.NamespaceList) }, false},
+	reflect.TypeFor[corev1.ServiceAccount](): {corev1.SchemeGroupVersion, "ServiceAccount", "serviceaccounts", true, func() runtime.Object { return new(corev1.ServiceAccountList) }, false},
+	reflect.TypeFor[corev1.Secret]():         {corev1.SchemeGroupVersion, "Secret", "secrets", true, func() runtime.Object { return new(corev1.SecretList) }, false},
+	reflect.TypeFor[corev1.ConfigMap]():      {corev1.SchemeGroupVersion, "ConfigMap", "configmaps", true, func() runtime.Object { return new(corev1.ConfigMapList) }, false},
+	reflect.TypeFor[corev1.Event]():          {corev1.SchemeGroupVersion, "Event", "events", true, func() runtime.Object { return new(corev1.EventList) }, false},
+	reflect.TypeFor[networkingv1.NetworkPolicy](): {networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicies", true,
+		func() runtime.Object { return new(networkingv1.NetworkPolicyList) }, false},
+	reflect.TypeFor[coordinationv1.Lease](): {leases, "Lease", "leases", true, func() runtime.Object { return new(coordinationv1.LeaseList) }, false},
+	reflect.TypeFor[policyv1alpha2.ClusterNetworkPolicy](): {schema.GroupVersion(policyv1alpha2.GroupVersion), "ClusterNetworkPolicy", "clusternetworkpolicies", false,
+		func() runtime.Object { return new(policyv1alpha2.ClusterNetworkPolicyList) }, true},
+	reflect.TypeFor[policyv1alpha1.AdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "AdminNetworkPolicy", "adminnetworkpolicies", false,
+		func() runtime.Object { return new(policyv1alpha1.AdminNetworkPolicyList) }, true},
+	reflect.TypeFor[policyv1alpha1.BaselineAdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "BaselineAdminNetworkPolicy", "baselineadminnetworkpolicies", false,
+		func() runtime.Object { return new(policyv1alpha1.BaselineAdminNetworkPolicyList) }, true},
+}
+
+func kindOf[T Kind]() kind { return kinds[reflect.TypeFor[T]()] }
+
+// metaOf is what every object has.
+func metaOf[T Kind](o *T) metav1.Object { return any(o).(metav1.Object) }
+
+// scheme knows the types of kinds alone.
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install} {
+		if err := add(s); err != nil {
+			panic(err) // two types of one name
+		}
+	}
+	return s
+}()
+
+var (
+	codecs     = serializer.NewCodecFactory(scheme)
+	parameters = runtime.NewParameterCodec(scheme)
+)
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// configure is the configuration of the client for the kind's group.
+func (k kind) configure(base *rest.Config) *rest.Config {
+	c := rest.CopyConfig(base)
+	c.APIPath = "/apis"
+	if k.version.Group == "" {
+		c.APIPath = "/api"
+	}
+	c.GroupVersion = &k.version
+	c.NegotiatedSerializer = codecs.WithoutConversion()
+	if !k.custom {
+		c.ContentType, c.AcceptContentTypes = protobuf, protobuf+","+runtime.ContentTypeJSON // a third of the size
+	}
+	return c
+}
+
+func (k kind) resourceOf() schema.GroupVersionResource { return k.version.WithResource(k.resource) }
+
+// Reference names an object, for an event.
+func Reference[T Kind](o *T) corev1.ObjectReference {
+	k, m := kindOf[T](), metaOf(o)
+	return corev1.ObjectReference{
+		APIVersion: k.version.String(), Kind: k.name, Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(),
+	}
+}

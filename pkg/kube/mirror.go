@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// mirror hands on what a reflector finds. It knows which objects there are, and nothing else of them.
+type mirror[T Kind, U any] struct {
+	keep    func(*T) U
+	handler Handler[U]
+	there   map[cache.ObjectName]struct{}
+}
+
+// kept is what is kept of an object, or why it can't be read.
+type kept[U any] struct {
+	name  cache.ObjectName
+	value U
+	about corev1.ObjectReference // of an object that can't be read
+	err   error
+}
+
+// GetObjectKind implements runtime.Object, so that client-go can hold it.
+func (*kept[U]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object: nobody changes it.
+func (k *kept[U]) DeepCopyObject() runtime.Object { return k }
+
+// keptList is a page of them.
+type keptList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+// DeepCopyObject implements runtime.Object: nobody changes it.
+func (l *keptList) DeepCopyObject() runtime.Object { return l }
+
+// convert keeps what is needed of an object, which is of type T, or untyped where the kind is a custom one.
+func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
+	if k, ok := o.(*kept[U]); ok {
+		return k
+	}
+	k := new(kept[U])
+	if a, err := meta.Accessor(o); err == nil {
+		k.name = cache.MetaObjectToName(a)
+	}
+	typed, ok := any(o).(*T)
+	if u, untyped := o.(*unstructured.Unstructured); untyped {
+		typed, ok = new(T), true
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+			k.about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
+			k.err = unreadable(u, typed, err)
+			return k
+		}
+	}
+	if !ok {
+		k.err = fmt.Errorf("the API sent a %T in place of a %T", o, typed)
+		return k
+	}
+	k.value = m.keep(typed)
+	return k
+}
+
+func (m *mirror[T, U]) set(o runtime.Object) {
+	k := m.convert(o).(*kept[U])
+	m.there[k.name] = struct{}{}
+	switch {
+	case k.err == nil && m.handler.Set != nil:
+		m.handler.Set(k.value)
+	case k.err != nil && m.handler.Bad != nil:
+		m.handler.Bad(k.about, k.err)
+	}
+}
+
+func (m *mirror[T, U]) delete(name cache.ObjectName) {
+	delete(m.there, name)
+	if m.handler.Deleted != nil {
+		m.handler.Deleted(name.Namespace, name.Name)
+	}
+}
+
+// Transformer implements cache.TransformingStore: a list is kept as it comes, not as a whole.
+func (m *mirror[T, U]) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) { return m.convert(o.(runtime.Object)), nil }
+}
+
+// Add implements cache.ReflectorStore, as the others.
+func (m *mirror[T, U]) Add(o any) error {
+	m.set(o.(runtime.Object))
+	return nil
+}
+
+// Update is Add.
+func (m *mirror[T, U]) Update(o any) error { return m.Add(o) }
+
+// Delete takes an object out.
+func (m *mirror[T, U]) Delete(o any) error {
+	a, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	m.delete(cache.MetaObjectToName(a))
+	return nil
+}
+
+// Replace takes a whole list in.
+func (m *mirror[T, U]) Replace(list []any, _ string) error {
+	now := make(map[cache.ObjectName]struct{}, len(list))
+	for _, o := range list {
+		now[o.(*kept[U]).name] = struct{}{}
+		m.set(o.(runtime.Object))
+	}
+	for name := range m.there {
+		if _, ok := now[name]; !ok {
+			m.delete(name)
+		}
+	}
+	if m.handler.Synced != nil {
+		m.handler.Synced()
+	}
+	return nil
+}
+
+// Resync does nothing: nothing is told twice on a schedule.
+func (m *mirror[T, U]) Resync() error { return nil }
+
+// unreadable says which field of an object isn't of the kind, as JSON's decoder does.
+func unreadable(u *unstructured.Unstructured, typed any, err error) error {
+	if data, other := u.MarshalJSON(); other == nil {
+		if in := json.Unmarshal(data, typed); in != nil {
+			err = in
+		}
+	}
+	return fmt.Errorf("it can't be read: %w: correct it, or upgrade where it is of a later version", err)
+}

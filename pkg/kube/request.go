@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// requestTimeout bounds a request whose context has no deadline.
+const requestTimeout = 20 * time.Second
+
+// pageSize is how many objects one request of a list reads.
+const pageSize = 500
+
+// Select narrows a list or a watch; the zero value is every object of the kind.
+type Select struct {
+	Namespace string
+	Fields    string // such as spec.nodeName=node-1
+	Labels    string
+}
+
+func (s Select) options(o metav1.ListOptions) *metav1.ListOptions {
+	o.FieldSelector, o.LabelSelector = s.Fields, s.Labels
+	return &o
+}
+
+// bounded is a context that ends.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, requestTimeout)
+}
+
+// at addresses a request to an object, or to all of a namespace where the name is "".
+func (k kind) at(r *rest.Request, namespace, name string) *rest.Request {
+	r = r.Resource(k.resource).NamespaceIfScoped(namespace, k.namespaced && namespace != "")
+	if name != "" {
+		r = r.Name(name)
+	}
+	return r
+}
+
+// text is how errors call an object.
+func (k kind) text(verb, namespace, name string) string {
+	if namespace != "" && k.namespaced {
+		name = namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s", verb, k.name, name)
+}
+
+// Get reads an object as it is now: the API asks its own store. os.ErrNotExist is in the error's chain where the API says
+// that there is none.
+func Get[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, error) {
+	k, o := kindOf[T](), new(T)
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := k.at(c.groups[k.version].Get(), namespace, name).Do(ctx).Into(any(o).(runtime.Object))
+	if err != nil {
+		return nil, explain(k.text("get", namespace, name), name, err)
+	}
+	return o, nil
+}
+
+// List reads all objects as they are now, all of them or none.
+func List[T Kind](ctx context.Context, c *Client, s Select) ([]*T, error) {
+	k := kindOf[T]()
+	var all []*T
+	opts := metav1.ListOptions{Limit: pageSize}
+	for {
+		page := k.list()
+		one, cancel := bounded(ctx)
+		err := k.at(c.groups[k.version].Get(), s.Namespace, "").VersionedParams(s.options(opts), parameters).Do(one).Into(page)
+		cancel()
+		if err != nil {
+			return nil, explain("list "+k.resource, "", err)
+		}
+		err = meta.EachListItem(page, func(o runtime.Object) error {
+			all = append(all, any(o).(*T))
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", k.resource, err)
+		}
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", k.resource, err)
+		}
+		if opts.Continue = m.GetContinue(); opts.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// Create makes an object and returns it as the API keeps it. os.ErrExist is in the error's chain where there is one of
+// that name.
+func Create[T Kind](ctx context.Context, c *Client, o *T) (*T, error) {
+	k, m, out := kindOf[T](), metaOf(o), new(T)
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := k.at(c.groups[k.version].Post(), m.GetNamespace(), "").Body(any(o)).Do(ctx).Into(any(out).(runtime.Object))
+	if err != nil {
+		return nil, explain(k.text("create", m.GetNamespace(), m.GetName()), m.GetName(), err)
+	}
+	return out, nil
+}
+
+// Update writes an object and returns it as the API keeps it. ErrChanged is in the error's chain where it was changed
+// since it was read.
+func Update[T Kind](ctx context.Context, c *Client, o *T) (*T, error) {
+	k, m, out := kindOf[T](), metaOf(o), new(T)
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := k.at(c.groups[k.version].Put(), m.GetNamespace(), m.GetName()).Body(any(o)).Do(ctx).Into(any(out).(runtime.Object))
+	if err != nil {
+		return nil, explain(k.text("update", m.GetNamespace(), m.GetName()), m.GetName(), err)
+	}
+	return out, nil
+}
+
+// Delete deletes an object, if its uid is this one; "" = whichever. os.ErrNotExist is in the error's chain where there is
+// none.
+func Delete[T Kind](ctx context.Context, c *Client, namespace, name, uid string) error {
+	k := kindOf[T]()
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	var opts metav1.DeleteOptions
+	if uid != "" {
+		id := types.UID(uid)
+		opts.Preconditions = &metav1.Preconditions{UID: &id}
+	}
+	err := k.at(c.groups[k.version].Delete(), namespace, name).Body(&opts).Do(ctx).Error()
+	return explain(k.text("delete", namespace, name), name, err)
+}
+
+// Patch changes an object by a merge patch, which is written as JSON: what it doesn't name stays, whoever wrote it.
+func Patch[T Kind](ctx context.Context, c *Client, namespace, name string, patch any) error {
+	return patchAt[T](ctx, c, namespace, name, "", types.MergePatchType, patch)
+}
+
+// PatchStatus changes an object's status by a patch, which is written as JSON: a strategic merge patch, where conditions
+// are told apart by their types; of a kind of a CustomResourceDefinition a merge patch, where a list is the whole list.
+func PatchStatus[T Kind](ctx context.Context, c *Client, namespace, name string, patch any) error {
+	how := types.StrategicMergePatchType
+	if kindOf[T]().custom {
+		how = types.MergePatchType
+	}
+	return patchAt[T](ctx, c, namespace, name, "status", how, patch)
+}
+
+func patchAt[T Kind](ctx context.Context, c *Client, namespace, name, subresource string, how types.PatchType, patch any) error {
+	k, what := kindOf[T](), "patch"
+	if subresource != "" {
+		what = "patch the " + subresource + " of"
+	}
+	what = k.text(what, namespace, name)
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	r := k.at(c.groups[k.version].Patch(how), namespace, name)
+	if subresource != "" {
+		r = r.SubResource(subresource)
+	}
+	return explain(what, name, r.Body(data).Do(ctx).Error())
+}

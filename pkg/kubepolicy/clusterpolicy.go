@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubepolicy
+
+import (
+	"fmt"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Node is what peers are picked by that are nodes.
+type Node struct {
+	Labels map[string]string
+	Addrs  []netip.Addr
+}
+
+// ClusterPolicy is what a ClusterNetworkPolicy is. A direction without rules is none of
+// its types. A rule of which something can't be expressed matches nothing where
+// it accepts, else denies all, as the API asks for; one of an unknown action denies.
+// Where the subject can't be expressed only its denials are left, for all whom the
+// rest of the subject picks; so they are where the tier is unknown, in the first. A
+// policy without a subject, or with two, applies to nobody.
+func ClusterPolicy(cnp *v1alpha2.ClusterNetworkPolicy, nodes []Node) (model.PolicyKey, model.Policy, []Problem) {
+	c := clusterCompiler{report: &report{object: "ClusterNetworkPolicy " + cnp.Name}, nodes: nodes}
+	order := float64(cnp.Spec.Priority)
+	p := model.Policy{Order: &order}
+	tier, known := AdminTier, true
+	switch cnp.Spec.Tier {
+	case v1alpha2.AdminTier:
+	case v1alpha2.BaselineTier:
+		tier = BaselineTier
+	default:
+		c.add("spec.tier", fmt.Sprintf("%.64q is unknown, so only its denials hold, in tier Admin", string(cnp.Spec.Tier)), "write Admin or Baseline, or upgrade")
+		known = false
+	}
+	subject, ok := c.subjectOf(&cnp.Spec.Subject)
+	c.denials = !known || !ok
+	if p.Selector = subject; len(cnp.Spec.Ingress)+len(cnp.Spec.Egress) == 0 {
+		p.Selector = nobody
+	}
+	if p.Selector != nobody {
+		p.Types = directions(len(cnp.Spec.Ingress) > 0, len(cnp.Spec.Egress) > 0)
+		p = c.fit(p, c.parts(&cnp.Spec))
+	}
+	return ClusterPolicyKey(tier, cnp.Name), p, c.all()
+}
+
+// clusterCompiler makes the rules of a ClusterNetworkPolicy.
+type clusterCompiler struct {
+	*report
+	nodes   []Node
+	denials bool // only rules that deny are made
+	// unsure: the subject picks pods also before their namespace is known. Only denials may hold for those.
+	unsure bool
+}
+
+func (c *clusterCompiler) subjectOf(s *v1alpha2.ClusterNetworkPolicySubject) (text string, ok bool) {
+	const field = "spec.subject"
+	if (s.Namespaces == nil) == (s.Pods == nil) {
+		c.add(field, "it says not one of namespaces and pods, so the policy applies to nobody", "write one of them, or upgrade where it is another that a later version has")
+		return nobody, false
+	}
+	c.unsure = excludes(namespacesOf(s.Namespaces, s.Pods))
+	const effect = "so only the policy's denials are left, for all that the rest of the selector picks"
+	terms, ok := c.selected(field, s.Namespaces, s.Pods, effect)
+	return c.subject(field, ok, anyPod, terms, effect)
+}
+
+// namespacesOf is the selector of namespaces of a subject or peer that has one of the two.
+func namespacesOf(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod) *metav1.LabelSelector {
+	if namespaces != nil {
+		return namespaces
+	}
+	return &pods.NamespaceSelector
+}
+
+// selected are the terms, besides anyPod, that pick pods by what is there of the two.
+func (c *clusterCompiler) selected(field string, namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, effect string) (terms []string, ok bool) {
+	if namespaces != nil {
+		return c.namespaces(field+".namespaces", namespaces, effect)
+	}
+	terms, known := c.namespaces(field+".pods.namespaceSelector", &pods.NamespaceSelector, effect)
+	more, ok := c.pods(field+".pods.podSelector", &pods.PodSelector, effect)
+	return append(terms, more...), known && ok
+}
+
+func (c *clusterCompiler) parts(spec *v1alpha2.ClusterNetworkPolicySpec) []part {
+	var parts []part
+	for i, r := range spec.Ingress {
+		peers := make([]v1alpha2.ClusterNetworkPolicyEgressPeer, len(r.From))
+		for i, from := range r.From {
+			peers[i] = v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: from.Namespaces, Pods: from.Pods}
+		}
+		parts = append(parts, c.rule(clusterRule{model.Inbound, fmt.Sprintf("spec.ingress[%d]", i), r.Action, peers, r.Protocols}))
+	}
+	for i, r := range spec.Egress {
+		parts = append(parts, c.rule(clusterRule{model.Outbound, fmt.Sprintf("spec.egress[%d]", i), r.Action, r.To, r.Protocols}))
+	}
+	return parts
+}
+
+// clusterRule is what ingress and egress rules have in common. Peers of ingress
+// are those of egress without what only those can be.
+type clusterRule struct {
+	direction model.Direction
+	field     string
+	action    v1alpha2.ClusterNetworkPolicyRuleAction
+	peers     []v1alpha2.ClusterNetworkPolicyEgressPeer
+	protocols []v1alpha2.ClusterNetworkPolicyProtocol
+}
+
+// passes reports whether the rule lets packets through, or past rules that deny.
+func (r clusterRule) passes() bool {
+	return r.action == v1alpha2.ClusterNetworkPolicyRuleActionAccept || r.action == v1alpha2.ClusterNetworkPolicyRuleActionPass
+}
+
+// rule is a rule for each peer with each protocol.
+func (c *clusterCompiler) rule(r clusterRule) part {
+	p := part{field: r.field, direction: r.direction}
+	action := model.ActionDeny
+	switch r.action {
+	case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+		action = model.ActionAllow
+	case v1alpha2.ClusterNetworkPolicyRuleActionPass:
+		action = model.ActionNextTier
+	case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
+	default:
+		c.add(r.field+".action", fmt.Sprintf("%.64q is unknown, so the rule denies", string(r.action)), "write Accept, Deny or Pass, or upgrade")
+	}
+	closed := "so the rule accepts nothing"
+	if action != model.ActionAllow {
+		closed = "so the rule denies all"
+		p.instead = []model.Rule{{Action: model.ActionDeny}}
+	}
+	ends, peersKnown := c.peers(r, closed)
+	ports, portsKnown := c.protocols(r, closed)
+	if !peersKnown || !portsKnown {
+		p.rules = p.instead
+		return p
+	}
+	if c.denials && action != model.ActionDeny {
+		return part{field: r.field, direction: r.direction}
+	}
+	for i := range ends {
+		ends[i].Action = action
+		if r.passes() && c.unsure {
+			pick(&ends[i], opposite(r.direction), []string{anyPod, knownNamespace})
+		}
+	}
+	p.rules = product(ends, ports)
+	return p
+}

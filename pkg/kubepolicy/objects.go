@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubepolicy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Namespace is the profile that a namespace is: its pods have its name as their tag, its
+// labels as theirs with another name, and may talk to anybody where no policy applies.
+func Namespace(ns *corev1.Namespace) []model.Put {
+	name := model.NamespaceProfile(ns.Name)
+	allow := func() []model.Rule { return []model.Rule{{Action: model.ActionAllow}} }
+	return []model.Put{
+		{Key: model.ProfileRulesKey{Profile: name}, Value: model.Rules{Inbound: allow(), Outbound: allow()}},
+		{Key: model.ProfileTagsKey{Profile: name}, Value: model.Tags{name}},
+		{Key: model.ProfileLabelsKey{Profile: name}, Value: inherited(namespaceLabels, ns.Labels)},
+	}
+}
+
+// ServiceAccount is the profile that a service account is: its labels, and no rules.
+func ServiceAccount(sa *corev1.ServiceAccount) []model.Put {
+	name := model.ServiceAccountProfile(sa.Namespace, sa.Name)
+	return []model.Put{{Key: model.ProfileLabelsKey{Profile: name}, Value: inherited(serviceAccountLabels, sa.Labels)}}
+}
+
+func inherited(prefix string, labels map[string]string) model.Labels {
+	out := make(model.Labels, len(labels))
+	for key, value := range labels {
+		out[prefix+key] = value
+	}
+	return out
+}
+
+// Workload is what the endpoint of a pod has from it.
+type Workload struct {
+	Labels   map[string]string
+	Ports    []model.EndpointPort
+	Profiles []string
+}
+
+// Pod is what a pod says of its endpoint. Labels that would say where it belongs are
+// left out. Its ports are those with a name of its containers, and of its init
+// containers that run as long; of equal names all count.
+func Pod(pod *corev1.Pod) (Workload, []Problem) {
+	r := &report{object: "Pod " + pod.Namespace + "/" + pod.Name}
+	account := pod.Spec.ServiceAccountName
+	w := Workload{Labels: model.PodLabels(pod.Namespace, account, pod.Labels), Profiles: model.PodProfiles(pod.Namespace, account)}
+	for _, key := range slices.Sorted(maps.Keys(pod.Labels)) {
+		if model.ReservedLabel(key) {
+			r.add("metadata.labels", fmt.Sprintf("%.64s is not taken over: such labels say where a pod belongs", key), "give it another name")
+		}
+	}
+	for i, c := range pod.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			w.Ports = append(w.Ports, r.containerPorts(fmt.Sprintf("spec.initContainers[%d]", i), c.Ports)...)
+		}
+	}
+	for i, c := range pod.Spec.Containers {
+		w.Ports = append(w.Ports, r.containerPorts(fmt.Sprintf("spec.containers[%d]", i), c.Ports)...)
+	}
+	return w, r.all()
+}
+
+func (r *report) containerPorts(field string, ports []corev1.ContainerPort) []model.EndpointPort {
+	var out []model.EndpointPort
+	for i, p := range ports {
+		if p.Name == "" {
+			continue
+		}
+		protocol, err := model.ProtocolTCP, error(nil)
+		if p.Protocol != "" {
+			protocol, err = parseProtocol(string(p.Protocol))
+		}
+		if err == nil {
+			_, err = namedPort(p.Name)
+		}
+		if err == nil {
+			_, err = portRange(p.ContainerPort, p.ContainerPort)
+		}
+		if err != nil {
+			r.add(fmt.Sprintf("%s.ports[%d]", field, i), err.Error()+", so no policy finds the port by its name", "correct it, or write its number in policies")
+			continue
+		}
+		out = append(out, model.EndpointPort{Name: p.Name, Protocol: protocol, Port: uint16(p.ContainerPort)})
+	}
+	return out
+}
+
+// NodeOf is what a ClusterNetworkPolicy finds of a node.
+func NodeOf(node *corev1.Node) Node {
+	n := Node{Labels: node.Labels}
+	for _, a := range node.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil && !addr.Is4In6() && addr.Zone() == "" && !slices.Contains(n.Addrs, addr) {
+			n.Addrs = append(n.Addrs, addr)
+		}
+	}
+	return n
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+// NetworkServiceEndpoint is what an endpoint of a network service offers, and where its manager is reached: host:port.
+type NetworkServiceEndpoint struct {
+	Address    string
+	Interfaces []NetworkServiceInterface
+}
+
+// NetworkServiceInterface is one that an endpoint offers. Type is the name in the messages, like KERNEL_INTERFACE.
+type NetworkServiceInterface struct {
+	Type       string
+	Parameters map[string]string
+}
+
+func parseNetworkServiceEndpoint(r *reader) (e NetworkServiceEndpoint, err error) {
+	err = r.record(
+		into("address", &e.Address, (*reader).str),
+		into("interfaces", &e.Interfaces, each(parseNetworkServiceInterface)),
+	)
+	return e, err
+}
+
+func parseNetworkServiceInterface(r *reader) (i NetworkServiceInterface, err error) {
+	err = r.record(
+		into("type", &i.Type, (*reader).str),
+		into("parameters", &i.Parameters, (*reader).stringMap),
+	)
+	return i, err
+}
+
+// check wants to know where the manager is.
+func (e NetworkServiceEndpoint) check() error {
+	if e.Address == "" {
+		return missing("address")
+	}
+	return nil
+}
+
+func (e NetworkServiceEndpoint) format(w *writer) error {
+	w.open('{')
+	w.str("address", e.Address)
+	if len(e.Interfaces) > 0 {
+		writeList(w, "interfaces", e.Interfaces, func(w *writer, i NetworkServiceInterface) {
+			w.open('{')
+			w.str("type", i.Type)
+			if len(i.Parameters) > 0 {
+				w.name("parameters")
+				w.stringMap(i.Parameters)
+			}
+			w.close('}')
+		})
+	}
+	w.close('}')
+	return nil
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/nfnl"
+)
+
+// Remove takes the table away, and with it all policy: everything passes. there is false where there was none.
+func Remove() (there bool, err error) {
+	conn, err := nfnl.Open(TableName)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	b := conn.NewBatch()
+	b.DeleteTable()
+	_, err = b.Commit(0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("delete table inet %s: %w", TableName, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsm
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Key is what a request is known by. A manager that has the endpoint alone knows the connection by another key than one
+// that has the client.
+type Key struct {
+	ID      string `json:"id"`
+	Service string `json:"service"`
+	Remote  bool   `json:"remote,omitempty"` // the client is another manager's
+}
+
+// Compare orders keys.
+func (k Key) Compare(o Key) int {
+	remote := func(k Key) int {
+		if k.Remote {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(k.Service, o.Service), cmp.Compare(k.ID, o.ID), cmp.Compare(remote(k), remote(o)))
+}
+
+// Phase is how far a connection is.
+type Phase string
+
+const (
+	// Pending is written before the first change is made: what is found so after a crash is undone.
+	Pending Phase = "pending"
+	// Ready is written when the links stand.
+	Ready Phase = "ready"
+	// Waiting has lost its endpoint; it gets another when there is one.
+	Waiting Phase = "waiting"
+	// Closing has no links here; the other manager doesn't know yet.
+	Closing Phase = "closing"
+)
+
+// An End is an interface in a pod. The zero value is none on this node.
+type End struct {
+	Namespace uint64 `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// A Connection is all that a manager remembers of one.
+type Connection struct {
+	Key       Key      `json:"key"`
+	Phase     Phase    `json:"phase"`
+	Request   Request  `json:"request"`   // of the client; of another manager's, its contents are Remote
+	Remote    string   `json:"remote"`    // what another manager asked for, to tell a changed request
+	Requestor string   `json:"requestor"` // the other manager, where Key.Remote
+	Endpoint  Endpoint `json:"endpoint"`
+	Client    End      `json:"client,omitzero"`
+	Server    End      `json:"server,omitzero"` // the endpoint's
+	Context   Context  `json:"context"`
+	Tunnel    Tunnel   `json:"tunnel,omitzero"`
+	Window    VNIs     `json:"window,omitzero"` // from which another manager may choose
+	Made      int64    `json:"made"`            // Unix seconds
+}
+
+// Alias marks the links of a connection.
+func (c Connection) Alias() string {
+	return fmt.Sprintf("calico nsm %.100s %.100s", c.Key.Service, c.Key.ID)
+}
+
+// Ledger is what a manager has of connections.
+type Ledger struct{ connections map[Key]Connection }
+
+// Get returns a connection.
+func (l *Ledger) Get(k Key) (Connection, bool) {
+	c, ok := l.connections[k]
+	return c, ok
+}
+
+// Put adds or replaces one.
+func (l *Ledger) Put(c Connection) {
+	if l.connections == nil {
+		l.connections = map[Key]Connection{}
+	}
+	l.connections[c.Key] = c
+}
+
+// Delete takes one away.
+func (l *Ledger) Delete(k Key) { delete(l.connections, k) }
+
+// All are the connections in the order of their keys.
+func (l *Ledger) All() []Connection {
+	list := make([]Connection, 0, len(l.connections))
+	for _, c := range l.connections {
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b Connection) int { return a.Key.Compare(b.Key) })
+	return list
+}
+
+// Known returns the connection of a request that was made before, or nothing. A changed request is refused: the error wraps
+// ErrExists.
+func (l *Ledger) Known(r Request) (c Connection, known bool, err error) {
+	c, known = l.connections[Key{ID: r.ID, Service: r.Service}]
+	if known && !c.Request.Equal(r) {
+		return c, true, fmt.Errorf("%w: request %s for network service %q was made before with another namespace or other interfaces: use another request_id", ErrExists, r.ID, r.Service)
+	}
+	return c, known, nil
+}
+
+// VNIs are those that this node uses or has left to others to choose from. A VXLAN device's is unique on a node, whoever is
+// at the other end (drivers/net/vxlan/vxlan_core.c, vxlan_vni_in_use).
+func (l *Ledger) VNIs() []VNIs {
+	var list []VNIs
+	for _, c := range l.connections {
+		if c.Tunnel.VNI != 0 {
+			list = append(list, VNIs{c.Tunnel.VNI, 1})
+		}
+		if c.Window.Count != 0 {
+			list = append(list, c.Window)
+		}
+	}
+	return list
+}
+
+// Prefixes are those that connections of this node's endpoints have.
+func (l *Ledger) Prefixes() []netip.Prefix {
+	var list []netip.Prefix
+	for _, c := range l.connections {
+		if c.Server.Namespace != 0 {
+			list = append(list, c.Context.Prefixes()...)
+		}
+	}
+	return list
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsm
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// A Reply is what a client gets: its interface, and what it may want to know of the connection.
+type Reply struct {
+	Interface  Interface
+	Parameters map[string]string
+}
+
+// A RemoteRequest asks another manager for a connection to one of its endpoints. Requestor is the asking manager's node, ""
+// where it doesn't say.
+type RemoteRequest struct {
+	ID, Service, Endpoint, Requestor string
+	VXLAN                            []VXLANOffer // by descending priority
+	Others                           []string     // the other mechanisms that it could use
+	Context                          ContextRequest
+}
+
+// VXLANOffer is what the asking node can do: its address and port, and which VNIs are of no use to it.
+type VXLANOffer struct {
+	IP       netip.Addr
+	Port     uint16
+	Excluded []VNIs
+}
+
+// A RemoteReply is what a manager that accepts has chosen.
+type RemoteReply struct {
+	Tunnel  Tunnel // as the answering node has it: Remote is the requestor's address
+	Context Context
+}
+
+// Text is the contents of a request, to tell a changed one. Which VNIs are excluded may change.
+func (r RemoteRequest) Text() string {
+	text := fmt.Sprintf("%q %v %v", r.Endpoint, r.Others, r.Context)
+	for _, o := range r.VXLAN {
+		text += fmt.Sprintf(" vxlan %v %d", o.IP, o.Port)
+	}
+	return text
+}
+
+// Answer chooses the mechanism and the VNI: the first offer that this node can take, the lowest VNI outside both exclusions.
+// The error wraps ErrAborted.
+func (l *Ledger) Answer(r RemoteRequest, local netip.Addr) (Tunnel, error) {
+	last := error(nil)
+	for _, o := range r.VXLAN {
+		if o.IP.Is4() != local.Is4() || o.Port == 0 || !o.IP.IsValid() || o.IP == local {
+			last = fmt.Errorf("%w: VXLAN between %v (port %d) and this node's address %v can't be", ErrAborted, o.IP, o.Port, local)
+			continue
+		}
+		vni, err := LowestVNI(o.Excluded, l.VNIs())
+		if err == nil {
+			return Tunnel{VNI: vni, Local: local, Remote: o.IP, Port: o.Port}, nil
+		}
+		last = err
+	}
+	if last == nil {
+		last = fmt.Errorf("%w: no remote mechanism of %v is built here, only VXLAN is", ErrAborted, r.Others)
+	}
+	return Tunnel{}, last
+}
+
+// Lost are the connections of a requestor that it no longer holds, but for those made after a time: the list may be older.
+func (l *Ledger) Lost(requestor string, held []Key, before int64) []Connection {
+	var lost []Connection
+	for _, c := range l.All() {
+		if c.Key.Remote && c.Requestor == requestor && c.Made < before && !slices.Contains(held, Key{ID: c.Key.ID, Service: c.Key.Service}) {
+			lost = append(lost, c)
+		}
+	}
+	return lost
+}

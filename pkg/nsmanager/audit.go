@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/nsm"
+)
+
+const (
+	// auditInterval is how often the manager looks for what has gone; every auditsOfLinks-th look is at each link.
+	auditInterval = 10 * time.Second
+	auditsOfLinks = 6
+	// silentLooks is after how many looks an endpoint is gone at whose socket nobody listens.
+	silentLooks  = 2
+	closeTimeout = 5 * time.Second
+	// graceOfLists is how old a connection must be to be ended, or connected anew, because a list of another manager
+	// lacks it.
+	graceOfLists = time.Minute
+	// forgetAfter is how long a requestor may be silent before its connections are ended: its node is gone then.
+	forgetAfter = time.Hour
+)
+
+// recover undoes what was under way when the manager died, before it serves anybody.
+func (m *Manager) recover(ctx context.Context) error {
+	for _, c := range m.all() {
+		if c.Key.Remote {
+			m.hear(c.Requestor)
+		}
+		if c.Phase == nsm.Closing || c.Phase == nsm.Ready && m.resume(c) {
+			continue
+		}
+		if c.Phase == nsm.Waiting && m.resume(nsm.Connection{Key: c.Key, Client: nsm.End{Namespace: c.Client.Namespace}}) {
+			continue
+		}
+		if err := m.end(ctx, c); err != nil {
+			m.cfg.Logger.Warn("what was under way is not undone: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// resume pins the namespaces of a connection that was there when the manager ended. Where a link is missing the namespace
+// may be another that has the inode now: nothing is made in it.
+func (m *Manager) resume(c nsm.Connection) bool {
+	spaces, err := crossconnect.Scan()
+	if err != nil {
+		return true // the audits will see
+	}
+	for _, end := range []nsm.End{c.Client, c.Server} {
+		if end.Namespace == 0 {
+			continue
+		}
+		n, err := spaces.Open(end.Namespace)
+		if err != nil {
+			return end == c.Server && !c.Key.Remote // the client gets another endpoint
+		}
+		has, err := n.Has(end.Name, c.Alias())
+		if err == nil && (has || end.Name == "") {
+			err = m.pin(end.Namespace, n)
+		}
+		n.Close()
+		if err != nil || !has && end.Name != "" {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Manager) all() []nsm.Connection {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ledger.All()
+}
+
+func (m *Manager) audits(ctx context.Context) error {
+	tick := time.NewTicker(auditInterval)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		m.audit(ctx, n%auditsOfLinks == 0)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// audit looks at everything once.
+func (m *Manager) audit(ctx context.Context, links bool) {
+	m.lookAtEndpoints(ctx)
+	began := m.now().Unix()
+	spaces, err := crossconnect.Scan()
+	if err != nil {
+		m.cfg.Logger.Warn("connections can't be looked at: it is tried again", "error", err)
+		return
+	}
+	for _, c := range m.all() {
+		if c.Made < began { // spaces may lack the pod of a newer one
+			m.look(ctx, c.Key, began, spaces, links)
+		}
+	}
+	m.unpinIdle()
+	m.askPeers(ctx)
+}
+
+// unpinIdle lets go of namespaces that no connection has.
+func (m *Manager) unpinIdle() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used := map[uint64]bool{}
+	for _, c := range m.ledger.All() {
+		used[c.Client.Namespace], used[c.Server.Namespace] = true, true
+	}
+	for inode, file := range m.pins {
+		if !used[inode] && len(m.busy) == 0 { // an attempt under way enters its own later
+			_ = file.Close()
+			delete(m.pins, inode)
+		}
+	}
+}
+
+// look looks at one connection.
+func (m *Manager) look(ctx context.Context, k nsm.Key, began int64, spaces crossconnect.Namespaces, links bool) {
+	release, ok := m.tryHold(k)
+	if !ok {
+		return // whoever works on it knows better
+	}
+	defer release()
+	c, known := m.get(k)
+	if !known || ctx.Err() != nil || c.Made >= began {
+		return
+	}
+	if err := m.mend(ctx, c, spaces, links); err != nil && ctx.Err() == nil {
+		m.cfg.Logger.Warn("a connection is not in order: it is tried again", "service", k.Service, "request", k.ID, "phase", string(c.Phase), "error", err)
+	}
+}
+
+func (m *Manager) mend(ctx context.Context, c nsm.Connection, spaces crossconnect.Namespaces, links bool) error {
+	gone := func(e nsm.End) bool { return e.Namespace != 0 && spaces[e.Namespace] == "" }
+	m.mu.Lock()
+	silent := m.now().Sub(m.heard[c.Requestor]) > forgetAfter
+	m.mu.Unlock()
+	switch {
+	case c.Phase == nsm.Pending || c.Phase == nsm.Closing || gone(c.Client):
+		return m.end(ctx, c)
+	case c.Key.Remote && (gone(c.Server) || silent):
+		m.cfg.Logger.Info("ended: the endpoint has gone, or its client's manager", "service", c.Key.Service, "request", c.Key.ID)
+		return m.undo(c)
+	case c.Phase == nsm.Waiting:
+		return m.again(ctx, c)
+	case gone(c.Server):
+		return m.lose(ctx, c)
+	case links:
+		return m.relink(c, spaces)
+	}
+	return nil
+}
+
+// tryHold is hold without waiting.
+func (m *Manager) tryHold(k nsm.Key) (release func(), ok bool) {
+	m.mu.Lock()
+	_, taken := m.busy[k]
+	m.mu.Unlock()
+	if taken {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	release, err := m.hold(ctx, k)
+	return release, err == nil
+}
+
+// lose takes the link of a connection away whose endpoint has gone, and looks for another.
+func (m *Manager) lose(ctx context.Context, c nsm.Connection) error {
+	m.cfg.Logger.Info("the endpoint has gone", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
+	if err := m.unlink(c); err != nil {
+		return err
+	}
+	c.Phase, c.Server, c.Tunnel, c.Context, c.Window = nsm.Waiting, nsm.End{}, nsm.Tunnel{}, nsm.Context{}, nsm.VNIs{}
+	if err := m.save(c); err != nil {
+		return err
+	}
+	return m.again(ctx, c)
+}
+
+// again connects a client whose endpoint has gone to another one.
+func (m *Manager) again(ctx context.Context, waiting nsm.Connection) error {
+	c, err := m.connect(ctx, waiting.Request, waiting.Client.Name)
+	if err != nil {
+		if now, known := m.get(waiting.Key); known && now.Phase == nsm.Closing {
+			return err // the other side of the attempt comes first
+		}
+		return errors.Join(err, m.save(waiting))
+	}
+	m.cfg.Logger.Info("connected to another endpoint", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
+	return nil
+}
+
+// relink makes the links of a connection again where one is missing.
+func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error {
+	var open [2]*crossconnect.Namespace
+	whole := true
+	for i, end := range []nsm.End{c.Client, c.Server} {
+		if end.Namespace == 0 {
+			continue
+		}
+		n, err := spaces.Open(end.Namespace)
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		has, err := n.Has(end.Name, c.Alias())
+		if err != nil {
+			return err
+		}
+		open[i], whole = n, whole && has
+	}
+	if whole {
+		return nil
+	}
+	m.cfg.Logger.Warn("a link was missing: it is made again", "service", c.Key.Service, "request", c.Key.ID)
+	if err := m.unlink(c); err != nil {
+		return err
+	}
+	client, server := ends(c)
+	switch {
+	case c.Tunnel.VNI == 0:
+		return crossconnect.Veth(open[0], client, open[1], server)
+	case c.Key.Remote:
+		return crossconnect.VXLAN(open[1], server, tunnel(c.Tunnel))
+	}
+	return crossconnect.VXLAN(open[0], client, tunnel(c.Tunnel))
+}
+
+// askPeers tells every manager that has endpoints of connections of ours which these are, and hears which it has.
+func (m *Manager) askPeers(ctx context.Context) {
+	byAddress := map[string][]nsm.Connection{}
+	for _, c := range m.all() {
+		if !c.Key.Remote && c.Endpoint.Host != m.cfg.Node && c.Phase != nsm.Waiting {
+			byAddress[c.Endpoint.Address] = append(byAddress[c.Endpoint.Address], c)
+		}
+	}
+	for _, list := range byAddress {
+		if err := m.askPeer(ctx, list); err != nil && ctx.Err() == nil {
+			m.cfg.Logger.Warn("another manager can't be asked: its connections stay as they are", "error", err)
+		}
+	}
+}
+
+func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
+	var held []nsm.Key
+	for _, c := range list {
+		held = append(held, c.Key)
+	}
+	call, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	has, err := m.peer(list[0].Endpoint).Held(call, m.cfg.Node, held)
+	if err != nil {
+		return err
+	}
+	var errs error
+	for _, c := range list {
+		if c.Phase != nsm.Ready || slices.Contains(has, c.Key) {
+			continue
+		}
+		if release, ok := m.tryHold(c.Key); ok {
+			if now, known := m.get(c.Key); known && now.Phase == nsm.Ready && now.Made == c.Made {
+				if err := m.lose(ctx, now); err != nil {
+					errs = errors.Join(errs, fmt.Errorf("request %s for %s: %w", c.Key.ID, c.Key.Service, err))
+				}
+			}
+			release()
+		}
+	}
+	return errs
+}

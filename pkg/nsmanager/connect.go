@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
+	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
+)
+
+const (
+	// endpointTimeout is how long an endpoint may take to answer, remoteTimeout another manager, which asks its endpoint.
+	endpointTimeout = 15 * time.Second
+	remoteTimeout   = 20 * time.Second
+	// mostTried is how many endpoints a request is tried with.
+	mostTried = 8
+)
+
+// Connect makes a client's connection. The same request again gives the same answer.
+func (m *Manager) Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error) {
+	key := nsm.Key{ID: r.ID, Service: r.Service}
+	release, err := m.hold(ctx, key)
+	if err != nil {
+		return nsm.Reply{}, err
+	}
+	defer release()
+	m.mu.Lock()
+	c, known, err := m.ledger.Known(r)
+	m.mu.Unlock()
+	switch {
+	case known && c.Phase == nsm.Ready:
+		return reply(c), err
+	case known && c.Phase == nsm.Waiting && err != nil:
+		return nsm.Reply{}, err
+	case known && c.Phase != nsm.Waiting:
+		if err := m.end(ctx, c); err != nil {
+			return nsm.Reply{}, fmt.Errorf("%w: an earlier connection of the request is not closed yet: %w", nsm.ErrAborted, err)
+		}
+	}
+	c, err = m.connect(ctx, r, "")
+	if err != nil {
+		return nsm.Reply{}, err
+	}
+	m.cfg.Logger.Info("connected", "service", r.Service, "request", r.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host, "vni", c.Tunnel.VNI)
+	return reply(c), nil
+}
+
+// connect tries the endpoints one after the other. The client's interface gets the name, where there is one. The caller
+// holds the connection.
+func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (nsm.Connection, error) {
+	spaces, err := crossconnect.Scan()
+	if err != nil {
+		return nsm.Connection{}, err
+	}
+	pod, err := m.open(spaces, r.Namespace)
+	if err != nil {
+		return nsm.Connection{}, err
+	}
+	defer pod.Close()
+	if err := m.pin(r.Namespace, pod); err != nil {
+		return nsm.Connection{}, err
+	}
+	candidates, err := nsm.Candidates(r, m.offered(r.Service), m.cfg.Node)
+	if err != nil {
+		return nsm.Connection{}, err
+	}
+	var errs []error
+	for _, candidate := range candidates[:min(len(candidates), mostTried)] {
+		a := attempt{Manager: m, request: r, candidate: candidate, spaces: spaces, pod: pod, name: ifName}
+		c, err := a.run(ctx)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, fmt.Errorf("endpoint %s on %s: %w", candidate.Endpoint.Name, candidate.Endpoint.Host, err))
+		if errors.Is(err, nsm.ErrInvalid) || ctx.Err() != nil {
+			break // it is the request
+		}
+	}
+	return nsm.Connection{}, errors.Join(errs...)
+}
+
+// An attempt is one request with one endpoint.
+type attempt struct {
+	*Manager
+	request   nsm.Request
+	candidate nsm.Candidate
+	spaces    crossconnect.Namespaces
+	pod       *crossconnect.Namespace // the client's
+	name      string
+	context   nsm.ContextRequest
+}
+
+func (a attempt) run(ctx context.Context) (nsm.Connection, error) {
+	var err error
+	if a.context, err = nsm.ParseContextRequest(a.candidate.Wanted.Parameters); err != nil {
+		return nsm.Connection{}, err
+	}
+	routes, err := a.pod.Routes()
+	if err != nil {
+		return nsm.Connection{}, err
+	}
+	a.context.Excluded = append(a.context.Excluded, routes...)
+	if a.name == "" {
+		a.name = a.candidate.Wanted.Parameters[nsm.ParamName]
+	}
+	c := nsm.Connection{
+		Key: nsm.Key{ID: a.request.ID, Service: a.request.Service}, Phase: nsm.Pending, Request: a.request,
+		Endpoint: a.candidate.Endpoint, Made: a.now().Unix(),
+	}
+	if c.Endpoint.Host == a.cfg.Node {
+		return a.local(ctx, c)
+	}
+	return a.remote(ctx, c)
+}
+
+// local makes a veth between two pods of this node.
+func (a attempt) local(ctx context.Context, c nsm.Connection) (nsm.Connection, error) {
+	server, inode, err := a.ask(ctx, a.spaces, c.Endpoint, c.Key)
+	if err != nil {
+		return c, err
+	}
+	defer server.Close()
+	taken, err := server.Routes()
+	if err != nil {
+		return c, err
+	}
+	err = a.reserve(&c, func(l *nsm.Ledger) (err error) {
+		if c.Client, err = place(l, a.pod, nsm.End{Namespace: a.request.Namespace, Name: a.name}, c); err == nil {
+			c.Server, err = place(l, server, nsm.End{Namespace: inode}, c)
+		}
+		if err == nil {
+			c.Context, err = allot(l, a.candidate.Offered, a.context, taken)
+		}
+		return err
+	})
+	if err != nil {
+		return c, errors.Join(err, a.forget(c.Key))
+	}
+	killpoint.Step("reserved")
+	client, end := ends(c)
+	if err := crossconnect.Veth(a.pod, client, server, end); err != nil {
+		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.undo(c))
+	}
+	killpoint.Step("linked")
+	c.Phase = nsm.Ready
+	if err := a.save(c); err != nil {
+		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.undo(c))
+	}
+	killpoint.Step("ready")
+	return c, nil
+}
+
+// ask asks an endpoint of this node, and opens its namespace.
+func (m *Manager) ask(ctx context.Context, spaces crossconnect.Namespaces, e nsm.Endpoint, k nsm.Key) (*crossconnect.Namespace, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	inode, err := nsmgrpc.AskEndpoint(ctx, e.Socket, k.ID, k.Service)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", nsm.ErrAborted, err)
+	}
+	n, err := m.open(spaces, inode)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: the endpoint's answer: %s", nsm.ErrAborted, err)
+	}
+	if err := m.pin(inode, n); err != nil {
+		n.Close()
+		return nil, 0, err
+	}
+	return n, inode, nil
+}
+
+// place chooses the name of an interface of a connection that neither the pod has nor another connection under way. The
+// wanted end may have a name.
+func place(l *nsm.Ledger, n *crossconnect.Namespace, wanted nsm.End, own nsm.Connection) (nsm.End, error) {
+	taken, err := n.Names()
+	if err != nil {
+		return nsm.End{}, err
+	}
+	for _, c := range l.All() {
+		if c.Key == own.Key {
+			c = own
+		}
+		for _, end := range []nsm.End{c.Client, c.Server} {
+			if end.Namespace == wanted.Namespace {
+				taken[end.Name] = true
+			}
+		}
+	}
+	if own.Client.Namespace == wanted.Namespace { // the client may be the endpoint
+		taken[own.Client.Name] = true
+	}
+	wanted.Name, err = nsm.InterfaceName(wanted.Name, func(name string) bool { return taken[name] })
+	return wanted, err
+}
+
+// allot gives the connection addresses that neither pod routes elsewhere.
+func allot(l *nsm.Ledger, offered nsm.Interface, want nsm.ContextRequest, endpointRoutes []netip.Prefix) (nsm.Context, error) {
+	offer, err := nsm.ParseOffer(offered.Parameters)
+	if err != nil {
+		return nsm.Context{}, err
+	}
+	return nsm.Allot(offer, want, append(l.Prefixes(), endpointRoutes...))
+}
+
+// ends are the interfaces as the kernel is to have them.
+func ends(c nsm.Connection) (client, server crossconnect.End) {
+	client = crossconnect.End{Name: c.Client.Name, Alias: c.Alias(), Address: c.Context.Client, Routes: c.Context.Routes}
+	if c.Context.Endpoint.IsValid() {
+		client.Gateway = c.Context.Endpoint.Addr()
+	}
+	return client, crossconnect.End{Name: c.Server.Name, Alias: c.Alias(), Address: c.Context.Endpoint}
+}
+
+// reply is what a client is told.
+func reply(c nsm.Connection) nsm.Reply {
+	p := map[string]string{"endpoint": c.Endpoint.Name, "endpoint_host": c.Endpoint.Host, "mechanism": "veth"}
+	if c.Tunnel.VNI != 0 {
+		p["mechanism"], p["vni"] = "vxlan", strconv.Itoa(int(c.Tunnel.VNI))
+	}
+	if c.Context.Client.IsValid() {
+		p["address"], p["peer_address"] = c.Context.Client.String(), c.Context.Endpoint.String()
+	}
+	for name, list := range map[string][]netip.Prefix{"routes": c.Context.Routes, "additional_prefixes": c.Context.Additional} {
+		var texts []string
+		for _, prefix := range list {
+			texts = append(texts, prefix.String())
+		}
+		if len(texts) > 0 {
+			p[name] = strings.Join(texts, ",")
+		}
+	}
+	return nsm.Reply{Interface: nsm.Interface{Type: nsm.Kernel, Parameters: map[string]string{nsm.ParamName: c.Client.Name}}, Parameters: p}
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nsm"
+)
+
+// An advertised endpoint of this node.
+type advertised struct {
+	nsm.Endpoint
+	silent int // looks in a row at which nobody listened at its socket
+}
+
+// registry is what etcd has of all nodes' endpoints.
+type registry struct {
+	mu        sync.Mutex
+	endpoints map[model.NetworkServiceEndpointKey]nsm.Endpoint
+}
+
+func (m *Manager) know(e nsm.Endpoint) {
+	m.endpoints[e.Service+"\x00"+e.Name] = &advertised{Endpoint: e}
+}
+
+// Advertise enters an endpoint of this node. It may be repeated, with other contents.
+func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
+	if e.Host != "" && e.Host != m.cfg.Node {
+		return fmt.Errorf("%w: network_service_host is %.100q, and this node is %q", nsm.ErrInvalid, e.Host, m.cfg.Node)
+	}
+	e.Host, e.Address = m.cfg.Node, m.address()
+	if err := write(m.endpointFile(fileName(e.Service, e.Name)), e); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.know(e)
+	m.mu.Unlock()
+	m.cfg.Logger.Info("advertised", "service", e.Service, "endpoint", e.Name, "socket", e.Socket)
+	return m.register(ctx, e)
+}
+
+// register writes an endpoint to etcd.
+func (m *Manager) register(ctx context.Context, e nsm.Endpoint) error {
+	value := model.NetworkServiceEndpoint{Address: e.Address}
+	for _, i := range e.Interfaces {
+		value.Interfaces = append(value.Interfaces, model.NetworkServiceInterface{Type: i.Type.String(), Parameters: i.Parameters})
+	}
+	_, err := m.store.Commit(ctx, model.Change{Puts: []model.Put{{Key: keyOf(e), Value: value}}})
+	if err != nil {
+		return fmt.Errorf("register endpoint %s: %w", e.Name, err)
+	}
+	return nil
+}
+
+func keyOf(e nsm.Endpoint) model.NetworkServiceEndpointKey {
+	return model.NetworkServiceEndpointKey{Service: e.Service, Host: e.Host, Name: e.Name}
+}
+
+// Remove takes an endpoint away: it gets no new connections, and keeps those that it has.
+func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
+	e.Host = m.cfg.Node
+	if _, err := m.store.Commit(ctx, model.Change{Deletes: []model.Key{keyOf(e)}}); err != nil {
+		return fmt.Errorf("remove endpoint %s: %w", e.Name, err)
+	}
+	if err := os.Remove(m.endpointFile(fileName(e.Service, e.Name))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.endpoints, e.Service+"\x00"+e.Name)
+	m.cfg.Logger.Info("removed", "service", e.Service, "endpoint", e.Name)
+	return nil
+}
+
+// find is the endpoint of this node that another manager asks for: any of the service where it names none.
+func (m *Manager) find(r nsm.RemoteRequest) (nsm.Endpoint, nsm.Interface, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var endpoints []nsm.Endpoint
+	for _, e := range m.endpoints {
+		if e.Service == r.Service && (r.Endpoint == "" || r.Endpoint == e.Name) {
+			endpoints = append(endpoints, e.Endpoint)
+		}
+	}
+	found, err := nsm.Candidates(nsm.Request{ID: r.ID, Service: r.Service}, endpoints, m.cfg.Node)
+	if err != nil {
+		return nsm.Endpoint{}, nsm.Interface{}, err
+	}
+	return found[0].Endpoint, found[0].Offered, nil
+}
+
+// offered are the endpoints of a service: this node's, and what etcd has of others.
+func (m *Manager) offered(service string) []nsm.Endpoint {
+	m.mu.Lock()
+	var list []nsm.Endpoint
+	for _, e := range m.endpoints {
+		if e.Service == service {
+			list = append(list, e.Endpoint)
+		}
+	}
+	m.mu.Unlock()
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	for k, e := range m.registry.endpoints {
+		if k.Service == service && k.Host != m.cfg.Node {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// isOffered says whether an endpoint's manager has this address.
+func (m *Manager) isOffered(address string) bool {
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	for _, e := range m.registry.endpoints {
+		if e.Address == address {
+			return true
+		}
+	}
+	return m.registry.endpoints == nil // nothing is known yet
+}
+
+// watch keeps the registry.
+func (m *Manager) watch(ctx context.Context) error {
+	return m.store.Watch(ctx, []string{model.NetworkServicePrefix()}, func(u model.Update) error {
+		m.registry.mu.Lock()
+		defer m.registry.mu.Unlock()
+		if u.Resync || m.registry.endpoints == nil {
+			m.registry.endpoints = map[model.NetworkServiceEndpointKey]nsm.Endpoint{}
+		}
+		for _, e := range u.Entries {
+			key, ok := e.Key.(model.NetworkServiceEndpointKey)
+			value, valid := e.Value.(model.NetworkServiceEndpoint)
+			if !ok {
+				continue
+			}
+			delete(m.registry.endpoints, key)
+			if e.Err != nil {
+				m.cfg.Logger.Warn("an endpoint is passed over", "key", e.Path, "error", e.Err)
+			} else if valid && e.Exists() {
+				m.registry.endpoints[key] = endpoint(key, value)
+			}
+		}
+		return nil
+	})
+}
+
+// endpoint is what etcd has of one. An interface of a type that isn't known is of no use.
+func endpoint(k model.NetworkServiceEndpointKey, v model.NetworkServiceEndpoint) nsm.Endpoint {
+	e := nsm.Endpoint{Service: k.Service, Host: k.Host, Name: k.Name, Address: v.Address}
+	for _, i := range v.Interfaces {
+		kind, err := nsm.ParseInterfaceType(i.Type)
+		if err == nil {
+			e.Interfaces = append(e.Interfaces, nsm.Interface{Type: kind, Parameters: i.Parameters})
+		}
+	}
+	return e
+}
+
+// lookAtEndpoints takes away those that have gone without a word, and enters those that etcd has lost.
+func (m *Manager) lookAtEndpoints(ctx context.Context) {
+	m.mu.Lock()
+	var own []*advertised
+	for _, e := range m.endpoints {
+		own = append(own, e)
+	}
+	m.mu.Unlock()
+	for _, e := range own {
+		conn, err := (&net.Dialer{Timeout: endpointTimeout}).DialContext(ctx, "unix", e.Socket)
+		if err == nil {
+			_ = conn.Close()
+			e.silent = 0
+			if err := m.restore(ctx, e.Endpoint); err != nil {
+				m.cfg.Logger.Warn("an endpoint is not in etcd: it is tried again", "endpoint", e.Name, "error", err)
+			}
+			continue
+		}
+		m.mu.Lock()
+		again := m.endpoints[e.Service+"\x00"+e.Name] != e // advertised anew meanwhile
+		m.mu.Unlock()
+		if e.silent++; e.silent < silentLooks || again || ctx.Err() != nil {
+			continue
+		}
+		m.cfg.Logger.Warn("an endpoint has gone: nobody listens at its socket", "service", e.Service, "endpoint", e.Name, "error", err)
+		if err := m.Remove(ctx, e.Endpoint); err != nil {
+			m.cfg.Logger.Warn("an endpoint that has gone is still in etcd: it is tried again", "endpoint", e.Name, "error", err)
+		}
+	}
+}
+
+// restore registers an endpoint that etcd doesn't have as it is.
+func (m *Manager) restore(ctx context.Context, e nsm.Endpoint) error {
+	m.registry.mu.Lock()
+	there, known := m.registry.endpoints[keyOf(e)]
+	ready := m.registry.endpoints != nil
+	m.registry.mu.Unlock()
+	if !ready || known && there.Address == e.Address {
+		return nil
+	}
+	return m.register(ctx, e)
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nsmanager is the manager of a node's network service connections: it answers the clients and endpoints of the
+// node and the managers of others, makes the links, and repairs what has gone.
+package nsmanager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/statefile"
+	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
+	"github.com/calico-go/calico/pkg/store"
+	"golang.org/x/sync/errgroup"
+)
+
+// Config says who the manager is.
+type Config struct {
+	Node      string     // its name
+	Address   netip.Addr // where other nodes reach it, and the end of its tunnels
+	Port      uint16     // of managers, TCP
+	VXLANPort uint16     // of tunnels, UDP
+	Directory string     // of the sockets and the state
+	TLS       nsmgrpc.TLS
+	Store     store.Config
+	Logger    *slog.Logger
+}
+
+// A Manager answers for one node. Its connections are files in the directory, one each.
+type Manager struct {
+	cfg   Config
+	store *store.Client
+	own   uint64 // the node's namespace
+	now   func() time.Time
+	seed  func() uint64
+
+	mu        sync.Mutex
+	ledger    nsm.Ledger
+	busy      map[nsm.Key]chan struct{}
+	endpoints map[string]*advertised // of this node, by service and name
+	registry  registry
+	heard     map[string]time.Time // when each requestor was heard last
+	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
+}
+
+// Run serves until the context ends, which is a clean exit.
+func Run(ctx context.Context, cfg Config) error {
+	m, err := start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.store.Close() }()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(cfg.Address, cfg.Port).String())
+	if err != nil {
+		return fmt.Errorf("listen for other managers: %w", err)
+	}
+	if err := m.recover(ctx); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	cfg.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return nsmgrpc.ServePods(ctx, cfg.Directory, m) })
+	group.Go(func() error { return nsmgrpc.ServePeers(ctx, l, cfg.TLS, m) })
+	group.Go(func() error { return m.watch(ctx) })
+	group.Go(func() error { return m.audits(ctx) })
+	return group.Wait()
+}
+
+func start(ctx context.Context, cfg Config) (*Manager, error) {
+	if err := cfg.TLS.Check(); err != nil {
+		return nil, err
+	}
+	own, err := crossconnect.Own()
+	if err != nil {
+		return nil, err
+	}
+	client, err := store.Open(ctx, cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		cfg: cfg, store: client, own: own, now: time.Now, seed: randomSeed,
+		busy: map[nsm.Key]chan struct{}{}, endpoints: map[string]*advertised{}, heard: map[string]time.Time{}, pins: map[uint64]io.Closer{},
+	}
+	for _, dir := range []string{m.file(""), m.endpointFile("")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, errors.Join(fmt.Errorf("the directory of the state: %w", statefile.Advise(err)), client.Close())
+		}
+	}
+	if err := errors.Join(load(m.file(""), m.ledger.Put), load(m.endpointFile(""), m.know)); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return m, nil
+}
+
+// load reads every file of a directory. One that doesn't parse is an error: what it held is not known to be gone.
+func load[T any](dir string, add func(T)) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.Name()[0] == '.' {
+			_ = os.Remove(path) // a write that was killed
+			continue
+		}
+		content, err := os.ReadFile(path)
+		var v T
+		if err == nil {
+			err = json.Unmarshal(content, &v)
+		}
+		if err != nil {
+			return fmt.Errorf("read the state %s: %w: remove the file to forget what it is of", path, err)
+		}
+		add(v)
+	}
+	return nil
+}
+
+func (m *Manager) file(name string) string {
+	return filepath.Join(m.cfg.Directory, "connections", name)
+}
+func (m *Manager) endpointFile(name string) string {
+	return filepath.Join(m.cfg.Directory, "endpoints", name)
+}
+
+func write(path string, v any) error {
+	content, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return statefile.Advise(statefile.Replace(path, content, 0o600))
+}
+
+func name(k nsm.Key) string {
+	role := "client"
+	if k.Remote {
+		role = "remote"
+	}
+	return fileName(k.Service, k.ID, role)
+}
+
+// hold waits until nobody else works on the connection, and keeps others away until release.
+func (m *Manager) hold(ctx context.Context, k nsm.Key) (release func(), err error) {
+	for {
+		m.mu.Lock()
+		other, taken := m.busy[k]
+		if !taken {
+			mine := make(chan struct{})
+			m.busy[k] = mine
+			m.mu.Unlock()
+			return func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				delete(m.busy, k)
+				close(mine)
+			}, nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: another call for the same connection is under way: %w", nsm.ErrAborted, ctx.Err())
+		}
+	}
+}
+
+// get returns what is known of a connection.
+func (m *Manager) get(k nsm.Key) (nsm.Connection, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ledger.Get(k)
+}
+
+// reserve enters a connection that decide completes by what others have: decide is called with the ledger, which nobody
+// else changes meanwhile.
+func (m *Manager) reserve(c *nsm.Connection, decide func(*nsm.Ledger) error) error {
+	m.mu.Lock()
+	err := decide(&m.ledger)
+	if err == nil {
+		m.ledger.Put(*c)
+	}
+	m.mu.Unlock()
+	if err == nil {
+		err = m.save(*c)
+	}
+	return err
+}
+
+// save remembers a connection, first on disk.
+func (m *Manager) save(c nsm.Connection) error {
+	if err := write(m.file(name(c.Key)), c); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.Put(c)
+	return nil
+}
+
+// forget forgets a connection of which nothing is left.
+func (m *Manager) forget(k nsm.Key) error {
+	if err := os.Remove(m.file(name(k))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.Delete(k)
+	return nil
+}
+
+// open opens a pod's namespace. The node's own is nobody's.
+func (m *Manager) open(spaces crossconnect.Namespaces, inode uint64) (*crossconnect.Namespace, error) {
+	if inode == m.own {
+		return nil, fmt.Errorf("%w: network namespace %d is the node's own: connections are for pods that have one of their own", nsm.ErrInvalid, inode)
+	}
+	n, err := spaces.Open(inode)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", nsm.ErrInvalid, err)
+	}
+	return n, err
+}
+
+// unlink deletes the links of a connection on this node. A namespace that is gone has none.
+func (m *Manager) unlink(c nsm.Connection) error {
+	spaces, err := crossconnect.Scan()
+	if err != nil {
+		return err
+	}
+	var errs error
+	for _, end := range []nsm.End{c.Client, c.Server} {
+		if end.Namespace == 0 || end.Name == "" {
+			continue
+		}
+		n, err := spaces.Open(end.Namespace)
+		if errors.Is(err, os.ErrNotExist) {
+			m.unpin(end.Namespace) // the kernel deletes them
+			continue
+		}
+		if err == nil {
+			err = n.Delete(end.Name, c.Alias())
+			n.Close()
+		}
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+// pin holds a namespace open: as long as that is so its inode is no other's.
+func (m *Manager) pin(inode uint64, n *crossconnect.Namespace) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pins[inode] != nil {
+		return nil
+	}
+	file, err := n.Pin()
+	if err == nil {
+		m.pins[inode] = file
+	}
+	return err
+}
+
+func (m *Manager) unpin(inode uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if file := m.pins[inode]; file != nil {
+		_ = file.Close()
+		delete(m.pins, inode)
+	}
+}
+
+// undo takes away what a connection has on this node, and forgets it. What can't be taken away now is tried again.
+func (m *Manager) undo(c nsm.Connection) error {
+	if err := m.unlink(c); err != nil {
+		return err
+	}
+	return m.forget(c.Key)
+}
+
+func (m *Manager) peer(e nsm.Endpoint) nsmgrpc.Peer {
+	return nsmgrpc.Peer{Address: e.Address, TLS: m.cfg.TLS}
+}
+
+func (m *Manager) address() string {
+	return net.JoinHostPort(m.cfg.Address.String(), strconv.Itoa(int(m.cfg.Port)))
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
+	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
+)
+
+func tunnel(t nsm.Tunnel) crossconnect.Tunnel { return crossconnect.Tunnel(t) }
+
+// remote makes a connection with the manager of another node.
+func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, error) {
+	err := a.reserve(&c, func(l *nsm.Ledger) (err error) {
+		if c.Client, err = place(l, a.pod, nsm.End{Namespace: a.request.Namespace, Name: a.name}, c); err == nil {
+			c.Window, err = nsm.Window(a.seed(), l.VNIs())
+		}
+		return err
+	})
+	if err != nil {
+		return c, errors.Join(err, a.forget(c.Key))
+	}
+	killpoint.Step("remote reserved")
+	if c, err = a.negotiate(ctx, c); err != nil {
+		if errors.Is(err, nsm.ErrAborted) && !errors.Is(err, nsmgrpc.ErrUnreachable) && c.Tunnel.VNI == 0 {
+			return c, errors.Join(err, a.undo(c)) // the other has refused: it has nothing
+		}
+		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.endSoon(ctx, c))
+	}
+	killpoint.Step("remote agreed")
+	client, _ := ends(c)
+	if err = crossconnect.VXLAN(a.pod, client, tunnel(c.Tunnel)); err == nil {
+		killpoint.Step("remote linked")
+		c.Phase = nsm.Ready
+		err = a.save(c)
+	}
+	if err != nil {
+		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.endSoon(ctx, c))
+	}
+	killpoint.Step("remote ready")
+	return c, nil
+}
+
+// negotiate asks the other manager, and remembers what it has chosen.
+func (a attempt) negotiate(ctx context.Context, c nsm.Connection) (nsm.Connection, error) {
+	call, cancel := context.WithTimeout(ctx, remoteTimeout)
+	defer cancel()
+	answer, err := a.peer(c.Endpoint).Request(call, nsm.RemoteRequest{
+		ID: c.Key.ID, Service: c.Key.Service, Endpoint: c.Endpoint.Name, Requestor: a.cfg.Node, Context: a.context,
+		VXLAN: []nsm.VXLANOffer{{IP: a.cfg.Address, Port: a.cfg.VXLANPort, Excluded: c.Window.Outside()}},
+	})
+	if err != nil {
+		return c, err
+	}
+	c.Tunnel, c.Context = answer.Tunnel, answer.Context
+	switch t := c.Tunnel; {
+	case !c.Window.Has(t.VNI) || t.Local != a.cfg.Address || t.Port != a.cfg.VXLANPort || t.Remote == t.Local:
+		c.Tunnel.Local = a.cfg.Address
+		return c, fmt.Errorf("the other manager has chosen what was not offered: VNI %d, address %v, port %d", t.VNI, t.Local, t.Port)
+	case a.context.Addressed && !c.Context.Client.IsValid():
+		return c, errors.New("the other manager has given no address")
+	}
+	for _, p := range append(slices.Clone(c.Context.Routes), c.Context.Prefixes()...) {
+		if slices.ContainsFunc(a.context.Excluded, p.Overlaps) && p.Bits() != 0 {
+			return c, fmt.Errorf("the other manager has chosen %v, which was excluded", p)
+		}
+	}
+	c.Context.Routes = slices.DeleteFunc(c.Context.Routes, func(p netip.Prefix) bool { return p.Bits() == 0 && !a.context.DefaultRoute })
+	c.Window = nsm.VNIs{}
+	return c, a.save(c)
+}
+
+// Accept makes this side of a connection of another manager's client.
+func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error) {
+	key := nsm.Key{ID: r.ID, Service: r.Service, Remote: true}
+	release, err := m.hold(ctx, key)
+	if err != nil {
+		return nsm.RemoteReply{}, err
+	}
+	defer release()
+	m.hear(r.Requestor)
+	if c, known := m.get(key); known {
+		if c.Phase == nsm.Ready && (c.Remote != r.Text() || c.Requestor != r.Requestor) {
+			return nsm.RemoteReply{}, fmt.Errorf("%w: request %s for network service %q was made before with other contents: close it first", nsm.ErrExists, r.ID, r.Service)
+		}
+		if c.Phase == nsm.Ready && !excludes(r, c.Tunnel.VNI) {
+			return nsm.RemoteReply{Tunnel: c.Tunnel, Context: c.Context}, nil
+		}
+		if err := m.undo(c); err != nil {
+			return nsm.RemoteReply{}, err
+		}
+	}
+	endpoint, offered, err := m.find(r)
+	if err != nil {
+		return nsm.RemoteReply{}, err
+	}
+	c := nsm.Connection{
+		Key: key, Phase: nsm.Pending, Remote: r.Text(), Requestor: r.Requestor, Endpoint: endpoint, Made: m.now().Unix(),
+	}
+	spaces, err := crossconnect.Scan()
+	if err != nil {
+		return nsm.RemoteReply{}, err
+	}
+	server, inode, err := m.ask(ctx, spaces, endpoint, key)
+	if err != nil {
+		return nsm.RemoteReply{}, err
+	}
+	defer server.Close()
+	taken, err := server.Routes()
+	if err != nil {
+		return nsm.RemoteReply{}, err
+	}
+	err = m.reserve(&c, func(l *nsm.Ledger) (err error) {
+		if c.Tunnel, err = l.Answer(r, m.cfg.Address); err == nil {
+			c.Server, err = place(l, server, nsm.End{Namespace: inode}, c)
+		}
+		if err == nil {
+			c.Context, err = allot(l, offered, r.Context, taken)
+		}
+		return err
+	})
+	if err != nil {
+		return nsm.RemoteReply{}, errors.Join(err, m.forget(key))
+	}
+	killpoint.Step("accept reserved")
+	_, end := ends(c)
+	if err := crossconnect.VXLAN(server, end, tunnel(c.Tunnel)); err != nil {
+		return nsm.RemoteReply{}, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), m.undo(c))
+	}
+	killpoint.Step("accept linked")
+	c.Phase = nsm.Ready
+	if err := m.save(c); err != nil {
+		return nsm.RemoteReply{}, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), m.undo(c))
+	}
+	killpoint.Step("accept ready")
+	m.cfg.Logger.Info("accepted", "service", r.Service, "request", r.ID, "requestor", r.Requestor, "endpoint", endpoint.Name, "vni", c.Tunnel.VNI)
+	return nsm.RemoteReply{Tunnel: c.Tunnel, Context: c.Context}, nil
+}
+
+// excludes says whether no offer of the request has the VNI.
+func excludes(r nsm.RemoteRequest, vni uint32) bool {
+	return !slices.ContainsFunc(r.VXLAN, func(o nsm.VXLANOffer) bool {
+		return !slices.ContainsFunc(o.Excluded, func(x nsm.VNIs) bool { return x.Has(vni) })
+	})
+}
+
+// End ends this side of a connection of another manager's client.
+func (m *Manager) End(ctx context.Context, k nsm.Key) error {
+	release, err := m.hold(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if c, known := m.get(k); known {
+		m.cfg.Logger.Info("closed by the client's manager", "service", k.Service, "request", k.ID)
+		return m.undo(c)
+	}
+	return nil
+}
+
+// Held are the requestor's connections here.
+func (m *Manager) Held(requestor string) []nsm.Key {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var keys []nsm.Key
+	for _, c := range m.ledger.All() {
+		if c.Key.Remote && c.Requestor == requestor && c.Phase == nsm.Ready {
+			keys = append(keys, nsm.Key{ID: c.Key.ID, Service: c.Key.Service})
+		}
+	}
+	return keys
+}
+
+// Lost ends the requestor's connections that it doesn't hold.
+func (m *Manager) Lost(ctx context.Context, requestor string, held []nsm.Key) {
+	m.hear(requestor)
+	m.mu.Lock()
+	lost := m.ledger.Lost(requestor, held, m.now().Add(-graceOfLists).Unix())
+	m.mu.Unlock()
+	for _, c := range lost {
+		if err := m.End(ctx, c.Key); err != nil {
+			m.cfg.Logger.Warn("a connection that its client's manager has lost can't be ended: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
+		}
+	}
+}
+
+func (m *Manager) hear(requestor string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard[requestor] = m.now()
+}
+
+// end ends a connection of a client of this node, on both sides. While the other can't be told it is Closing.
+func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
+	if err := m.unlink(c); err != nil {
+		return err
+	}
+	if c.Endpoint.Host == m.cfg.Node || c.Key.Remote || c.Phase == nsm.Waiting {
+		return m.forget(c.Key)
+	}
+	if c.Phase != nsm.Closing {
+		c.Phase = nsm.Closing
+		if err := m.save(c); err != nil {
+			return err
+		}
+		killpoint.Step("closing")
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	err := m.peer(c.Endpoint).Close(ctx, c.Key)
+	if errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(c.Endpoint.Address) {
+		m.cfg.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return m.forget(c.Key)
+}
+
+// endSoon ends a connection that failed: even if the client has gone, and later where the other can't be told now.
+func (m *Manager) endSoon(ctx context.Context, c nsm.Connection) error {
+	if err := m.end(context.WithoutCancel(ctx), c); err != nil {
+		return fmt.Errorf("the other side is told later: %w", err)
+	}
+	return nil
+}

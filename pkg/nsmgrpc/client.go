@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	api "github.com/calico-go/calico/api/nsm"
+	"github.com/calico-go/calico/pkg/nsm"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// ErrUnreachable is in the chain where nobody answered: the peer is gone, or not there yet.
+var ErrUnreachable = errors.New("unreachable")
+
+// with calls fn with a connection, for one call.
+func with(target string, creds credentials.TransportCredentials, fn func(*grpc.ClientConn) error) error {
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err == nil {
+		defer func() { _ = conn.Close() }()
+		err = fn(conn)
+	}
+	return explain(target, err)
+}
+
+// explain turns a status into an error of ours.
+func explain(target string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := nsm.ErrAborted
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.NotFound:
+		kind = nsm.ErrNotFound
+	case codes.AlreadyExists:
+		kind = nsm.ErrExists
+	case codes.InvalidArgument:
+		kind = nsm.ErrInvalid
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
+		kind = ErrUnreachable
+	}
+	return fmt.Errorf("%s: %w: %s", target, kind, status.Convert(err).Message())
+}
+
+func local(socket string) (string, credentials.TransportCredentials) {
+	return "unix://" + socket, insecure.NewCredentials()
+}
+
+// Request asks the manager of this node for a connection.
+func Request(ctx context.Context, socket string, r nsm.Request) (reply nsm.Reply, err error) {
+	target, creds := local(socket)
+	err = with(target, creds, func(c *grpc.ClientConn) error {
+		answer, err := api.NewClientConnectionClient(c).RequestConnection(ctx, &api.ConnectionRequest{
+			RequestId: r.ID, NetworkServiceName: r.Service, LinuxNamespace: strconv.FormatUint(r.Namespace, 10), Interface: interfacesTo(r.Interfaces),
+		})
+		if err != nil {
+			return err
+		}
+		if !answer.GetAccepted() {
+			return status.Error(codes.Aborted, answer.GetAdmissionError())
+		}
+		reply = nsm.Reply{Interface: interfacesFrom([]*api.Interface{answer.GetInterface()})[0], Parameters: answer.GetConnectionParameters().GetConnectionParameters()}
+		return nil
+	})
+	return reply, err
+}
+
+// Advertise tells the manager of this node of an endpoint.
+func Advertise(ctx context.Context, socket, id string, e nsm.Endpoint) error {
+	target, creds := local(socket)
+	return with(target, creds, func(c *grpc.ClientConn) error {
+		answer, err := api.NewEndpointOperationsClient(c).AdvertiseEndpoint(ctx, &api.EndpointAdvertiseRequest{RequestId: id, NetworkEndpoint: endpointTo(e)})
+		if err == nil && !answer.GetAccepted() {
+			err = status.Error(codes.Aborted, answer.GetAdmissionError())
+		}
+		return err
+	})
+}
+
+// Remove tells it that an endpoint takes no more connections.
+func Remove(ctx context.Context, socket, id string, e nsm.Endpoint) error {
+	target, creds := local(socket)
+	return with(target, creds, func(c *grpc.ClientConn) error {
+		answer, err := api.NewEndpointOperationsClient(c).RemoveEndpoint(ctx, &api.EndpointRemoveRequest{RequestId: id, NetworkEndpoint: endpointTo(e)})
+		if err == nil && !answer.GetAccepted() {
+			err = status.Error(codes.Aborted, answer.GetAdmissionError())
+		}
+		return err
+	})
+}
+
+// AskEndpoint asks an endpoint at its socket for a connection, and returns the namespace that it is to end in.
+func AskEndpoint(ctx context.Context, socket, id, service string) (namespace uint64, err error) {
+	target, creds := local(socket)
+	err = with(target, creds, func(c *grpc.ClientConn) error {
+		answer, err := api.NewEndpointConnectionClient(c).RequestEndpointConnection(ctx, &api.EndpointConnectionRequest{RequestId: id, NetworkServiceName: service})
+		if err != nil {
+			return err
+		}
+		if answer.GetRequestId() != id || answer.GetNetworkServiceName() != service {
+			return status.Errorf(codes.Aborted, "the endpoint answered another request (%.40q for %.40q)", answer.GetRequestId(), answer.GetNetworkServiceName())
+		}
+		if namespace, err = parseNamespace(answer.GetLinuxNamespace()); err != nil {
+			return status.Error(codes.Aborted, err.Error())
+		}
+		return nil
+	})
+	return namespace, err
+}
+
+// A Peer is the manager of another node.
+type Peer struct {
+	Address string // host:port
+	TLS     TLS
+}
+
+func (p Peer) with(fn func(api.NSM2NSMClient) error) error {
+	creds, err := p.TLS.client()
+	if err != nil {
+		return err
+	}
+	return with(p.Address, creds, func(c *grpc.ClientConn) error { return fn(api.NewNSM2NSMClient(c)) })
+}
+
+// Request asks for a connection. The reply is as this node has it.
+func (p Peer) Request(ctx context.Context, r nsm.RemoteRequest) (reply nsm.RemoteReply, err error) {
+	refusal := error(nil)
+	err = p.with(func(c api.NSM2NSMClient) error {
+		answer, err := c.RequestRemoteConnection(ctx, remoteRequestTo(r))
+		if err == nil {
+			reply, refusal = remoteReplyFrom(answer)
+		}
+		return err
+	})
+	return reply, errors.Join(err, refusal)
+}
+
+// Close ends a connection; one that isn't there is closed.
+func (p Peer) Close(ctx context.Context, k nsm.Key) error {
+	return p.with(func(c api.NSM2NSMClient) error {
+		_, err := c.CloseRemoteConnection(ctx, &api.RemoteConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service})
+		return err
+	})
+}
+
+// Held tells the peer which connections to it this manager holds, and returns those that the peer holds.
+func (p Peer) Held(ctx context.Context, requestor string, held []nsm.Key) (keys []nsm.Key, err error) {
+	err = p.with(func(c api.NSM2NSMClient) error {
+		ctx, enough := context.WithCancel(ctx)
+		defer enough()
+		stream, err := c.MonitorRemoteConnections(ctx, &api.RemoteConnectionMonitor{Requestor: requestor, Held: keysTo(held)})
+		if err != nil {
+			return err
+		}
+		answer, err := stream.Recv()
+		keys = keysFrom(answer.GetConnections())
+		return err
+	})
+	return keys, err
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmgrpc
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	api "github.com/calico-go/calico/api/nsm"
+	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/test/pki"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/proto"
+)
+
+// A recorder is a manager that remembers what it was asked, and answers as it is told.
+type recorder struct {
+	request nsm.Request
+	remote  nsm.RemoteRequest
+	ended   nsm.Key
+	held    []nsm.Key
+	err     error
+}
+
+var tunnelOfA = nsm.Tunnel{VNI: 7, Local: netip.MustParseAddr("192.0.2.1"), Remote: netip.MustParseAddr("192.0.2.2"), Port: 4795}
+
+func (m *recorder) Connect(_ context.Context, r nsm.Request) (nsm.Reply, error) {
+	m.request = r
+	return nsm.Reply{Interface: nsm.Interface{Type: nsm.Kernel, Parameters: map[string]string{"name": "nsm0"}}, Parameters: map[string]string{"a": "b"}}, m.err
+}
+func (m *recorder) Advertise(context.Context, nsm.Endpoint) error { return m.err }
+func (m *recorder) Remove(context.Context, nsm.Endpoint) error    { return m.err }
+func (m *recorder) Accept(_ context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error) {
+	m.remote = r
+	return nsm.RemoteReply{Tunnel: tunnelOfA, Context: nsm.Context{Client: netip.MustParsePrefix("10.0.0.2/30"), Endpoint: netip.MustParsePrefix("10.0.0.1/30")}}, m.err
+}
+func (m *recorder) End(_ context.Context, k nsm.Key) error { m.ended = k; return m.err }
+func (m *recorder) Lost(_ context.Context, _ string, held []nsm.Key) {
+	m.held = held
+}
+func (m *recorder) Held(string) []nsm.Key { return []nsm.Key{{ID: "1", Service: "s"}} }
+
+var comparers = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+
+func TestPods(t *testing.T) {
+	dir, m := t.TempDir(), &recorder{}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() { close(ready); served <- ServePods(ctx, dir, m) }()
+	<-ready
+	clients := filepath.Join(dir, ClientSocket)
+	want := nsm.Request{ID: "1", Service: "s", Namespace: 4026531840, Interfaces: []nsm.Interface{{Type: nsm.Kernel, Preference: 2, Parameters: map[string]string{"name": "x"}}}}
+	var reply nsm.Reply
+	err := ErrUnreachable
+	for errors.Is(err, ErrUnreachable) && t.Context().Err() == nil {
+		reply, err = Request(ctx, clients, want)
+	}
+	if diff := cmp.Diff(want, m.request); diff != "" || err != nil || reply.Parameters["a"] != "b" || reply.Interface.Parameters["name"] != "nsm0" {
+		t.Error(err, reply, diff)
+	}
+	for _, kind := range []error{nsm.ErrNotFound, nsm.ErrExists, nsm.ErrInvalid, nsm.ErrAborted} {
+		m.err = kind
+		if _, err := Request(ctx, clients, want); !errors.Is(err, kind) {
+			t.Errorf("%v became %v", kind, err)
+		}
+	}
+	m.err = nil
+	for _, bad := range []nsm.Request{{}, {ID: "1", Service: "s"}, {ID: "1", Namespace: 5}} {
+		if _, err := Request(ctx, clients, bad); !errors.Is(err, nsm.ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	endpoints := filepath.Join(dir, EndpointSocket)
+	e := nsm.Endpoint{Service: "s", Name: "n", Socket: "/s"}
+	if err := errors.Join(Advertise(ctx, endpoints, "1", e), Remove(ctx, endpoints, "1", e)); err != nil {
+		t.Error(err)
+	}
+	if err := Advertise(ctx, endpoints, "1", nsm.Endpoint{Service: "s", Name: "n"}); err == nil || !strings.Contains(err.Error(), "socket_location") {
+		t.Error(err)
+	}
+	if info, err := os.Stat(clients); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info, err)
+	}
+	// Rubbish on the socket ends that connection alone.
+	if conn, err := net.Dial("unix", clients); err != nil {
+		t.Error(err)
+	} else {
+		_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n\x00\xff"))
+		_ = conn.Close()
+	}
+	if _, err := Request(ctx, clients, want); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func certificates(t *testing.T) (mine, strangers TLS) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, who := range []string{"mine", "strangers"} {
+		ca, err := pki.NewAuthority(dir, who, who)
+		if err == nil {
+			err = ca.Issue(dir, who+"-manager", &x509.Certificate{DNSNames: []string{ServerName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	mine = TLS{file("mine.crt"), file("mine-manager.crt"), file("mine-manager.key")}
+	return mine, TLS{file("mine.crt"), file("strangers-manager.crt"), file("strangers-manager.key")}
+}
+
+func TestPeers(t *testing.T) {
+	mine, strangers := certificates(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &recorder{}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- ServePeers(ctx, l, mine, m) }()
+	peer := Peer{l.Addr().String(), mine}
+	want := nsm.RemoteRequest{
+		ID: "1", Service: "s", Endpoint: "e", Requestor: "b",
+		VXLAN:   []nsm.VXLANOffer{{IP: netip.MustParseAddr("192.0.2.2"), Port: 12345, Excluded: []nsm.VNIs{{First: 0, Count: 17}, {First: 33, Count: 1<<24 - 33}}}},
+		Context: nsm.ContextRequest{Addressed: true, Excluded: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Additional: []nsm.PrefixRequest{{V6: true, Bits: 64}}},
+	}
+	reply, err := peer.Request(ctx, want)
+	want.Context.DefaultRoute = true // the requestor decides
+	if diff := cmp.Diff(want, m.remote, comparers); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	turned := nsm.Tunnel{VNI: 7, Local: tunnelOfA.Remote, Remote: tunnelOfA.Local, Port: 4795}
+	if reply.Tunnel != turned || reply.Context.Client != netip.MustParsePrefix("10.0.0.2/30") {
+		t.Error(reply)
+	}
+	m.err = nsm.ErrNotFound
+	if _, err := peer.Request(ctx, want); !errors.Is(err, nsm.ErrAborted) || errors.Is(err, ErrUnreachable) {
+		t.Error("a refusal:", err)
+	}
+	m.err = nil
+	if err := peer.Close(ctx, nsm.Key{ID: "1", Service: "s"}); err != nil || m.ended != (nsm.Key{ID: "1", Service: "s", Remote: true}) {
+		t.Error(m.ended, err)
+	}
+	keys, err := peer.Held(ctx, "b", []nsm.Key{{ID: "2", Service: "s"}})
+	if len(keys) != 1 || keys[0].ID != "1" || len(m.held) != 1 || m.held[0].ID != "2" || err != nil {
+		t.Error(keys, m.held, err)
+	}
+	err = peer.with(func(c api.NSM2NSMClient) error {
+		answer, err := c.RequestProxyConnection(ctx, &api.ProxyConnectionRequest{RequestId: "9"})
+		if answer.GetAccepted() || answer.GetRequestId() != "9" || !strings.Contains(answer.GetAdmissionError(), "RequestRemoteConnection") {
+			t.Error(answer)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	m.remote = nsm.RemoteRequest{}
+	if _, err := (Peer{peer.Address, strangers}).Request(ctx, want); err == nil || m.remote.ID != "" {
+		t.Error("a stranger's certificate was taken:", err)
+	}
+	conn, err := tls.Dial("tcp", peer.Address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err == nil {
+		if _, err = conn.Read(make([]byte, 1)); err == nil {
+			_, err = conn.Read(make([]byte, 1000))
+		}
+		_ = conn.Close()
+	}
+	if err == nil {
+		t.Error("somebody without a certificate was let in")
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "nse.sock")
+	if _, err := AskEndpoint(t.Context(), socket, "1", "s"); !errors.Is(err, ErrUnreachable) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(socket, nil, 0o600); err != nil { // a stale one
+		t.Fatal(err)
+	}
+	l, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- ServeEndpoint(ctx, l, 77, func(_, service string) error {
+			if service != "s" {
+				return nsm.ErrNotFound
+			}
+			return nil
+		})
+	}()
+	if inode, err := AskEndpoint(ctx, socket, "1", "s"); inode != 77 || err != nil {
+		t.Error(inode, err)
+	}
+	if _, err := AskEndpoint(ctx, socket, "1", "other"); !errors.Is(err, nsm.ErrNotFound) {
+		t.Error(err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPort(t *testing.T) {
+	for port := range 1 << 16 {
+		if port == 0 {
+			continue
+		}
+		if got, err := parsePort(formatPort(uint16(port))); int(got) != port || err != nil {
+			t.Fatal(port, got, err)
+		}
+	}
+	for _, bad := range []string{"", "x", "1", "123456", "99999"} {
+		if got, err := parsePort([]byte(bad)); err == nil && bad != "1" {
+			t.Errorf("%q is %d", bad, got)
+		}
+	}
+}
+
+// FuzzRemoteRequest: whatever a peer sends is taken or refused.
+func FuzzRemoteRequest(f *testing.F) {
+	good, err := proto.Marshal(remoteRequestTo(nsm.RemoteRequest{ID: "1", Service: "s", VXLAN: []nsm.VXLANOffer{{IP: tunnelOfA.Local, Port: 4795}}}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var in api.RemoteConnectionRequest
+		if proto.Unmarshal(data, &in) != nil {
+			return
+		}
+		r, err := remoteRequestFrom(&in)
+		if err != nil {
+			if !errors.Is(err, nsm.ErrInvalid) {
+				t.Error(err)
+			}
+			return
+		}
+		var l nsm.Ledger
+		if tunnel, err := l.Answer(r, netip.MustParseAddr("192.0.2.9")); err == nil && (tunnel.VNI == 0 || tunnel.VNI > nsm.MaxVNI) {
+			t.Errorf("VNI %d", tunnel.VNI)
+		}
+		if _, err := nsm.Allot(nsm.Offer{}, r.Context, nil); err != nil && !errors.Is(err, nsm.ErrAborted) {
+			t.Error(err)
+		}
+		_ = r.Text()
+	})
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nsmgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	api "github.com/calico-go/calico/api/nsm"
+	"github.com/calico-go/calico/pkg/nsm"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// The sockets of a manager, in its directory.
+const (
+	ClientSocket   = "nsm.ligato.io.sock"
+	EndpointSocket = "nsm.endpoint.io.sock"
+)
+
+const (
+	maxMessage = 1 << 20
+	// connectTimeout is how long a stranger may take for the handshake.
+	connectTimeout = 10 * time.Second
+	// monitorInterval is how often a monitor is told what there is.
+	monitorInterval = 10 * time.Second
+)
+
+// Pods is what a manager does for the pods of its node.
+type Pods interface {
+	Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error)
+	Advertise(ctx context.Context, e nsm.Endpoint) error
+	Remove(ctx context.Context, e nsm.Endpoint) error
+}
+
+// Peers is what a manager does for others. Lost gets what a requestor holds, and ends the rest; Held is what it has here.
+type Peers interface {
+	Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error)
+	End(ctx context.Context, k nsm.Key) error
+	Lost(ctx context.Context, requestor string, held []nsm.Key)
+	Held(requestor string) []nsm.Key
+}
+
+// ServePods serves both sockets in a directory until the context ends, which is a clean exit.
+func ServePods(ctx context.Context, dir string, m Pods) error {
+	clients, err := Listen(filepath.Join(dir, ClientSocket))
+	if err != nil {
+		return err
+	}
+	endpoints, err := Listen(filepath.Join(dir, EndpointSocket))
+	if err != nil {
+		return errors.Join(err, clients.Close())
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout))
+	api.RegisterClientConnectionServer(server, podServer{m: m})
+	api.RegisterEndpointOperationsServer(server, podServer{m: m})
+	return serve(ctx, server, clients, endpoints)
+}
+
+// ServePeers serves other managers until the context ends.
+func ServePeers(ctx context.Context, l net.Listener, t TLS, m Peers) error {
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout), grpc.Creds(t.server()),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}))
+	api.RegisterNSM2NSMServer(server, peerServer{m: m})
+	return serve(ctx, server, l)
+}
+
+// ServeEndpoint answers a manager at the endpoint's socket: every connection that allow lets through ends in the namespace.
+func ServeEndpoint(ctx context.Context, l net.Listener, namespace uint64, allow func(id, service string) error) error {
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout))
+	api.RegisterEndpointConnectionServer(server, endpointServer{namespace: namespace, allow: allow})
+	return serve(ctx, server, l)
+}
+
+// Listen makes a unix socket that its user alone may use, over a stale one.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("listen on %s: remove what is there: %w", path, err)
+	}
+	l, err := net.Listen("unix", path)
+	if err == nil {
+		if err = os.Chmod(path, 0o600); err != nil {
+			_ = l.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) error {
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { ended <- server.Serve(l) }()
+	}
+	var errs error
+	for range listeners {
+		err := <-ended
+		server.Stop() // where one ends, so do the others
+		if err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
+			errs = errors.Join(errs, err)
+		}
+	}
+	return errs
+}
+
+// refusal is the status of an error.
+func refusal(err error) error {
+	code := codes.Aborted
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nsm.ErrNotFound):
+		code = codes.NotFound
+	case errors.Is(err, nsm.ErrExists):
+		code = codes.AlreadyExists
+	case errors.Is(err, nsm.ErrInvalid):
+		code = codes.InvalidArgument
+	}
+	return status.Error(code, err.Error())
+}
+
+type podServer struct {
+	api.UnimplementedClientConnectionServer
+	api.UnimplementedEndpointOperationsServer
+	m Pods
+}
+
+// RequestConnection is a client's.
+func (s podServer) RequestConnection(ctx context.Context, in *api.ConnectionRequest) (*api.ConnectionReply, error) {
+	r, err := requestFrom(in)
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	reply, err := s.m.Connect(ctx, r)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &api.ConnectionReply{
+		Accepted: true, Interface: interfaceTo(reply.Interface),
+		ConnectionParameters: &api.ConnectionParameters{ConnectionParameters: reply.Parameters},
+	}, nil
+}
+
+// AdvertiseEndpoint is an endpoint's.
+func (s podServer) AdvertiseEndpoint(ctx context.Context, in *api.EndpointAdvertiseRequest) (*api.EndpointAdvertiseReply, error) {
+	e := endpointFrom(in.GetNetworkEndpoint())
+	err := e.Check()
+	if err == nil && e.Socket == "" {
+		err = fmt.Errorf("%w: socket_location is empty: name the socket that the endpoint serves", nsm.ErrInvalid)
+	}
+	if err == nil {
+		err = s.m.Advertise(ctx, e)
+	}
+	if err != nil {
+		return &api.EndpointAdvertiseReply{RequestId: in.GetRequestId(), AdmissionError: err.Error()}, nil
+	}
+	return &api.EndpointAdvertiseReply{RequestId: in.GetRequestId(), Accepted: true}, nil
+}
+
+// RemoveEndpoint is an endpoint's.
+func (s podServer) RemoveEndpoint(ctx context.Context, in *api.EndpointRemoveRequest) (*api.EndpointRemoveReply, error) {
+	e := endpointFrom(in.GetNetworkEndpoint())
+	err := nsm.Endpoint{Service: e.Service, Name: e.Name}.Check()
+	if err == nil {
+		err = s.m.Remove(ctx, e)
+	}
+	if err != nil {
+		return &api.EndpointRemoveReply{RequestId: in.GetRequestId(), AdmissionError: err.Error()}, nil
+	}
+	return &api.EndpointRemoveReply{RequestId: in.GetRequestId(), Accepted: true}, nil
+}
+
+type endpointServer struct {
+	api.UnimplementedEndpointConnectionServer
+	namespace uint64
+	allow     func(id, service string) error
+}
+
+// RequestEndpointConnection is the manager's.
+func (s endpointServer) RequestEndpointConnection(_ context.Context, in *api.EndpointConnectionRequest) (*api.EndpointConnectionReply, error) {
+	if err := s.allow(in.GetRequestId(), in.GetNetworkServiceName()); err != nil {
+		return nil, refusal(err)
+	}
+	return &api.EndpointConnectionReply{
+		RequestId: in.GetRequestId(), NetworkServiceName: in.GetNetworkServiceName(), LinuxNamespace: strconv.FormatUint(s.namespace, 10),
+	}, nil
+}
+
+type peerServer struct {
+	api.UnimplementedNSM2NSMServer
+	m Peers
+}
+
+// RequestRemoteConnection is another manager's. A refusal is an answer.
+func (s peerServer) RequestRemoteConnection(ctx context.Context, in *api.RemoteConnectionRequest) (*api.RemoteConnectionReply, error) {
+	r, err := remoteRequestFrom(in)
+	var reply nsm.RemoteReply
+	if err == nil {
+		reply, err = s.m.Accept(ctx, r)
+	}
+	if err != nil {
+		return &api.RemoteConnectionReply{RequestId: in.GetRequestId(), AdmissionError: err.Error()}, nil
+	}
+	return remoteReplyTo(in.GetRequestId(), reply), nil
+}
+
+// RequestProxyConnection is an older manager's.
+func (s peerServer) RequestProxyConnection(_ context.Context, in *api.ProxyConnectionRequest) (*api.ProxyConnectionReply, error) {
+	return &api.ProxyConnectionReply{RequestId: in.GetRequestId(), AdmissionError: "the call is replaced by nsm2nsm.NSM2NSM/RequestRemoteConnection: use that"}, nil
+}
+
+// CloseRemoteConnection is another manager's.
+func (s peerServer) CloseRemoteConnection(ctx context.Context, in *api.RemoteConnectionClose) (*api.RemoteConnectionCloseReply, error) {
+	err := s.m.End(ctx, nsm.Key{ID: in.GetRequestId(), Service: in.GetNetworkServiceName(), Remote: true})
+	return &api.RemoteConnectionCloseReply{}, refusal(err)
+}
+
+// MonitorRemoteConnections is another manager's.
+func (s peerServer) MonitorRemoteConnections(in *api.RemoteConnectionMonitor, out api.NSM2NSM_MonitorRemoteConnectionsServer) error {
+	if in.GetRequestor() == "" {
+		return refusal(fmt.Errorf("%w: requestor is empty: it is the name of the asking manager's node", nsm.ErrInvalid))
+	}
+	s.m.Lost(out.Context(), in.GetRequestor(), keysFrom(in.GetHeld()))
+	for {
+		if err := out.Send(&api.RemoteConnections{Connections: keysTo(s.m.Held(in.GetRequestor()))}); err != nil {
+			return err
+		}
+		select {
+		case <-out.Context().Done():
+			return nil
+		case <-time.After(monitorInterval):
+		}
+	}
+}

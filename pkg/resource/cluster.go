@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// IPAMConfiguration steers how addresses are handed out.
+type IPAMConfiguration struct {
+	StrictAffinity     *bool `json:"strictAffinity,omitempty" doc:"Hosts take no address out of each other's blocks. Default false."`
+	AutoAllocateBlocks *bool `json:"autoAllocateBlocks,omitempty" doc:"Hosts claim blocks as they need them. Default true."`
+	MaxBlocksPerHost   *int  `json:"maxBlocksPerHost,omitempty" doc:"Only 0, no limit, is supported yet."`
+	IPCooldownSeconds  *int  `json:"ipCooldownSeconds,omitempty" doc:"Only 0 is supported yet. Of a block's free addresses, the one that was given back first is taken first."`
+}
+
+func readIPAMConfiguration(entries []model.Entry) []Stored {
+	for _, e := range entries {
+		if e.Key != (model.IPAMConfigKey{}) {
+			continue
+		}
+		s := Stored{Entries: []model.Entry{e}}
+		spec := &IPAMConfiguration{}
+		s.Spec, s.Metadata.Name = spec, "default"
+		if c, ok := parsed[model.IPAMConfig](e); ok {
+			spec.StrictAffinity, spec.AutoAllocateBlocks = &c.StrictAffinity, &c.AutoAllocateBlocks
+		}
+		return []Stored{s}
+	}
+	return nil
+}
+
+func writeIPAMConfiguration(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
+	spec := r.Spec.(*IPAMConfiguration)
+	c := model.DefaultIPAMConfig
+	if spec.StrictAffinity != nil {
+		c.StrictAffinity = *spec.StrictAffinity
+	}
+	if spec.AutoAllocateBlocks != nil {
+		c.AutoAllocateBlocks = *spec.AutoAllocateBlocks
+	}
+	switch {
+	case r.Metadata.Name != "default":
+		return keys{}, r.at("metadata.name", "%q: want default", r.Metadata.Name)
+	case orZero(spec.MaxBlocksPerHost) != 0:
+		return keys{}, r.at("spec.maxBlocksPerHost", "not supported yet: hosts would claim more all the same")
+	case orZero(spec.IPCooldownSeconds) != 0:
+		return keys{}, r.at("spec.ipCooldownSeconds", "not supported yet")
+	case !c.StrictAffinity && !c.AutoAllocateBlocks:
+		return keys{}, r.at("spec.autoAllocateBlocks", "false needs strictAffinity: true")
+	}
+	var k keys
+	k.put(model.IPAMConfigKey{}, c)
+	return k, nil
+}
+
+// ClusterInformation is what the cluster is. Only DatastoreReady can be written.
+type ClusterInformation struct {
+	ClusterGUID    string `json:"clusterGUID,omitempty" doc:"Names the cluster. Read-only."`
+	ClusterType    string `json:"clusterType,omitempty" doc:"Read-only."`
+	CalicoVersion  string `json:"calicoVersion,omitempty" doc:"Read-only."`
+	DatastoreReady *bool  `json:"datastoreReady,omitempty" doc:"False has plugins and agents change nothing: see calicoctl datastore lock."`
+}
+
+func readClusterInformation(entries []model.Entry) []Stored {
+	s := Stored{}
+	spec := &ClusterInformation{}
+	s.Spec, s.Metadata.Name = spec, "default"
+	for _, e := range entries {
+		switch key := e.Key.(type) {
+		case model.ReadyKey:
+			if ready, ok := parsed[model.Ready](e); ok {
+				b := bool(ready)
+				spec.DatastoreReady = &b
+			}
+		case model.GlobalConfigKey:
+			text, _ := parsed[model.Text](e)
+			to := map[string]*string{cluster[0]: &spec.ClusterGUID, cluster[1]: &spec.ClusterType, cluster[2]: &spec.CalicoVersion}[key.Name]
+			if to == nil {
+				continue
+			}
+			*to = string(text)
+		default:
+			continue
+		}
+		s.Entries = append(s.Entries, e)
+	}
+	if len(s.Entries) == 0 {
+		return nil
+	}
+	return []Stored{s}
+}
+
+func writeClusterInformation(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+	spec, was := r.Spec.(*ClusterInformation), &ClusterInformation{}
+	if old != nil {
+		was = old.Spec.(*ClusterInformation)
+	}
+	switch {
+	case r.Metadata.Name != "default":
+		return keys{}, r.at("metadata.name", "%q: want default", r.Metadata.Name)
+	case spec.ClusterGUID != was.ClusterGUID, spec.ClusterType != was.ClusterType, spec.CalicoVersion != was.CalicoVersion:
+		return keys{}, r.at("spec", "only datastoreReady can be written")
+	case spec.DatastoreReady == nil:
+		return keys{}, r.at("spec.datastoreReady", "missing: want true or false")
+	}
+	var k keys
+	k.put(model.ReadyKey{}, model.Ready(*spec.DatastoreReady))
+	return k, nil
+}
+
+// HostRoute is a route that machines are told.
+type HostRoute struct {
+	Destination CIDR    `json:"destination" doc:"A network."`
+	NextHop     Address `json:"nexthop" doc:"Its next hop."`
+}
+
+// DHCPSubnet (ours) is what virtual machines of a network are told.
+type DHCPSubnet struct {
+	CIDR       CIDR        `json:"cidr" doc:"The network."`
+	GatewayIP  *Address    `json:"gatewayIP,omitempty" doc:"The machines' next hop. Required."`
+	NetworkID  string      `json:"networkID,omitempty" doc:"Name of the network. Default calico."`
+	DNSServers []Address   `json:"dnsServers,omitempty" doc:"Their DNS servers."`
+	HostRoutes []HostRoute `json:"hostRoutes,omitempty" doc:"Further routes of theirs."`
+}
+
+func readSubnets(entries []model.Entry) []Stored {
+	var all []Stored
+	for _, e := range entries {
+		key, ok := e.Key.(model.DHCPSubnetKey)
+		if !ok || e.Path != key.Path() {
+			continue
+		}
+		s := Stored{Entries: []model.Entry{e}}
+		s.Metadata.Name = key.ID
+		if n, ok := parsed[model.Subnet](e); ok {
+			spec := &DHCPSubnet{CIDR: CIDR{n.CIDR}, GatewayIP: optionalAddress(n.GatewayIP), NetworkID: n.NetworkID}
+			for _, a := range n.DNSServers {
+				spec.DNSServers = append(spec.DNSServers, Address{a})
+			}
+			for _, h := range n.HostRoutes {
+				spec.HostRoutes = append(spec.HostRoutes, HostRoute{CIDR{h.Destination}, Address{h.NextHop}})
+			}
+			s.Spec = spec
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func writeSubnet(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
+	spec := r.Spec.(*DHCPSubnet)
+	switch {
+	case !spec.CIDR.IsValid():
+		return keys{}, r.at("spec.cidr", "missing")
+	case spec.GatewayIP == nil:
+		return keys{}, r.at("spec.gatewayIP", "missing")
+	}
+	n := model.Subnet{NetworkID: spec.NetworkID, CIDR: spec.CIDR.Prefix, GatewayIP: spec.GatewayIP.Addr}
+	if n.NetworkID == "" {
+		n.NetworkID = "calico"
+	}
+	for _, a := range spec.DNSServers {
+		n.DNSServers = append(n.DNSServers, a.Addr)
+	}
+	for _, h := range spec.HostRoutes {
+		n.HostRoutes = append(n.HostRoutes, model.HostRoute{Destination: h.Destination.Prefix, NextHop: h.NextHop.Addr})
+	}
+	var k keys
+	k.put(model.DHCPSubnetKey{ID: r.Metadata.Name}, n)
+	return k, nil
+}

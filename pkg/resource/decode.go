@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A FieldError says where a document is wrong, and why.
+type FieldError struct {
+	File      string // "" = unknown
+	Line, Col int    // 0 = unknown
+	Field     string // like spec.ingress[0].action, "" = the document
+	Err       error
+}
+
+// Error is file:line:column: field: reason.
+func (e *FieldError) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File + ":")
+	}
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "%d:%d:", e.Line, e.Col)
+	}
+	if b.Len() > 0 {
+		b.WriteByte(' ')
+	}
+	if e.Field != "" {
+		b.WriteString(e.Field + ": ")
+	}
+	return b.String() + e.Err.Error()
+}
+
+// Unwrap is the reason.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// nodes are the places of a document's fields, by their names.
+type nodes map[string]*yaml.Node
+
+// A decoder reads one document; it goes on after an error, to find all of them.
+type decoder struct {
+	file  string
+	nodes nodes
+	errs  []error
+}
+
+func (d *decoder) fail(n *yaml.Node, field string, format string, args ...any) {
+	d.errs = append(d.errs, &FieldError{d.file, n.Line, n.Column, field, fmt.Errorf(format, args...)})
+}
+
+func kindOf(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Tag == "!!null":
+		return "null"
+	}
+	return strconv.Quote(n.Value)
+}
+
+// into reads a node into v, which is settable.
+func (d *decoder) into(n *yaml.Node, field string, v reflect.Value) {
+	d.nodes[field] = n
+	switch {
+	case n.Kind == yaml.AliasNode:
+		d.fail(n, field, "an alias of YAML: write the value itself")
+		return
+	case n.Tag == "!!null":
+		d.fail(n, field, "null: leave the field out")
+		return
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.into(n, field, v.Elem())
+		return
+	}
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if n.Kind != yaml.ScalarNode {
+			d.fail(n, field, "want one value, have %s", kindOf(n))
+		} else if err := text.UnmarshalText([]byte(n.Value)); err != nil {
+			d.fail(n, field, "%w", err)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.fields(n, field, v)
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			d.fail(n, field, "want a list, have %s", kindOf(n))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		for i, element := range n.Content {
+			d.into(element, field+"["+strconv.Itoa(i)+"]", v.Index(i))
+		}
+	case reflect.Map:
+		d.mapping(n, field, v)
+	default:
+		d.scalar(n, field, v)
+	}
+}
+
+func (d *decoder) scalar(n *yaml.Node, field string, v reflect.Value) {
+	want := map[reflect.Kind]string{reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Float64: "a number"}[v.Kind()]
+	bad := n.Kind != yaml.ScalarNode
+	switch {
+	case bad:
+	case v.Kind() == reflect.String:
+		if bad = n.Tag != "!!str"; !bad {
+			v.SetString(n.Value)
+		} else {
+			want += ": write it in quotes"
+		}
+	case v.Kind() == reflect.Bool:
+		if bad = n.Tag != "!!bool"; !bad {
+			v.SetBool(strings.EqualFold(n.Value, "true"))
+		}
+	case v.Kind() == reflect.Int:
+		i, err := strconv.ParseInt(n.Value, 10, 64)
+		if bad = err != nil || n.Tag != "!!int"; !bad {
+			v.SetInt(i)
+		}
+	case v.Kind() == reflect.Float64:
+		f, err := strconv.ParseFloat(n.Value, 64)
+		if bad = err != nil || n.Tag != "!!int" && n.Tag != "!!float"; !bad {
+			v.SetFloat(f)
+		}
+	}
+	if bad {
+		d.fail(n, field, "%s: want %s", kindOf(n), want)
+	}
+}
+
+// mapping reads a map from strings.
+func (d *decoder) mapping(n *yaml.Node, field string, v reflect.Value) {
+	v.Set(reflect.MakeMap(v.Type()))
+	d.each(n, field, func(name string, _, value *yaml.Node) {
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.into(value, field+"."+name, element)
+		v.SetMapIndex(reflect.ValueOf(name), element)
+	})
+}
+
+// each calls fn for each field of a mapping, of which none may be there twice.
+func (d *decoder) each(n *yaml.Node, field string, fn func(name string, key, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, field, "want a mapping, have %s", kindOf(n))
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Kind != yaml.ScalarNode || key.Tag == "!!merge":
+			d.fail(key, field, "want a name, have %s", kindOf(key))
+		case seen[key.Value]:
+			d.fail(key, join(field, key.Value), "given twice")
+		default:
+			seen[key.Value] = true
+			fn(key.Value, key, value)
+		}
+	}
+}
+
+func join(field, name string) string {
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
+	names := fieldNames(v.Type())
+	d.each(n, field, func(name string, key, value *yaml.Node) {
+		i := slices.Index(names, name)
+		if i >= 0 && v.Type().Field(i).Tag.Get("input") == "ignored" {
+			return
+		}
+		if i < 0 {
+			hint := ""
+			if like := suggest(name, names); like != "" {
+				hint = "; did you mean " + like + "?"
+			}
+			d.fail(key, join(field, name), "unknown field%s", hint)
+			return
+		}
+		if reason := v.Type().Field(i).Tag.Get("refused"); reason != "" {
+			d.fail(key, join(field, name), "%w", errors.New(reason))
+			return
+		}
+		d.into(value, join(field, name), v.Field(i))
+	})
+}
+
+// fieldNames are the JSON names of a struct's fields.
+func fieldNames(t reflect.Type) []string {
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	}
+	return names
+}
+
+// suggest finds the name that is most like one that isn't known, "" = none is.
+func suggest(name string, names []string) string {
+	best, least := "", 1+len(name)/3
+	if len(name) > 64 {
+		return ""
+	}
+	for _, n := range names {
+		if n == "" || n == "-" {
+			continue
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(n)); d < least || d == least && best == "" {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's: how many letters must be added, taken away or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

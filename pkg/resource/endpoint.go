@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// HostEndpoint is one interface of a host itself.
+type HostEndpoint struct {
+	Node          string    `json:"node" doc:"The node that has the interface."`
+	InterfaceName string    `json:"interfaceName,omitempty" doc:"The interface, or * for all of the node. Required where expectedIPs is absent."`
+	ExpectedIPs   []Address `json:"expectedIPs,omitempty" doc:"Addresses of the interface, where it has no fixed name."`
+	Profiles      []string  `json:"profiles,omitempty" doc:"Profiles, which decide where no policy applies."`
+	Ports         []string  `json:"ports,omitempty" refused:"named ports of host endpoints are not supported yet: write numbers in the rules"`
+}
+
+func readHostEndpoints(entries []model.Entry) []Stored {
+	var all []Stored
+	for _, e := range entries {
+		key, ok := e.Key.(model.HostEndpointKey)
+		if !ok || e.Path != key.Path() {
+			continue
+		}
+		s := Stored{Entries: []model.Entry{e}}
+		s.Metadata.Name = key.Endpoint
+		spec := &HostEndpoint{Node: key.Host}
+		s.Spec = spec
+		if h, ok := parsed[model.HostEndpoint](e); ok {
+			spec.InterfaceName, spec.Profiles, s.Metadata.Labels = h.Name, h.ProfileIDs, h.Labels
+			for _, a := range append(slices.Clone(h.ExpectedIPv4Addrs), h.ExpectedIPv6Addrs...) {
+				spec.ExpectedIPs = append(spec.ExpectedIPs, Address{a})
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func writeHostEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+	spec := r.Spec.(*HostEndpoint)
+	if spec.Node == "" {
+		return keys{}, r.at("spec.node", "missing")
+	}
+	if old != nil && old.Spec.(*HostEndpoint).Node != spec.Node {
+		return keys{}, r.at("spec.node", "the endpoint is on node %s: delete it there first, or give this one another name", old.Spec.(*HostEndpoint).Node)
+	}
+	h := model.HostEndpoint{Name: spec.InterfaceName, ProfileIDs: spec.Profiles, Labels: r.Metadata.Labels}
+	for _, a := range spec.ExpectedIPs {
+		if a.Is4() {
+			h.ExpectedIPv4Addrs = append(h.ExpectedIPv4Addrs, a.Addr)
+		} else {
+			h.ExpectedIPv6Addrs = append(h.ExpectedIPv6Addrs, a.Addr)
+		}
+	}
+	if h.Name == "" && len(spec.ExpectedIPs) == 0 {
+		return keys{}, r.at("spec", "want interfaceName, or at least one of expectedIPs")
+	}
+	var k keys
+	k.put(model.HostEndpointKey{Host: spec.Node, Endpoint: r.Metadata.Name}, h)
+	return k, nil
+}
+
+// IPNAT maps an address outside to one of the endpoint.
+type IPNAT struct {
+	InternalIP Address `json:"internalIP" doc:"One of the endpoint's addresses."`
+	ExternalIP Address `json:"externalIP" doc:"The address that leads to it from elsewhere."`
+}
+
+// EndpointPort is a named port.
+type EndpointPort struct {
+	Name     string   `json:"name" doc:"Name that rules use."`
+	Protocol Protocol `json:"protocol" doc:"TCP, UDP or SCTP."`
+	Port     int      `json:"port" doc:"1 to 65535."`
+}
+
+// WorkloadEndpoint is one interface of a pod, container or virtual machine.
+type WorkloadEndpoint struct {
+	Orchestrator  string         `json:"orchestrator" doc:"What started the workload: k8s, cni or another."`
+	Workload      string         `json:"workload" doc:"Name of the workload; that of a pod is <namespace>.<pod>."`
+	Node          string         `json:"node" doc:"The node that it runs on."`
+	Endpoint      string         `json:"endpoint" doc:"Name of the interface in it, as eth0."`
+	Pod           string         `json:"pod,omitempty" doc:"Name of the pod."`
+	ContainerID   string         `json:"containerID,omitempty" doc:"The pod's sandbox."`
+	IPNetworks    []CIDR         `json:"ipNetworks,omitempty" doc:"Its addresses."`
+	IPNATs        []IPNAT        `json:"ipNATs,omitempty" doc:"Addresses that lead to it from elsewhere."`
+	IPv4Gateway   *Address       `json:"ipv4Gateway,omitempty" doc:"Next hop of a virtual machine."`
+	IPv6Gateway   *Address       `json:"ipv6Gateway,omitempty" doc:"The same for IPv6."`
+	Profiles      []string       `json:"profiles,omitempty" doc:"Profiles, which decide where no policy applies."`
+	InterfaceName string         `json:"interfaceName,omitempty" doc:"The host's end of it."`
+	MAC           *model.MAC     `json:"mac,omitempty" doc:"MAC address of the interface in the workload."`
+	Ports         []EndpointPort `json:"ports,omitempty" doc:"Named ports."`
+}
+
+// workloadName names an endpoint: node, orchestrator, workload and endpoint, of each of which inner - are doubled.
+func workloadName(key model.WorkloadEndpointKey, pod string) string {
+	parts := []string{key.Host, key.Orchestrator, cmp.Or(pod, key.Workload), key.Endpoint}
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "-", "--")
+	}
+	return strings.Join(parts, "-")
+}
+
+func readWorkloadEndpoints(entries []model.Entry) []Stored {
+	var all []Stored
+	for _, e := range entries {
+		key, ok := e.Key.(model.WorkloadEndpointKey)
+		if !ok || e.Path != key.Path() {
+			continue
+		}
+		s := Stored{Entries: []model.Entry{e}}
+		spec := &WorkloadEndpoint{Orchestrator: key.Orchestrator, Workload: key.Workload, Node: key.Host, Endpoint: key.Endpoint}
+		s.Spec, s.Metadata.Namespace = spec, "default"
+		if key.Orchestrator == "k8s" {
+			if namespace, pod, ok := strings.Cut(key.Workload, "."); ok {
+				s.Metadata.Namespace, spec.Pod = namespace, pod
+			}
+		}
+		s.Metadata.Name = workloadName(key, spec.Pod)
+		if w, ok := parsed[model.WorkloadEndpoint](e); ok {
+			s.Metadata.Labels = w.Labels
+			spec.ContainerID, spec.Profiles, spec.InterfaceName = w.ContainerID, w.ProfileIDs, w.Name
+			spec.IPNetworks = cidrs(append(slices.Clone(w.IPv4Nets), w.IPv6Nets...))
+			for _, n := range append(slices.Clone(w.IPv4NAT), w.IPv6NAT...) {
+				spec.IPNATs = append(spec.IPNATs, IPNAT{Address{n.IntIP}, Address{n.ExtIP}})
+			}
+			spec.IPv4Gateway, spec.IPv6Gateway = optionalAddress(w.IPv4Gateway), optionalAddress(w.IPv6Gateway)
+			if !w.MAC.IsZero() {
+				spec.MAC = &w.MAC
+			}
+			for _, p := range w.Ports {
+				spec.Ports = append(spec.Ports, EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)})
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func ownWorkload(s Stored, _ []model.Entry) error {
+	if o := s.Spec.(*WorkloadEndpoint).Orchestrator; o == "k8s" || o == "cni" {
+		return errors.New("it belongs to the CNI plugin: delete the pod or container")
+	}
+	return nil
+}
+
+func writeWorkloadEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+	spec := r.Spec.(*WorkloadEndpoint)
+	for _, f := range []struct{ name, value string }{{"orchestrator", spec.Orchestrator}, {"workload", spec.Workload}, {"node", spec.Node}, {"endpoint", spec.Endpoint}, {"interfaceName", spec.InterfaceName}} {
+		if f.value == "" {
+			return keys{}, r.at("spec."+f.name, "missing")
+		}
+	}
+	if spec.Orchestrator == "k8s" || spec.Orchestrator == "cni" {
+		return keys{}, r.at("spec.orchestrator", "endpoints of %s belong to the CNI plugin", spec.Orchestrator)
+	}
+	key := model.WorkloadEndpointKey{Host: spec.Node, Orchestrator: spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint}
+	if want := workloadName(key, ""); r.Metadata.Name != want || r.Metadata.Namespace != "default" {
+		return keys{}, r.at("metadata.name", "want %s in namespace default: an endpoint's name is its node, orchestrator, workload and endpoint", want)
+	}
+	w := model.WorkloadEndpoint{State: model.StateActive}
+	if old != nil {
+		if stored, ok := parsed[model.WorkloadEndpoint](old.Entries[0]); ok {
+			w = stored // what the resource has no word for stays
+		}
+	}
+	w.Name, w.ProfileIDs, w.Labels, w.ContainerID = spec.InterfaceName, spec.Profiles, r.Metadata.Labels, spec.ContainerID
+	w.IPv4Gateway, w.IPv6Gateway = spec.IPv4Gateway.orNone(), spec.IPv6Gateway.orNone()
+	w.IPv4Nets, w.IPv6Nets, w.IPv4NAT, w.IPv6NAT, w.Ports, w.MAC = nil, nil, nil, nil, nil, model.MAC{}
+	var nets [2][]netip.Prefix
+	for _, c := range spec.IPNetworks {
+		if c.Addr().Is4() {
+			nets[0] = append(nets[0], c.Prefix)
+		} else {
+			nets[1] = append(nets[1], c.Prefix)
+		}
+	}
+	w.IPv4Nets, w.IPv6Nets = nets[0], nets[1]
+	for _, n := range spec.IPNATs {
+		if n.InternalIP.Is4() {
+			w.IPv4NAT = append(w.IPv4NAT, model.NAT{IntIP: n.InternalIP.Addr, ExtIP: n.ExternalIP.Addr})
+		} else {
+			w.IPv6NAT = append(w.IPv6NAT, model.NAT{IntIP: n.InternalIP.Addr, ExtIP: n.ExternalIP.Addr})
+		}
+	}
+	if spec.MAC != nil {
+		w.MAC = *spec.MAC
+	}
+	for _, p := range spec.Ports {
+		if p.Port < 1 || p.Port > 65535 {
+			return keys{}, r.at("spec.ports", "%d: want 1 to 65535", p.Port)
+		}
+		w.Ports = append(w.Ports, model.EndpointPort{Name: p.Name, Protocol: p.Protocol.Number, Port: uint16(p.Port)})
+	}
+	var k keys
+	k.put(key, w)
+	return k, nil
+}

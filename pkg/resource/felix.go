@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A Setting is a value of a parameter, written without quotes where it is a number or a boolean.
+type Setting string
+
+// UnmarshalText takes any value.
+func (s *Setting) UnmarshalText(text []byte) error { *s = Setting(text); return nil }
+
+// MarshalJSON writes what is a number or a boolean as one.
+func (s Setting) MarshalJSON() ([]byte, error) {
+	if n, err := strconv.Atoi(string(s)); err == nil && strconv.Itoa(n) == string(s) || s == "true" || s == "false" {
+		return []byte(s), nil
+	}
+	return json.Marshal(string(s))
+}
+
+// FelixConfiguration are parameters of the agents, by their names in docs/configuration.md with a small first letter.
+type FelixConfiguration map[string]Setting
+
+// settingFields are names of fields that aren't their parameter's with a small first letter.
+var settingFields = map[string]string{
+	"reportingInterval": "ReportingIntervalSecs", "reportingTTL": "ReportingTTLSecs", "endpointReportingDelay": "EndpointReportingDelaySecs",
+	"ipipMTU": "IpInIpMtu", "ipipEnabled": "IpInIpEnabled",
+}
+
+func fieldOf(parameter string) string {
+	for field, name := range settingFields {
+		if name == parameter {
+			return field
+		}
+	}
+	n := 1 // VXLANPort is vxlanPort, MTULiveUpdate mtuLiveUpdate
+	for n < len(parameter) && parameter[n] >= 'A' && parameter[n] <= 'Z' && (n+1 == len(parameter) || parameter[n+1] >= 'A' && parameter[n+1] <= 'Z') {
+		n++
+	}
+	return strings.ToLower(parameter[:n]) + parameter[n:]
+}
+
+// checks are the parameters of the agents, and what a value must be.
+var checks = func() map[string]func(string) error {
+	boolean := func(s string) error {
+		return wants(slices.Contains([]string{"true", "false", "yes", "no", "1", "0"}, strings.ToLower(s)), s, "true or false")
+	}
+	number := func(low, high int) func(string) error {
+		return func(s string) error {
+			n, err := strconv.Atoi(s)
+			return wants(err == nil && n >= low && n <= high, s, fmt.Sprintf("%d to %d", low, high))
+		}
+	}
+	orZero := func(check func(string) error) func(string) error {
+		return func(s string) error {
+			if s == "0" || s == "0s" {
+				return nil
+			}
+			return check(s)
+		}
+	}
+	seconds := func(low, high float64) func(string) error {
+		return func(s string) error {
+			f, err := strconv.ParseFloat(s, 64)
+			if d, bad := time.ParseDuration(s); bad == nil {
+				f, err = d.Seconds(), nil
+			}
+			return wants(err == nil && f >= low && f <= high, s, fmt.Sprintf("seconds, %v to %v", low, high))
+		}
+	}
+	oneOf := func(words ...string) func(string) error {
+		return func(s string) error {
+			return wants(slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, s) }), s, strings.Join(words, ", "))
+		}
+	}
+	address := func(s string) error {
+		_, err := netip.ParseAddr(s)
+		return wants(err == nil || s == "" || s == "localhost", s, "an IP address")
+	}
+	addresses := func(s string) error {
+		for a := range strings.SplitSeq(s, ",") {
+			if err := address(strings.TrimSpace(a)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ports := func(s string) error {
+		for p := range strings.SplitSeq(s, ",") {
+			protocol, port, both := strings.Cut(strings.TrimSpace(p), ":")
+			if !both {
+				protocol, port = "tcp", protocol
+			}
+			n, err := strconv.Atoi(port)
+			if s != "none" && (err != nil || n < 1 || n > 65535 || !strings.EqualFold(protocol, "tcp") && !strings.EqualFold(protocol, "udp")) {
+				return wants(false, s, "none, or a comma list as tcp:22,udp:68")
+			}
+		}
+		return nil
+	}
+	severity := oneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "NONE")
+	mtu := orZero(number(68, 65535))
+	return map[string]func(string) error{
+		"InterfacePrefix": func(s string) error {
+			for p := range strings.SplitSeq(s, ",") {
+				if p = strings.TrimSpace(p); p == "" || len(p) > 15 {
+					return wants(false, s, "a comma list of beginnings of interface names")
+				}
+			}
+			return nil
+		},
+		"RouteRefreshInterval": seconds(1, 3600), "NftablesRefreshInterval": seconds(1, 3600),
+		"DefaultEndpointToHostAction": oneOf("DROP", "RETURN", "ACCEPT"), "AllowDNSPacketsFromWorkloads": boolean,
+		"ChainInsertMode": oneOf("Insert", "Append", "Off"), "UnreadyWhenBlocked": oneOf("All", "Any", "Never"), "ProbeWorkloadPath": boolean,
+		"FailsafeInboundHostPorts": ports, "FailsafeOutboundHostPorts": ports,
+		"LogPrefix": func(s string) error {
+			bad := strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-") != ""
+			return wants(!bad && s != "" && len(s) <= 27, s, "1 to 27 of A-Z a-z 0-9 _ : -")
+		},
+		"NFLogGroup": number(0, 65535), "LogSeverityScreen": severity, "LogSeverityFile": severity,
+		"LogFilePath":           func(s string) error { return wants(s == "none" || path.IsAbs(s), s, "none, or an absolute path") },
+		"ReportingIntervalSecs": orZero(seconds(1, 3600)), "ReportingTTLSecs": seconds(5, 86400), "EndpointReportingEnabled": boolean,
+		"EndpointReportingDelaySecs": orZero(seconds(0.001, 60)), "HealthEnabled": boolean, "HealthHost": address, "HealthPort": number(1, 65535),
+		"PrometheusMetricsEnabled": boolean, "PrometheusMetricsHost": address, "PrometheusMetricsPort": number(1, 65535),
+		"VXLANPort": number(1, 65535), "VXLANVNI": number(1, 16777215), "UplinkMTU": mtu, "VXLANMTU": mtu, "VXLANMTUV6": mtu, "IpInIpMtu": mtu,
+		"MTULiveUpdate": boolean, "BGPListenAddresses": addresses, "BGPListenPort": number(1, 65535), "BGPHoldTimeSecs": seconds(3, 65535),
+		"BGPKeepaliveTimeSecs": orZero(seconds(1, 21845)), "BGPRestartTimeSecs": orZero(seconds(1, 4095)), "BGPMaxPrefixes": number(1, 10000000),
+		"BGPCommunities": func(s string) error {
+			return wants(s == "" || advertisementsOf(s) != nil, s, "a comma list of PREFIX=COMMUNITY")
+		},
+	}
+}()
+
+func wants(ok bool, have, want string) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%.64q: want %s", have, want)
+}
+
+func checkSetting(name, value string) error {
+	if check := checks[name]; check != nil {
+		return check(value)
+	}
+	return nil
+}
+
+// Parameters are the names of the agents' parameters that resources can set.
+func Parameters() []string { return slices.Sorted(maps.Keys(checks)) }
+
+// DropUnknown takes out the fields that no parameter of the agents has, and returns their names.
+func (c FelixConfiguration) DropUnknown() []string {
+	known := map[string]bool{}
+	for name := range checks {
+		known[fieldOf(name)] = true
+	}
+	var dropped []string
+	for _, field := range slices.Sorted(maps.Keys(c)) {
+		if !known[field] {
+			dropped = append(dropped, field)
+			delete(c, field)
+		}
+	}
+	return dropped
+}
+
+// cluster are settings that ClusterInformation shows, and not FelixConfiguration.
+var cluster = []string{"ClusterGUID", "ClusterType", "CalicoVersion"}
+
+func felixOf(k model.Key) (string, bool) {
+	switch k := k.(type) {
+	case model.GlobalConfigKey:
+		return "default", checks[k.Name] != nil && !isBGPSetting(k.Name)
+	case model.HostConfigKey:
+		return "node." + k.Host, checks[k.Name] != nil
+	}
+	return "", false
+}
+
+func settingName(k model.Key) string {
+	switch k := k.(type) {
+	case model.GlobalConfigKey:
+		return k.Name
+	case model.HostConfigKey:
+		return k.Name
+	}
+	return ""
+}
+
+func readFelix(entries []model.Entry) []Stored {
+	return group(entries, felixOf, func(name string, s *Stored) {
+		spec := FelixConfiguration{}
+		s.Spec, s.Metadata.Name = &spec, name
+		for _, e := range s.Entries {
+			if text, ok := parsed[model.Text](e); ok {
+				spec[fieldOf(settingName(e.Key))] = Setting(text)
+			}
+		}
+	})
+}
+
+func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+	host, isNode := strings.CutPrefix(r.Metadata.Name, "node.")
+	if !isNode && r.Metadata.Name != "default" || isNode && host == "" {
+		return keys{}, r.at("metadata.name", "%q: want default, or node.<name>", r.Metadata.Name)
+	}
+	parameters, fields := map[string]string{}, []string(nil)
+	for name := range checks {
+		if isNode || !isBGPSetting(name) {
+			parameters[fieldOf(name)] = name
+			fields = append(fields, fieldOf(name))
+		}
+	}
+	slices.Sort(fields)
+	key := func(name string) model.Key {
+		if isNode {
+			return model.HostConfigKey{Host: host, Name: name}
+		}
+		return model.GlobalConfigKey{Name: name}
+	}
+	was := FelixConfiguration{}
+	if old != nil {
+		was = *old.Spec.(*FelixConfiguration)
+	}
+	var k keys
+	spec := *r.Spec.(*FelixConfiguration)
+	for _, field := range slices.Sorted(maps.Keys(spec)) {
+		name, ok := parameters[field]
+		if !ok {
+			hint := ""
+			if like := suggest(field, fields); like != "" {
+				hint = "; did you mean " + like + "?"
+			}
+			return keys{}, r.at("spec."+field, "the agents have no such setting%s", hint)
+		}
+		value := string(spec[field])
+		if before, ok := was[field]; ok && before == spec[field] {
+			continue
+		}
+		if err := checkSetting(name, value); err != nil {
+			return keys{}, r.at("spec."+field, "%w", err)
+		}
+		k.put(key(name), model.Text(value))
+	}
+	for field := range was {
+		if _, ok := spec[field]; !ok {
+			k.deletes = append(k.deletes, key(parameters[field]))
+		}
+	}
+	return k, nil
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Find finds a kind by its name, plural or alias, in any case.
+func Find(name string) (*Kind, error) {
+	lower := strings.ToLower(name)
+	if why := unsupported[strings.TrimSuffix(lower, "s")]; why != "" {
+		return nil, errors.New(name + ": " + why)
+	}
+	var names []string
+	for i := range kinds {
+		k := &kinds[i]
+		for _, n := range append([]string{k.Name, k.Plural}, k.Aliases...) {
+			if strings.ToLower(n) == lower {
+				return k, nil
+			}
+		}
+		names = append(names, k.Name, strings.ToLower(k.Plural))
+	}
+	hint := ""
+	if like := suggest(name, names); like != "" {
+		hint = "; did you mean " + like + "?"
+	}
+	return nil, fmt.Errorf("unknown kind %.64q%s", name, hint)
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range Kinds() {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// unsupported are kinds of Calico that are refused, in lower case, and why.
+var unsupported = map[string]string{
+	"stagednetworkpolicie": "staged policies are not supported: see apply --diff", "stagednetworkpolicy": "staged policies are not supported: see apply --diff",
+	"stagedglobalnetworkpolicy": "staged policies are not supported: see apply --diff", "stagedkubernetesnetworkpolicy": "staged policies are not supported: see apply --diff",
+	"blockaffinity": "use calicoctl ipam", "blockaffinitie": "use calicoctl ipam", "ipamblock": "use calicoctl ipam", "ipamhandle": "use calicoctl ipam",
+	"caliconodestatus": "use calicoctl node status", "caliconodestatuse": "use calicoctl node status",
+	"globalnetworkset": "not supported yet: no policy would see it", "gn": "not supported yet: no policy would see it",
+	"networkset": "not supported yet: no policy would see it", "netset": "not supported yet: no policy would see it",
+	"bgpfilter": "not supported yet: no peer would use it", "ipreservation": "not supported yet: addresses would be handed out all the same",
+	"kubecontrollersconfiguration": "not supported yet: set the controllers' environment",
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// FuzzDecode reads any document: it is an error, or a resource that is checked, written as change, and patched, without panic.
+func FuzzDecode(f *testing.F) {
+	files, err := filepath.Glob("testdata/invalid/*.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, doc := range txtar.Parse(data).Files {
+			f.Add(doc.Data)
+		}
+	}
+	f.Add([]byte("kind: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, err := resource.Decode("fuzz", data)
+		if err != nil && len(all) > 0 {
+			t.Fatal("resources of a wrong document")
+		}
+		for _, r := range all {
+			kind, err := resource.Find(r.Kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change, created, err := kind.Write(kind.Ranges(), nil, r, resource.Apply)
+			if checked := resource.Check(r); err == nil && checked != nil {
+				t.Fatalf("written, but %v", checked)
+			}
+			if err == nil && (!created || len(change.Compares) == 0 && !change.Empty()) {
+				t.Fatalf("%v", change)
+			}
+		}
+	})
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Encapsulation says when packets between hosts are encapsulated.
+type Encapsulation string
+
+// The values of Encapsulation.
+const (
+	Never       Encapsulation = "Never"
+	Always      Encapsulation = "Always"
+	CrossSubnet Encapsulation = "CrossSubnet"
+)
+
+// UnmarshalText reads it in any case.
+func (e *Encapsulation) UnmarshalText(text []byte) error {
+	return word(e, text, e.words())
+}
+
+func (Encapsulation) words() []string {
+	return []string{string(Never), string(Always), string(CrossSubnet)}
+}
+
+// IPPool is a range of addresses for workloads.
+type IPPool struct {
+	CIDR             CIDR          `json:"cidr" doc:"The network. It is fixed: another one is another pool."`
+	BlockSize        int           `json:"blockSize,omitempty" doc:"Length of the prefix of the blocks that hosts claim: 20 to 32 (default 26), for IPv6 116 to 128 (122). Once there are blocks, calicoctl ipam migrate changes it."`
+	IPIPMode         Encapsulation `json:"ipipMode,omitempty" doc:"When packets between hosts are wrapped in IP, IPv4 only; CrossSubnet: where the hosts share no network. Default Never."`
+	VXLANMode        Encapsulation `json:"vxlanMode,omitempty" doc:"When packets between hosts are wrapped in VXLAN, likewise. One of both modes at most."`
+	NATOutgoing      bool          `json:"natOutgoing,omitempty" doc:"Packets to addresses in no pool leave with the host's address."`
+	Disabled         bool          `json:"disabled,omitempty" doc:"No address is taken from it; those in use stay."`
+	NodeSelector     string        `json:"nodeSelector,omitempty" doc:"Selector of the nodes that claim blocks of it. Default all()."`
+	DisableBGPExport bool          `json:"disableBGPExport,omitempty" doc:"Its routes are announced to nobody by BGP."`
+	HandsOut         *bool         `json:"handsOutAddresses,omitempty" doc:"Ours. False where another IPAM plugin gives the addresses. Default true."`
+
+	NamespaceSelector string   `json:"namespaceSelector,omitempty" doc:"Only all(), the default, is supported yet."`
+	AllowedUses       []string `json:"allowedUses,omitempty" doc:"Only Workload and Tunnel, the default, are supported yet."`
+	AssignmentMode    string   `json:"assignmentMode,omitempty" doc:"Only Automatic, the default, is supported yet."`
+}
+
+var encapModes = map[Encapsulation]model.EncapMode{"": model.EncapNever, Never: model.EncapNever, Always: model.EncapAlways, CrossSubnet: model.EncapCrossSubnet}
+
+func encapsulation(m model.EncapMode) Encapsulation {
+	switch m {
+	case model.EncapAlways:
+		return Always
+	case model.EncapCrossSubnet:
+		return CrossSubnet
+	}
+	return Never
+}
+
+const tunnelDevice = "tunl0"
+
+func readPools(entries []model.Entry) []Stored {
+	var all []Stored
+	for _, e := range entries {
+		key, ok := e.Key.(model.PoolKey)
+		if !ok || e.Path != e.Key.Path() {
+			continue
+		}
+		s := Stored{Entries: []model.Entry{e}}
+		s.Metadata.Name = poolName(key.CIDR)
+		spec := &IPPool{CIDR: CIDR{key.CIDR}}
+		s.Spec = spec
+		if pool, ok := parsed[model.Pool](e); ok {
+			s.Metadata.Name = cmp.Or(pool.Name, s.Metadata.Name)
+			spec.BlockSize, spec.NATOutgoing, spec.Disabled, spec.DisableBGPExport = pool.BlockSize, pool.Masquerade, pool.Disabled, pool.DisableBGPExport
+			spec.IPIPMode, spec.VXLANMode = encapsulation(pool.IPIPMode), encapsulation(pool.VXLANMode)
+			spec.NodeSelector = cmp.Or(pool.NodeSelector, "all()")
+			if !pool.IPAM {
+				spec.HandsOut = new(bool)
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// poolName is what a pool without a name is called.
+func poolName(cidr netip.Prefix) string { return strings.ReplaceAll(cidr.String(), "/", "-") }
+
+func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
+	spec := r.Spec.(*IPPool)
+	cidr := spec.CIDR.Prefix
+	pool := model.Pool{CIDR: cidr, IPAM: true, IPIPMode: encapModes[spec.IPIPMode], VXLANMode: encapModes[spec.VXLANMode],
+		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Name: r.Metadata.Name}
+	if pool.Name == poolName(cidr) {
+		pool.Name = ""
+	}
+	if spec.HandsOut != nil {
+		pool.IPAM = *spec.HandsOut
+	}
+	if spec.NodeSelector != "all()" {
+		pool.NodeSelector = spec.NodeSelector
+	}
+	if pool.IPIPMode != model.EncapNever {
+		pool.IPIP = tunnelDevice
+	}
+	switch {
+	case !cidr.IsValid():
+		return keys{}, r.at("spec.cidr", "missing")
+	case pool.IPIPMode != model.EncapNever && pool.VXLANMode != model.EncapNever:
+		return keys{}, r.at("spec.vxlanMode", "a pool has ipipMode or vxlanMode, not both")
+	case spec.NamespaceSelector != "" && spec.NamespaceSelector != "all()":
+		return keys{}, r.at("spec.namespaceSelector", "not supported yet: every namespace would get addresses of it")
+	case len(spec.AllowedUses) > 0 && !slices.Equal(spec.AllowedUses, []string{"Workload", "Tunnel"}):
+		return keys{}, r.at("spec.allowedUses", "not supported yet: leave it out, for Workload and Tunnel")
+	case spec.AssignmentMode != "" && spec.AssignmentMode != "Automatic":
+		return keys{}, r.at("spec.assignmentMode", "%.32q is not supported yet: leave it out, for Automatic", spec.AssignmentMode)
+	}
+	if old != nil {
+		was := old.Spec.(*IPPool)
+		if was.CIDR != spec.CIDR {
+			return keys{}, r.at("spec.cidr", "a pool's CIDR can't change from %s: make a new pool, disable this one, move its workloads", was.CIDR)
+		}
+		if stored, ok := parsed[model.Pool](old.Entries[0]); ok {
+			if stored.IPIP != "" && pool.IPIP != "" {
+				pool.IPIP = stored.IPIP // a device by another name
+			}
+			if spec.BlockSize == 0 {
+				pool.BlockSize = stored.BlockSize
+			}
+			if pool.BlockSize != stored.BlockSize && blocksOf(cidr, entries) > 0 {
+				return keys{}, r.at("spec.blockSize", "the pool has blocks of %d: the size of blocks can't change while there are any, but by calicoctl ipam migrate", stored.BlockSize)
+			}
+		}
+	} else {
+		for _, e := range entries {
+			if key, ok := e.Key.(model.PoolKey); ok && key.CIDR.Overlaps(cidr) {
+				return keys{}, r.at("spec.cidr", "%s overlaps the pool %s", cidr, key.CIDR)
+			}
+		}
+	}
+	var k keys
+	k.put(model.PoolKey{CIDR: cidr}, pool)
+	return k, nil
+}
+
+func blocksOf(cidr netip.Prefix, entries []model.Entry) int {
+	n := 0
+	for _, e := range entries {
+		if key, ok := e.Key.(model.BlockKey); ok && cidr.Overlaps(key.CIDR) {
+			n++
+		}
+	}
+	return n
+}
+
+// poolInUse refuses to delete a pool while addresses of it are.
+func poolInUse(s Stored, entries []model.Entry) error {
+	cidr := s.Spec.(*IPPool).CIDR.Prefix
+	used, nodes := 0, map[string]bool{}
+	for _, e := range entries {
+		key, ok := e.Key.(model.BlockKey)
+		if !ok || !cidr.Overlaps(key.CIDR) {
+			continue
+		}
+		block, ok := parsed[model.Block](e)
+		if !ok {
+			return fmt.Errorf("block %s can't be read, so addresses of it may be in use", key.CIDR)
+		}
+		if n := block.Size() - len(block.Unallocated); n > 0 {
+			used += n
+			nodes[block.Affinity] = true
+		}
+	}
+	if used == 0 {
+		return nil
+	}
+	addresses, on := "addresses", "nodes"
+	if used == 1 {
+		addresses = "address"
+	}
+	if len(nodes) == 1 {
+		on = "node"
+	}
+	return errors.New(strconv.Itoa(used) + " " + addresses + " in use on " + strconv.Itoa(len(nodes)) + " " + on +
+		": set spec.disabled, and delete it when its workloads are gone")
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A Column is one of a kind's table.
+type Column struct {
+	Head string
+	Wide bool // only with -o wide
+	Cell func(Resource) string
+}
+
+// A Kind is one row of what the operator can name: where its resources are stored, and how they are read and written.
+type Kind struct {
+	Name, Plural string
+	Aliases      []string
+	Namespaced   bool
+	Labelled     bool // labels are stored
+	Columns      []Column
+
+	newSpec func() any
+	// ranges are all that is read for any decision on the kind.
+	ranges []model.Range
+	// narrow, nil = ranges, are what a write reads first. Where there is nothing of the resource, and beside isn't empty, the keys
+	// below it are read as well: the resource may be there under another one.
+	narrow func(Resource) []model.Range
+	beside string
+	// read finds the resources in these ranges.
+	read func(entries []model.Entry) []Stored
+	// write makes the keys of a resource; old is what is stored of it, if anything is.
+	write func(r Resource, old *Stored, entries []model.Entry) (keys, error)
+	// rest, nil = nothing, are the keys that go with a resource, beside its own.
+	rest func(s Stored, entries []model.Entry) []model.Entry
+	// always: the resource default, which says nothing, is there to be changed even where nothing is stored.
+	always bool
+	// mayDelete, nil = always, says why a resource must stay.
+	mayDelete func(s Stored, entries []model.Entry) error
+}
+
+// keys are what a resource is stored as. Keys of it that aren't named stay as they are.
+type keys struct {
+	puts    []model.Put
+	deletes []model.Key
+}
+
+func (k *keys) put(key model.Key, value any) {
+	k.puts = append(k.puts, model.Put{Key: key, Value: value})
+}
+
+// Stored is a resource as etcd holds it. Err says why it can't be shown as one; only its names are set then.
+type Stored struct {
+	Resource
+	Entries []model.Entry
+	Err     error
+}
+
+// Ranges are all that must be read to decide anything on the kind.
+func (k *Kind) Ranges() []model.Range { return k.ranges }
+
+// WriteRanges are what must be read before r is written. Write may ask for more.
+func (k *Kind) WriteRanges(r Resource) []model.Range {
+	if k.narrow == nil {
+		return k.ranges
+	}
+	return k.narrow(r)
+}
+
+// Kinds are all of them.
+func Kinds() []*Kind {
+	var all []*Kind
+	for i := range kinds {
+		all = append(all, &kinds[i])
+	}
+	return all
+}
+
+// Read finds the resources of the kind in what its Ranges hold, by namespace and name.
+func (k *Kind) Read(entries []model.Entry) []Stored {
+	all := k.read(entries)
+	for i := range all {
+		s := &all[i]
+		s.APIVersion, s.Kind = APIVersion, k.Name
+		var revision int64
+		for _, e := range s.Entries {
+			revision = max(revision, e.Revision)
+			if e.Err != nil && s.Err == nil {
+				s.Err = fmt.Errorf("%s: %w", e.Path, e.Err)
+			}
+		}
+		if s.Spec == nil {
+			s.Spec = k.newSpec()
+		}
+		s.Metadata.ResourceVersion = strconv.FormatInt(revision, 10)
+	}
+	slices.SortStableFunc(all, func(a, b Stored) int {
+		return cmp.Or(cmp.Compare(a.Metadata.Namespace, b.Metadata.Namespace), cmp.Compare(a.Metadata.Name, b.Metadata.Name))
+	})
+	return all
+}
+
+// Lookup finds one resource among those that were read: by its name, by an older name, or by what names it as well, such
+// as a pool's CIDR.
+func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
+	if k.Namespaced && namespace == "" {
+		namespace = "default"
+	}
+	var found *Stored
+	for i := range all {
+		s := &all[i]
+		if s.Metadata.Namespace != namespace || s.Metadata.Name != name {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("%s %s is there twice, as %s and %s", k.Name, name, found.Entries[0].Path, s.Entries[0].Path)
+		}
+		found = s
+	}
+	if found != nil {
+		return found, nil
+	}
+	if k.Name == "IPPool" {
+		for i := range all {
+			if pool, ok := all[i].Spec.(*IPPool); ok && name != "" && (pool.CIDR.String() == name || strings.ReplaceAll(pool.CIDR.String(), "/", "-") == name) {
+				return &all[i], nil
+			}
+		}
+	}
+	for i := range all { // <tier>.x for x, and the reverse
+		s := &all[i]
+		if p, ok := s.Spec.(*Policy); ok && s.Metadata.Namespace == namespace && (p.Tier+"."+s.Metadata.Name == name || s.Metadata.Name == p.Tier+"."+name) {
+			return s, nil
+		}
+	}
+	id := name
+	if namespace != "" {
+		id = namespace + "/" + name
+	}
+	return nil, &NotFoundError{k.Name, id}
+}
+
+// ToChange is Lookup for a change of a resource, which may be one of nothing yet: the configuration of a cluster, or of an
+// agent, of which nothing is stored.
+func (k *Kind) ToChange(all []Stored, namespace, name string) (*Stored, error) {
+	s, err := k.Lookup(all, namespace, name)
+	var missing *NotFoundError
+	if errors.As(err, &missing) && k.always && (name == "default" || k.Name == "FelixConfiguration" && strings.HasPrefix(name, "node.")) {
+		return &Stored{Resource: Resource{APIVersion: APIVersion, Kind: k.Name, Metadata: Metadata{Name: name}, Spec: k.newSpec()}}, nil
+	}
+	return s, err
+}
+
+// NotFoundError says that a resource isn't there.
+type NotFoundError struct{ Kind, Name string }
+
+// Error names it.
+func (e *NotFoundError) Error() string { return e.Kind + " " + e.Name + " not found" }
+
+// ExistsError says that a resource to be made is there already.
+type ExistsError struct{ Kind, Name string }
+
+// Error names it.
+func (e *ExistsError) Error() string { return e.Kind + " " + e.Name + " exists already" }
+
+// StaleError says that a resource was changed after it was read.
+type StaleError struct {
+	Title, Read, Now string // revisions
+}
+
+// Error says what to do.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%s changed since revision %s, and is at %s: get it again, or leave resourceVersion out", e.Title, e.Read, e.Now)
+}

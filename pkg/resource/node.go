@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// NodeBGP is how a node speaks BGP.
+type NodeBGP struct {
+	ASNumber                *ASNumber         `json:"asNumber,omitempty" doc:"Its AS number, if not that of the BGPConfiguration."`
+	IPv4Address             *InterfaceAddress `json:"ipv4Address,omitempty" doc:"Its address with the length of its network, by which CrossSubnet decides."`
+	IPv6Address             *Address          `json:"ipv6Address,omitempty" doc:"Its IPv6 address."`
+	RouteReflectorClusterID *Address          `json:"routeReflectorClusterID,omitempty" doc:"Makes it a route reflector of this cluster (RFC 4456)."`
+	IPv4IPIPTunnelAddr      *Address          `json:"ipv4IPIPTunnelAddr,omitempty" doc:"Address of its IPIP tunnel. Read-only."`
+}
+
+// Node is the spec of a host.
+type Node struct {
+	BGP                 *NodeBGP `json:"bgp,omitempty" doc:"What other nodes need to know of it."`
+	IPv4VXLANTunnelAddr *Address `json:"ipv4VXLANTunnelAddr,omitempty" doc:"Address of its VXLAN tunnel. Read-only."`
+	IPv6VXLANTunnelAddr *Address `json:"ipv6VXLANTunnelAddr,omitempty" doc:"The same for IPv6."`
+
+	OrchRefs  []string `json:"orchRefs,omitempty" input:"ignored" doc:"Without effect: the controllers say which Node of Kubernetes it is."`
+	Wireguard string   `json:"wireguard,omitempty" refused:"WireGuard is not supported"`
+}
+
+func hostOf(k model.Key) (string, bool) {
+	switch k := k.(type) {
+	case model.HostMetadataKey:
+		return k.Host, true
+	case model.BGPHostKey:
+		return k.Host, true
+	case model.HostConfigKey:
+		return k.Host, strings.HasSuffix(k.Name, "TunnelAddr")
+	}
+	return "", false
+}
+
+func readNodes(entries []model.Entry) []Stored {
+	all := group(entries, hostOf, func(name string, s *Stored) {
+		spec := &Node{}
+		bgp := &NodeBGP{}
+		s.Spec, s.Metadata.Name = spec, name
+		var network netip.Prefix
+		for _, e := range s.Entries {
+			if m, ok := parsed[model.HostMetadata](e); ok {
+				s.Metadata.Labels = m.Labels
+			}
+			text, _ := parsed[model.Text](e)
+			addr, _ := netip.ParseAddr(string(text)) // "" and what isn't one are none
+			switch key := e.Key.(type) {
+			case model.BGPHostKey:
+				switch key.Field {
+				case model.BGPHostAS:
+					if n, err := model.ParseASNumber(string(text)); err == nil {
+						bgp.ASNumber = &ASNumber{n}
+					}
+				case model.BGPHostIPv4:
+					if addr.IsValid() {
+						bgp.IPv4Address = &InterfaceAddress{netip.PrefixFrom(addr, 32)}
+					}
+				case model.BGPHostIPv6:
+					bgp.IPv6Address = optionalAddress(addr)
+				case model.BGPHostReflector:
+					bgp.RouteReflectorClusterID = optionalAddress(addr)
+				case model.BGPHostNetworkV4:
+					network, _ = netip.ParsePrefix(string(text))
+				}
+			case model.HostConfigKey:
+				switch key.Name {
+				case "IpInIpTunnelAddr":
+					bgp.IPv4IPIPTunnelAddr = optionalAddress(addr)
+				case "IPv4VXLANTunnelAddr":
+					spec.IPv4VXLANTunnelAddr = optionalAddress(addr)
+				case "IPv6VXLANTunnelAddr":
+					spec.IPv6VXLANTunnelAddr = optionalAddress(addr)
+				}
+			}
+		}
+		if bgp.IPv4Address != nil && network.IsValid() && network.Contains(bgp.IPv4Address.Addr()) {
+			bgp.IPv4Address.Prefix = netip.PrefixFrom(bgp.IPv4Address.Addr(), network.Bits())
+		}
+		if *bgp != (NodeBGP{}) {
+			spec.BGP = bgp
+		}
+	})
+	nodes := all[:0]
+	for _, s := range all { // a node is there once its metadata are
+		for _, e := range s.Entries {
+			if _, ok := e.Key.(model.HostMetadataKey); ok {
+				nodes = append(nodes, s)
+				break
+			}
+		}
+	}
+	return nodes
+}
+
+func writeNode(r Resource, old *Stored, entries []model.Entry) (keys, error) {
+	spec, host := r.Spec.(*Node), r.Metadata.Name
+	if err := model.CheckHost(host); err != nil {
+		return keys{}, r.at("metadata.name", "%w", err)
+	}
+	was := &Node{}
+	var meta model.HostMetadata
+	if old != nil {
+		was = old.Spec.(*Node)
+	}
+	for _, e := range entries {
+		if e.Key == (model.HostMetadataKey{Host: host}) {
+			meta, _ = parsed[model.HostMetadata](e)
+		}
+	}
+	bgp, wasBGP := orZero(spec.BGP), orZero(was.BGP)
+	changed := func(now, was *Address) bool { return now != nil && !same(now, was) }
+	if changed(bgp.IPv4IPIPTunnelAddr, wasBGP.IPv4IPIPTunnelAddr) || changed(spec.IPv4VXLANTunnelAddr, was.IPv4VXLANTunnelAddr) || changed(spec.IPv6VXLANTunnelAddr, was.IPv6VXLANTunnelAddr) {
+		return keys{}, r.at("spec", "the addresses of tunnels are the agent's to choose: leave them as they are")
+	}
+	meta.Labels = r.Metadata.Labels
+	var k keys
+	k.put(model.HostMetadataKey{Host: host}, meta)
+	set := func(field model.BGPHostField, before, now string) {
+		key := model.BGPHostKey{Host: host, Field: field}
+		switch {
+		case before == now:
+		case now == "":
+			k.deletes = append(k.deletes, key)
+		default:
+			k.put(key, model.Text(now))
+		}
+	}
+	set(model.BGPHostAS, text(wasBGP.ASNumber), text(bgp.ASNumber))
+	set(model.BGPHostReflector, text(wasBGP.RouteReflectorClusterID), text(bgp.RouteReflectorClusterID))
+	set(model.BGPHostIPv6, text(wasBGP.IPv6Address), text(bgp.IPv6Address))
+	if text(bgp.IPv4Address) != text(wasBGP.IPv4Address) {
+		addr, network := "", ""
+		if a := bgp.IPv4Address; a != nil {
+			addr, network = a.Addr().String(), a.Masked().String()
+		}
+		set(model.BGPHostIPv4, "\x00", addr)
+		set(model.BGPHostNetworkV4, "\x00", network)
+	}
+	return k, nil
+}
+
+func orZero[T any](v *T) T {
+	if v == nil {
+		var zero T
+		return zero
+	}
+	return *v
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func text[T fmt.Stringer](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return (*v).String()
+}
+
+// nodeInUse refuses to delete a node while anything is on it.
+func nodeInUse(s Stored, entries []model.Entry) error {
+	endpoints, blocks := 0, 0
+	for _, e := range entries {
+		switch key := e.Key.(type) {
+		case model.WorkloadEndpointKey:
+			if key.Host == s.Metadata.Name {
+				endpoints++
+			}
+		case model.AffinityKey:
+			if key.Host == s.Metadata.Name {
+				blocks++
+			}
+		case model.StatusKey:
+			if key.Host == s.Metadata.Name {
+				return errors.New("its agent lives: stop it first")
+			}
+		}
+	}
+	if endpoints > 0 || blocks > 0 {
+		return fmt.Errorf("it has %d workloads and %d blocks of addresses: move or delete its workloads first, or, if it is gone for good, take them with calicoctl delete node --force", endpoints, blocks)
+	}
+	return nil
+}
+
+// restOfNode is all that etcd has of a host and its Node doesn't show.
+func restOfNode(s Stored, entries []model.Entry) []model.Entry {
+	var rest []model.Entry
+	for _, e := range entries {
+		var host string
+		switch key := e.Key.(type) {
+		case model.HostConfigKey:
+			if host = key.Host; strings.HasSuffix(key.Name, "TunnelAddr") {
+				continue // shown
+			}
+		case model.HostEndpointKey:
+			host = key.Host
+		case model.HostBirdIPKey:
+			host = key.Host
+		case model.BGPPeerKey:
+			host = key.Host
+		case model.LastStatusKey:
+			host = key.Host
+		case model.HostEndpointStatusKey:
+			host = key.Host
+		case model.WorkloadStatusKey:
+			host = key.Host
+		}
+		if host == s.Metadata.Name {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resource turns the operator's resources, projectcalico.org/v3, into the data model and back. A resource is a
+// view of keys in etcd; there is no second copy of it.
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// APIVersion is that of all resources.
+const APIVersion = "projectcalico.org/v3"
+
+// Metadata name a resource. What is ignored in the input is what a server says.
+type Metadata struct {
+	Name            string            `json:"name,omitempty"`
+	Namespace       string            `json:"namespace,omitempty"`
+	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Annotations     map[string]string `json:"annotations,omitempty"`
+
+	UID               string `json:"uid,omitempty" input:"ignored"`
+	CreationTimestamp string `json:"creationTimestamp,omitempty" input:"ignored"`
+	Generation        string `json:"generation,omitempty" input:"ignored"`
+	ManagedFields     string `json:"managedFields,omitempty" input:"ignored"`
+	SelfLink          string `json:"selfLink,omitempty" input:"ignored"`
+}
+
+// A Resource is one object of the operator. Spec is a pointer to the struct of its kind.
+type Resource struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   Metadata `json:"metadata"`
+	Spec       any      `json:"spec"`
+
+	file  string
+	nodes nodes
+}
+
+// ID names a resource of a kind.
+func (r Resource) ID() string {
+	if r.Metadata.Namespace != "" {
+		return r.Metadata.Namespace + "/" + r.Metadata.Name
+	}
+	return r.Metadata.Name
+}
+
+// Title is kind and name, as messages name a resource.
+func (r Resource) Title() string { return r.Kind + " " + r.ID() }
+
+// at makes an error of one field, with its place where the resource was read from a document.
+func (r Resource) at(field, format string, args ...any) error {
+	e := &FieldError{File: r.file, Field: field, Err: fmt.Errorf(format, args...)}
+	for place := field; ; {
+		if n := r.nodes[place]; n != nil {
+			e.Line, e.Col = n.Line, n.Column
+			break
+		}
+		i := strings.LastIndexAny(place, ".[")
+		if i < 0 {
+			break
+		}
+		place = place[:i]
+	}
+	if e.File == "" && len(r.nodes) == 0 {
+		e.Field = r.Title() + ": " + field
+	}
+	return e
+}
+
+// Place is where the document of a resource begins, file:line.
+func (r Resource) Place() string {
+	if n := r.nodes[""]; n != nil {
+		return fmt.Sprintf("%s:%d", r.file, n.Line)
+	}
+	return r.file
+}
+
+// Decode reads the documents of a file, YAML or JSON; lists of resources count as their items. Where any is wrong it
+// returns all that is wrong, joined, and no resource.
+func Decode(file string, data []byte) ([]Resource, error) {
+	var all []Resource
+	var errs []error
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: not YAML: %s", file, strings.TrimPrefix(err.Error(), "yaml: ")))
+			break
+		}
+		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+			continue
+		}
+		more, bad := decodeNode(file, doc.Content[0])
+		all, errs = append(all, more...), append(errs, bad...)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return all, nil
+}
+
+func decodeAll(file string, list []*yaml.Node) (all []Resource, errs []error) {
+	for _, item := range list {
+		more, bad := decodeNode(file, item)
+		all, errs = append(all, more...), append(errs, bad...)
+	}
+	return all, errs
+}
+
+func decodeNode(file string, n *yaml.Node) ([]Resource, []error) {
+	if n.Kind == yaml.SequenceNode && len(n.Content) > 0 {
+		return decodeAll(file, n.Content)
+	}
+	r := Resource{file: file, nodes: nodes{}}
+	d := &decoder{file: file, nodes: r.nodes}
+	d.nodes[""] = n
+	parts := map[string]*yaml.Node{}
+	d.each(n, "", func(name string, key, value *yaml.Node) {
+		switch name {
+		case "apiVersion", "kind", "metadata", "spec", "items":
+			parts[name] = value
+		case "status":
+		default:
+			like := suggest(name, []string{"apiVersion", "kind", "metadata", "spec", "items"})
+			if like != "" {
+				like = "; did you mean " + like + "?"
+			}
+			d.fail(key, name, "unknown field%s", like)
+		}
+	})
+	if len(d.errs) > 0 {
+		return nil, d.errs
+	}
+	if parts["kind"] == nil {
+		d.fail(n, "kind", "missing: want one of %s", strings.Join(kindNames(), ", "))
+		return nil, d.errs
+	}
+	d.into(parts["kind"], "kind", reflect.ValueOf(&r.Kind).Elem())
+	if items := parts["items"]; items != nil {
+		if !strings.HasSuffix(r.Kind, "List") || items.Kind != yaml.SequenceNode {
+			d.fail(items, "items", "want a list, in a document whose kind ends in List")
+			return nil, d.errs
+		}
+		return decodeAll(file, items.Content)
+	}
+	if v := parts["apiVersion"]; v != nil && v.Value == "v1" {
+		decodeOlder(d, n, &r)
+		return []Resource{r}, d.errs
+	}
+	k, err := Find(r.Kind)
+	if err != nil {
+		d.fail(parts["kind"], "kind", "%w", err)
+		return nil, d.errs
+	}
+	if v := parts["apiVersion"]; v == nil || v.Value != APIVersion {
+		if v == nil {
+			d.fail(n, "apiVersion", "missing: want %s", APIVersion)
+		} else {
+			d.fail(v, "apiVersion", "%s: want %s", kindOf(v), APIVersion)
+		}
+		return nil, d.errs
+	}
+	r.APIVersion, r.Kind, r.Spec = APIVersion, k.Name, k.newSpec()
+	if parts["metadata"] == nil {
+		d.fail(n, "metadata", "missing: want metadata.name")
+	} else {
+		d.into(parts["metadata"], "metadata", reflect.ValueOf(&r.Metadata).Elem())
+	}
+	if spec := parts["spec"]; spec != nil && spec.Tag != "!!null" {
+		d.into(spec, "spec", reflect.ValueOf(r.Spec).Elem())
+	}
+	if len(d.errs) == 0 {
+		if err := k.checkNames(&r); err != nil {
+			d.errs = append(d.errs, err)
+		}
+	}
+	return []Resource{r}, d.errs
+}
+
+func (k *Kind) checkNames(r *Resource) error {
+	switch {
+	case r.Metadata.Name == "":
+		return r.at("metadata.name", "missing")
+	case len(r.Metadata.Name) > 253:
+		return r.at("metadata.name", "%d characters: at most 253", len(r.Metadata.Name))
+	case !k.Namespaced && r.Metadata.Namespace != "":
+		return r.at("metadata.namespace", "a %s is in no namespace: leave it out", k.Name)
+	case k.Namespaced && r.Metadata.Namespace == "":
+		r.Metadata.Namespace = "default"
+	}
+	return nil
+}
+
+// equal reports whether two resources say the same, whatever their resourceVersion.
+func equal(a, b Resource) bool {
+	text := func(r Resource) string {
+		r.Metadata.ResourceVersion = ""
+		if len(r.Metadata.Labels) == 0 {
+			r.Metadata.Labels = nil
+		}
+		r.Metadata.Annotations = nil
+		data, err := json.Marshal(r)
+		if err != nil {
+			return err.Error()
+		}
+		return string(data)
+	}
+	return text(a) == text(b)
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// RuleAction is what a rule does.
+type RuleAction string
+
+// UnmarshalText reads it in any case.
+func (a *RuleAction) UnmarshalText(text []byte) error {
+	return word(a, text, a.words())
+}
+
+func (RuleAction) words() []string { return []string{"Allow", "Deny", "Log", "Pass"} }
+
+var actions = map[RuleAction]model.Action{"Allow": model.ActionAllow, "Deny": model.ActionDeny, "Log": model.ActionLog, "Pass": model.ActionNextTier}
+
+// ICMP is a type, with a code or without.
+type ICMP struct {
+	Type *int `json:"type,omitempty" doc:"0 to 254."`
+	Code *int `json:"code,omitempty" doc:"0 to 255, with a type."`
+}
+
+// EntityRule is one side of a rule.
+type EntityRule struct {
+	Nets              []CIDR           `json:"nets,omitempty" doc:"An address in any of these, at most 256, of one family."`
+	NotNets           []CIDR           `json:"notNets,omitempty" doc:"An address in none of these."`
+	Selector          string           `json:"selector,omitempty" doc:"Selector of endpoints; in a NetworkPolicy, of those in its namespace."`
+	NotSelector       string           `json:"notSelector,omitempty" doc:"Selector of endpoints that it is none of."`
+	NamespaceSelector string           `json:"namespaceSelector,omitempty" doc:"Selector of namespaces that the endpoint is in; global() is an endpoint in none."`
+	ServiceAccounts   *ServiceAccounts `json:"serviceAccounts,omitempty" doc:"An endpoint with one of these service accounts."`
+	Ports             []Port           `json:"ports,omitempty" doc:"Any of these, at most 50: numbers, ranges as 80:90, or names of the endpoint's ports. With a protocol that has ports."`
+	NotPorts          []Port           `json:"notPorts,omitempty" doc:"None of these."`
+	Tag               string           `json:"tag,omitempty" doc:"Ours. An endpoint with a profile of this tag."`
+	NotTag            string           `json:"notTag,omitempty" doc:"Ours. No such endpoint."`
+	Services          string           `json:"services,omitempty" refused:"rules by service are not supported yet: use selector or nets"`
+}
+
+// Rule matches packets by all that it names.
+type Rule struct {
+	Action      RuleAction  `json:"action" doc:"What becomes of a packet that matches all that follows. Log goes on with the next rule; Pass with the next tier."`
+	IPVersion   int         `json:"ipVersion,omitempty" doc:"4 or 6."`
+	Protocol    *Protocol   `json:"protocol,omitempty" doc:"A name as TCP, or 1 to 255."`
+	NotProtocol *Protocol   `json:"notProtocol,omitempty" doc:"Any other protocol."`
+	ICMP        *ICMP       `json:"icmp,omitempty" doc:"The kind of message, with protocol ICMP or ICMPv6."`
+	NotICMP     *ICMP       `json:"notICMP,omitempty" doc:"Any other kind of message."`
+	Source      *EntityRule `json:"source,omitempty" doc:"Where the packet comes from."`
+	Destination *EntityRule `json:"destination,omitempty" doc:"Where it goes to."`
+	LogPrefix   string      `json:"logPrefix,omitempty" doc:"Ours. The packet is logged, whatever the action, in a line that begins so."`
+	HTTP        string      `json:"http,omitempty" refused:"http needs a proxy: not supported"`
+	Metadata    string      `json:"metadata,omitempty" refused:"annotations of rules are not kept: use a comment of YAML"`
+}
+
+func (r Resource) rules(field string, list []Rule, namespace string) ([]model.Rule, error) {
+	if len(list) > 1024 {
+		return nil, r.at(field, "%d rules: at most 1024", len(list))
+	}
+	var out []model.Rule
+	for i, rule := range list {
+		m, err := r.rule(field+"["+strconv.Itoa(i)+"]", rule, namespace)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func (r Resource) rule(field string, v Rule, namespace string) (model.Rule, error) {
+	if v.Action == "" {
+		return model.Rule{}, r.at(field+".action", "missing: want Allow, Deny, Log or Pass")
+	}
+	m := model.Rule{Action: actions[v.Action], IPVersion: v.IPVersion, LogPrefix: v.LogPrefix}
+	if v.IPVersion != 0 && v.IPVersion != 4 && v.IPVersion != 6 {
+		return m, r.at(field+".ipVersion", "%d: want 4 or 6", v.IPVersion)
+	}
+	if v.Protocol != nil {
+		m.Match.Protocol = v.Protocol.Number
+	}
+	if v.NotProtocol != nil {
+		m.Not.Protocol = v.NotProtocol.Number
+	}
+	var err error
+	if m.Match.ICMPType, m.Match.ICMPCode, err = r.icmp(field+".icmp", v.ICMP); err != nil {
+		return m, err
+	}
+	if m.Not.ICMPType, m.Not.ICMPCode, err = r.icmp(field+".notICMP", v.NotICMP); err != nil {
+		return m, err
+	}
+	if (v.ICMP != nil || v.NotICMP != nil) && m.Match.Protocol != model.ProtocolICMP && m.Match.Protocol != model.ProtocolICMPv6 {
+		return m, r.at(field+".icmp", "needs protocol ICMP or ICMPv6")
+	}
+	if e := v.Source; e != nil {
+		at := field + ".source"
+		if err := r.entity(at, e, m.Match.Protocol); err != nil {
+			return m, err
+		}
+		m.Match.SrcNets, m.Not.SrcNets = prefixes(e.Nets), prefixes(e.NotNets)
+		m.Match.SrcPorts, m.Not.SrcPorts = ports(e.Ports), ports(e.NotPorts)
+		m.Match.SrcTag, m.Not.SrcTag = e.Tag, e.NotTag
+		if m.Match.SrcSelector, m.Match.HasSrcSelector, err = e.pick(namespace).compile(namespace); err != nil {
+			return m, r.notPicked(at, err)
+		}
+		if m.Not.SrcSelector, m.Not.HasSrcSelector, err = notPicked(e); err != nil {
+			return m, r.at(at+".notSelector", "%w", err)
+		}
+	}
+	if e := v.Destination; e != nil {
+		at := field + ".destination"
+		if err := r.entity(at, e, m.Match.Protocol); err != nil {
+			return m, err
+		}
+		m.Match.DstNets, m.Not.DstNets = prefixes(e.Nets), prefixes(e.NotNets)
+		m.Match.DstPorts, m.Not.DstPorts = ports(e.Ports), ports(e.NotPorts)
+		m.Match.DstTag, m.Not.DstTag = e.Tag, e.NotTag
+		if m.Match.DstSelector, m.Match.HasDstSelector, err = e.pick(namespace).compile(namespace); err != nil {
+			return m, r.notPicked(at, err)
+		}
+		if m.Not.DstSelector, m.Not.HasDstSelector, err = notPicked(e); err != nil {
+			return m, r.at(at+".notSelector", "%w", err)
+		}
+	}
+	return m, nil
+}
+
+func (e *EntityRule) pick(namespace string) pick {
+	p := pick{e.Selector, e.NamespaceSelector, e.ServiceAccounts}
+	if namespace != "" && p.selector == "" && p.namespaces == "" && p.accounts == nil && e.NotSelector != "" {
+		p.selector = "all()" // notSelector is of the policy's namespace
+	}
+	return p
+}
+
+func notPicked(e *EntityRule) (string, bool, error) {
+	if e.NotSelector == "" {
+		return "", false, nil
+	}
+	s, err := checked(e.NotSelector, asWritten)
+	return s, err == nil, err
+}
+
+// entity checks one side of a rule: a list that is there and empty would match anything.
+func (r Resource) entity(field string, e *EntityRule, protocol model.Protocol) error {
+	for _, list := range []struct {
+		name        string
+		empty       bool
+		n, most     int
+		needsPorted bool
+	}{
+		{"nets", e.Nets != nil, len(e.Nets), 256, false}, {"notNets", e.NotNets != nil, len(e.NotNets), 256, false},
+		{"ports", e.Ports != nil, len(e.Ports), 50, true}, {"notPorts", e.NotPorts != nil, len(e.NotPorts), 50, true},
+	} {
+		at := field + "." + list.name
+		switch {
+		case list.empty && list.n == 0:
+			return r.at(at, "empty list: leave the field out to match anything")
+		case list.n > list.most:
+			return r.at(at, "%d entries: at most %d", list.n, list.most)
+		case list.needsPorted && list.n > 0 && !protocol.HasPorts():
+			return r.at(at, "needs protocol TCP, UDP, SCTP or UDPLite")
+		}
+	}
+	for i, c := range e.NotNets {
+		if c.Bits() == 0 {
+			return r.at(field+".notNets["+strconv.Itoa(i)+"]", "%s: such a rule matches nothing", c)
+		}
+	}
+	var families [2]bool
+	for _, c := range append(append([]CIDR{}, e.Nets...), e.NotNets...) {
+		families[c.Addr().BitLen()/64-c.Addr().BitLen()/128] = true
+	}
+	if families[0] && families[1] {
+		return r.at(field+".nets", "IPv4 and IPv6 in one rule: write a rule for each")
+	}
+	return nil
+}
+
+func (r Resource) icmp(field string, i *ICMP) (typ, code *uint8, err error) {
+	if i == nil {
+		return nil, nil, nil
+	}
+	if i.Type == nil {
+		return nil, nil, r.at(field+".type", "missing")
+	}
+	if *i.Type < 0 || *i.Type > 254 {
+		return nil, nil, r.at(field+".type", "%d: want 0 to 254", *i.Type)
+	}
+	t := uint8(*i.Type)
+	if i.Code == nil {
+		return &t, nil, nil
+	}
+	if *i.Code < 0 || *i.Code > 255 {
+		return nil, nil, r.at(field+".code", "%d: want 0 to 255", *i.Code)
+	}
+	c := uint8(*i.Code)
+	return &t, &c, nil
+}
+
+func ports(list []Port) []model.Port {
+	var out []model.Port
+	for _, p := range list {
+		out = append(out, p.Port)
+	}
+	return out
+}
+
+func portsOf(list []model.Port) []Port {
+	var out []Port
+	for _, p := range list {
+		out = append(out, Port{p})
+	}
+	return out
+}
+
+var errNoWords = errors.New("it was not written by calicoctl, and its selectors can't be said in the words of a NetworkPolicy")
+
+func rulesOf(list []model.Rule, namespace string) ([]Rule, error) {
+	var out []Rule
+	for _, m := range list {
+		v := Rule{IPVersion: m.IPVersion, LogPrefix: m.LogPrefix, ICMP: icmpOf(m.Match), NotICMP: icmpOf(m.Not)}
+		for word, action := range actions {
+			if action == m.Action {
+				v.Action = word
+			}
+		}
+		if p := m.Match.Protocol; p != 0 {
+			v.Protocol = &Protocol{p}
+		}
+		if p := m.Not.Protocol; p != 0 {
+			v.NotProtocol = &Protocol{p}
+		}
+		src := EntityRule{Nets: cidrs(m.Match.SrcNets), NotNets: cidrs(m.Not.SrcNets), Ports: portsOf(m.Match.SrcPorts), NotPorts: portsOf(m.Not.SrcPorts), Tag: m.Match.SrcTag, NotTag: m.Not.SrcTag}
+		dst := EntityRule{Nets: cidrs(m.Match.DstNets), NotNets: cidrs(m.Not.DstNets), Ports: portsOf(m.Match.DstPorts), NotPorts: portsOf(m.Not.DstPorts), Tag: m.Match.DstTag, NotTag: m.Not.DstTag}
+		if err := errors.Join(
+			src.picked(m.Match.SrcSelector, m.Match.HasSrcSelector, m.Not.SrcSelector, m.Not.HasSrcSelector, namespace),
+			dst.picked(m.Match.DstSelector, m.Match.HasDstSelector, m.Not.DstSelector, m.Not.HasDstSelector, namespace),
+		); err != nil {
+			return nil, err
+		}
+		v.Source, v.Destination = src.orNil(), dst.orNil()
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// picked says in the words of a resource how one side is picked.
+func (e *EntityRule) picked(text string, has bool, not string, hasNot bool, namespace string) error {
+	if has && text == "" {
+		text = "all()"
+	}
+	if has {
+		p, ok := decompile(text, namespace)
+		if !ok && namespace != "" {
+			return errNoWords
+		}
+		e.Selector, e.NamespaceSelector = p.selector, p.namespaces
+	}
+	if hasNot && not == "" {
+		not = "all()"
+	}
+	e.NotSelector = not
+	return nil
+}
+
+func (e EntityRule) orNil() *EntityRule {
+	if len(e.Nets)+len(e.NotNets)+len(e.Ports)+len(e.NotPorts) == 0 && e.Selector == "" && e.NotSelector == "" && e.NamespaceSelector == "" && e.Tag == "" && e.NotTag == "" {
+		return nil
+	}
+	return &e
+}
+
+func icmpOf(m model.Match) *ICMP {
+	if m.ICMPType == nil {
+		return nil
+	}
+	t := int(*m.ICMPType)
+	i := &ICMP{Type: &t}
+	if m.ICMPCode != nil {
+		c := int(*m.ICMPCode)
+		i.Code = &c
+	}
+	return i
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A Schema says what a value may be, in the words of JSON Schema. What it accepts is of the right form; Check says whether it
+// makes sense.
+type Schema struct {
+	Draft       string `json:"$schema,omitempty"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	// Type is a string, or a list of them; nil = any.
+	Type       any                `json:"type,omitempty"`
+	Format     string             `json:"format,omitempty"`
+	Const      string             `json:"const,omitempty"`
+	Enum       []string           `json:"enum,omitempty"`
+	Items      *Schema            `json:"items,omitempty"`
+	Properties map[string]*Schema `json:"properties,omitempty"`
+	// Order lists the properties as people read them.
+	Order      []string `json:"-"`
+	Required   []string `json:"required,omitempty"`
+	Additional any      `json:"additionalProperties,omitempty"` // false, a Schema, or nil = any
+}
+
+// Schema is the schema of the documents of the kind.
+func (k *Kind) Schema() *Schema {
+	metadata := schemaOf(reflect.TypeFor[Metadata]())
+	metadata.Required = []string{"name"}
+	if !k.Namespaced {
+		delete(metadata.Properties, "namespace")
+		metadata.Order = slices.DeleteFunc(metadata.Order, func(name string) bool { return name == "namespace" })
+	}
+	spec := schemaOf(reflect.TypeOf(k.newSpec()).Elem())
+	return &Schema{
+		Draft: "https://json-schema.org/draft/2020-12/schema", Title: k.Name, Type: "object", Additional: false,
+		Required: []string{"apiVersion", "kind", "metadata"}, Order: []string{"apiVersion", "kind", "metadata", "spec"},
+		Properties: map[string]*Schema{
+			"apiVersion": {Type: "string", Const: APIVersion}, "kind": {Type: "string", Const: k.Name},
+			"metadata": metadata, "spec": spec, "status": {},
+		},
+	}
+}
+
+// values are the schemas of values that are written as text.
+var values = map[reflect.Type]Schema{
+	reflect.TypeFor[Address]():          {Type: "string", Format: "ip"},
+	reflect.TypeFor[InterfaceAddress](): {Type: "string", Format: "ip or CIDR"},
+	reflect.TypeFor[CIDR]():             {Type: "string", Format: "CIDR"},
+	reflect.TypeFor[model.MAC]():        {Type: "string", Format: "mac"},
+	reflect.TypeFor[ASNumber]():         {Type: []string{"integer", "string"}},
+	reflect.TypeFor[Protocol]():         {Type: []string{"string", "integer"}},
+	reflect.TypeFor[Port]():             {Type: []string{"integer", "string"}},
+	reflect.TypeFor[Setting]():          {Type: []string{"string", "number", "boolean"}},
+}
+
+func schemaOf(t reflect.Type) *Schema {
+	if t.Kind() == reflect.Pointer {
+		return schemaOf(t.Elem())
+	}
+	if s, ok := values[t]; ok {
+		return &s
+	}
+	if of, ok := reflect.Zero(t).Interface().(interface{ words() []string }); ok {
+		return &Schema{Type: "string", Enum: of.words()}
+	}
+	if t == reflect.TypeFor[FelixConfiguration]() {
+		return settingsSchema()
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return structSchema(t)
+	case reflect.Slice:
+		return &Schema{Type: "array", Items: schemaOf(t.Elem())}
+	case reflect.Map:
+		return &Schema{Type: "object", Additional: schemaOf(t.Elem())}
+	}
+	return &Schema{Type: map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Float64: "number"}[t.Kind()]}
+}
+
+func structSchema(t reflect.Type) *Schema {
+	s := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Tag.Get("refused") != "":
+			continue
+		case f.Tag.Get("input") == "ignored":
+			s.Properties[name] = &Schema{}
+		default:
+			s.Properties[name] = schemaOf(f.Type)
+		}
+		s.Properties[name].Description = f.Tag.Get("doc")
+		s.Order = append(s.Order, name)
+		if options == "" {
+			s.Required = append(s.Required, name)
+		}
+	}
+	return s
+}
+
+// settingsSchema is that of FelixConfiguration, whose fields are the agents' parameters.
+func settingsSchema() *Schema {
+	s := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
+	for _, name := range Parameters() {
+		field := schemaOf(reflect.TypeFor[Setting]())
+		field.Description = "The parameter " + name + "."
+		s.Properties[fieldOf(name)] = field
+		s.Order = append(s.Order, fieldOf(name))
+	}
+	return s
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TierAction is what a tier does where none of its policies decides.
+type TierAction string
+
+// UnmarshalText reads it in any case.
+func (a *TierAction) UnmarshalText(text []byte) error { return word(a, text, a.words()) }
+
+func (TierAction) words() []string { return []string{"Deny", "Pass"} }
+
+// Tier is the spec of a Tier.
+type Tier struct {
+	Order         *float64   `json:"order,omitempty" doc:"Tiers of a lower one are asked first; those without, last."`
+	DefaultAction TierAction `json:"defaultAction,omitempty" doc:"What becomes of a packet on which policies of the tier apply and none decides. Default Deny."`
+}
+
+func readTiers(entries []model.Entry) []Stored {
+	var all []Stored
+	seen := map[string]bool{}
+	for _, e := range entries {
+		if key, ok := e.Key.(model.TierKey); ok && e.Path == key.Path() {
+			s := Stored{Entries: []model.Entry{e}}
+			s.Metadata.Name = key.Tier
+			spec := &Tier{DefaultAction: "Deny"}
+			if t, ok := parsed[model.Tier](e); ok {
+				spec.Order = t.Order
+				if t.DefaultAction == model.TierPass {
+					spec.DefaultAction = "Pass"
+				}
+			}
+			s.Spec = spec
+			all = append(all, s)
+			seen[key.Tier] = true
+		}
+	}
+	return all
+}
+
+func writeTier(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+	spec := r.Spec.(*Tier)
+	t := model.Tier{Order: spec.Order}
+	if spec.DefaultAction == "Pass" {
+		t.DefaultAction = model.TierPass
+	}
+	if r.Metadata.Name == model.DefaultTier {
+		if spec.Order != nil && *spec.Order != model.DefaultTierOrder || spec.DefaultAction == "Pass" {
+			return keys{}, r.at("spec", "the tier default has order %.0f and action Deny, whatever is written", model.DefaultTierOrder)
+		}
+	}
+	if old == nil {
+		if len(r.Metadata.Name) > 63 {
+			return keys{}, r.at("metadata.name", "%d characters: at most 63", len(r.Metadata.Name))
+		}
+		if err := r.dnsName(); err != nil {
+			return keys{}, err
+		}
+	}
+	var k keys
+	k.put(model.TierKey{Tier: r.Metadata.Name}, t)
+	return k, nil
+}
+
+// tierInUse refuses to delete a tier that is reserved or has policies.
+func tierInUse(s Stored, entries []model.Entry) error {
+	if slices.Contains([]string{"kube-admin", model.DefaultTier, "kube-baseline"}, s.Metadata.Name) {
+		return errors.New("this tier is always there")
+	}
+	n := 0
+	for _, e := range entries {
+		if key, ok := e.Key.(model.PolicyKey); ok && key.Tier == s.Metadata.Name {
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("it has %d policies: delete them first", n)
+	}
+	return nil
+}
+
+func narrowTier(r Resource) []model.Range {
+	return []model.Range{model.KeyRange(model.TierKey{Tier: r.Metadata.Name})}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A Protocol is a name as TCP, or a number.
+type Protocol struct{ Number model.Protocol }
+
+// protocolNames are as resources write them.
+var protocolNames = map[model.Protocol]string{
+	model.ProtocolTCP: "TCP", model.ProtocolUDP: "UDP", model.ProtocolICMP: "ICMP", model.ProtocolICMPv6: "ICMPv6",
+	model.ProtocolSCTP: "SCTP", model.ProtocolUDPLite: "UDPLite",
+}
+
+// UnmarshalText reads a name in any case, or a number.
+func (p *Protocol) UnmarshalText(text []byte) (err error) {
+	p.Number, err = model.ParseProtocol(string(text))
+	return err
+}
+
+// MarshalJSON writes the name, or the number where there is none.
+func (p Protocol) MarshalJSON() ([]byte, error) {
+	if name := protocolNames[p.Number]; name != "" {
+		return []byte(strconv.Quote(name)), nil
+	}
+	return []byte(strconv.Itoa(int(p.Number))), nil
+}
+
+// A Port is a number, a range as 80:90, or a name.
+type Port struct{ model.Port }
+
+// UnmarshalText reads any of them.
+func (p *Port) UnmarshalText(text []byte) (err error) {
+	p.Port, err = model.ParsePort(string(text))
+	return err
+}
+
+// MarshalJSON writes one port as a number.
+func (p Port) MarshalJSON() ([]byte, error) {
+	if p.Name == "" && p.Min == p.Max {
+		return []byte(strconv.Itoa(int(p.Min))), nil
+	}
+	return []byte(strconv.Quote(p.String())), nil
+}
+
+// A CIDR is a network; one address is a network of itself.
+type CIDR struct{ netip.Prefix }
+
+// UnmarshalText reads a network without host bits, or an address.
+func (c *CIDR) UnmarshalText(text []byte) error {
+	s := string(text)
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
+		c.Prefix = netip.PrefixFrom(a, a.BitLen())
+		return nil
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%.64q: want a CIDR like 10.0.0.0/8 or fd00::/8", s)
+	case p != p.Masked():
+		return fmt.Errorf("%s has host bits set: write %s", p, p.Masked())
+	}
+	c.Prefix = p
+	return nil
+}
+
+// An Address is an IP address.
+type Address struct{ netip.Addr }
+
+// UnmarshalText reads it.
+func (a *Address) UnmarshalText(text []byte) error {
+	addr, err := netip.ParseAddr(string(text))
+	if err != nil || addr.Zone() != "" || addr.Is4In6() {
+		return fmt.Errorf("%.64q: want an IP address", string(text))
+	}
+	a.Addr = addr
+	return nil
+}
+
+// An InterfaceAddress is an address, with the length of its network or without.
+type InterfaceAddress struct{ netip.Prefix }
+
+// UnmarshalText reads it.
+func (a *InterfaceAddress) UnmarshalText(text []byte) error {
+	s := string(text)
+	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
+		a.Prefix = netip.PrefixFrom(addr, addr.BitLen())
+		return nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return fmt.Errorf("%.64q: want an address like 192.0.2.1/24", s)
+	}
+	a.Prefix = p
+	return nil
+}
+
+// An ASNumber is a number, or a string as 1.10.
+type ASNumber struct{ model.ASNumber }
+
+// UnmarshalText reads both.
+func (n *ASNumber) UnmarshalText(text []byte) (err error) {
+	n.ASNumber, err = model.ParseASNumber(string(text))
+	return err
+}
+
+// MarshalJSON writes the number.
+func (n ASNumber) MarshalJSON() ([]byte, error) { return []byte(n.String()), nil }
+
+// word reads one of several words, in any case.
+func word[T ~string](to *T, text []byte, words []string) error {
+	for _, w := range words {
+		if strings.EqualFold(w, string(text)) {
+			*to = T(w)
+			return nil
+		}
+	}
+	return fmt.Errorf("%.32q: want %s", string(text), strings.Join(words, ", "))
+}
+
+func prefixes(list []CIDR) []netip.Prefix {
+	var out []netip.Prefix
+	for _, c := range list {
+		out = append(out, c.Prefix)
+	}
+	return out
+}
+
+func cidrs(list []netip.Prefix) []CIDR {
+	var out []CIDR
+	for _, p := range list {
+		out = append(out, CIDR{p})
+	}
+	return out
+}
+
+func optionalAddress(a netip.Addr) *Address {
+	if !a.IsValid() {
+		return nil
+	}
+	return &Address{a}
+}
+
+func (a *Address) orNone() netip.Addr {
+	if a == nil {
+		return netip.Addr{}
+	}
+	return a.Addr
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// RootUser is etcd's administrator, who may do everything.
+const RootUser = "root"
+
+// User is one of etcd's. It has no password: etcd knows it by the common name of its certificate.
+type User struct {
+	Name string
+	// Write are the prefixes below which the user may write. It may read all of the data model.
+	Write []string
+}
+
+// SetUsers makes the users and gives each the role of its name with exactly these rights, and then has etcd ask everybody
+// for a certificate of a user. This client's must be that of RootUser.
+func (c *Client) SetUsers(ctx context.Context, users ...User) error {
+	for _, u := range users {
+		if err := c.setUser(ctx, u); err != nil {
+			return err
+		}
+	}
+	if err := c.addUser(ctx, RootUser); err != nil {
+		return err
+	}
+	return c.administer(ctx, "enable etcd's authentication", func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.AuthEnable(ctx)
+		return err
+	})
+}
+
+func (c *Client) setUser(ctx context.Context, u User) error {
+	if err := c.addUser(ctx, u.Name); err != nil {
+		return err
+	}
+	var has []*clientv3.Permission
+	err := c.administer(ctx, "read etcd's role "+u.Name, func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.RoleGet(ctx, u.Name)
+		if err == nil {
+			for _, p := range resp.Perm {
+				has = append(has, (*clientv3.Permission)(p))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	type right struct {
+		prefix string
+		kind   clientv3.PermissionType
+	}
+	wanted := []right{{model.Root, clientv3.PermissionType(clientv3.PermRead)}}
+	for _, prefix := range u.Write {
+		if prefix == model.Root {
+			wanted = nil // one permission for a range
+		}
+		wanted = append(wanted, right{prefix, clientv3.PermissionType(clientv3.PermReadWrite)})
+	}
+	for _, w := range wanted {
+		if slices.ContainsFunc(has, func(p *clientv3.Permission) bool {
+			return w.prefix == string(p.Key) && clientv3.GetPrefixRangeEnd(w.prefix) == string(p.RangeEnd) && w.kind == clientv3.PermissionType(p.PermType)
+		}) {
+			continue // a grant makes etcd ask everybody anew
+		}
+		err := c.administer(ctx, fmt.Sprintf("let etcd's user %s reach %s", u.Name, w.prefix), func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.RoleGrantPermission(ctx, u.Name, w.prefix, clientv3.GetPrefixRangeEnd(w.prefix), w.kind)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, p := range has {
+		if slices.ContainsFunc(wanted, func(w right) bool {
+			return w.prefix == string(p.Key) && clientv3.GetPrefixRangeEnd(w.prefix) == string(p.RangeEnd)
+		}) {
+			continue
+		}
+		err := c.administer(ctx, fmt.Sprintf("take from etcd's user %s what it could do at %s", u.Name, p.Key), func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.RoleRevokePermission(ctx, u.Name, string(p.Key), string(p.RangeEnd))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addUser makes a user and the role of its name, where they are not there.
+func (c *Client) addUser(ctx context.Context, name string) error {
+	for _, step := range []struct {
+		what string
+		do   func(ctx context.Context, client *clientv3.Client) error
+	}{
+		{"make etcd's role ", func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.RoleAdd(ctx, name)
+			return err
+		}},
+		{"make etcd's user ", func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.UserAddWithOptions(ctx, name, "", &clientv3.UserAddOptions{NoPassword: true})
+			return err
+		}},
+		{"give its role to etcd's user ", func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.UserGrantRole(ctx, name, name)
+			return err
+		}},
+	} {
+		err := c.administer(ctx, step.what+name, step.do)
+		if err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// administer sends a request that may be sent again: whatever it does, it does once.
+func (c *Client) administer(ctx context.Context, what string, send func(context.Context, *clientv3.Client) error) error {
+	return c.call(ctx, request{what: what, send: send})
+}
+
+// wasteful is how much of a member's file may be unused, besides what is used again.
+const wasteful = 64 << 20
+
+// Defragment has each member give back the space that it doesn't use, where that is most of its file. A member serves
+// nobody meanwhile, so it is one after the other. This client's user must be RootUser. It returns how many did.
+func (c *Client) Defragment(ctx context.Context) (done int, err error) {
+	var errs []error
+	for _, m := range c.members {
+		client, err := m.open()
+		if err != nil {
+			return done, err
+		}
+		status, err := client.Status(ctx, m.url)
+		if err == nil && status.DbSize-status.DbSizeInUse > max(wasteful, status.DbSizeInUse) {
+			if _, err = client.Defragment(ctx, m.url); err == nil {
+				done++
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("defragment etcd's member %s: %w", m.url, err))
+		}
+	}
+	return done, errors.Join(errs...)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TestSetUsers holds users, known by their certificates, to their rights.
+func TestSetUsers(t *testing.T) {
+	a := newAuthority(t)
+	c := startSecure(t, a, 1, true)
+	ctx := t.Context()
+	as := func(name string) *Client {
+		t.Helper()
+		ca, cert, key := a.files(t, name)
+		client, err := Open(ctx, Config{Endpoints: c.endpoints(), CAFile: ca, CertFile: cert, KeyFile: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	root, node, ctl, stranger := as(RootUser), as("node"), as("ctl"), as("stranger")
+	users := []User{{"node", []string{"/calico/v1/host/", "/calico/v1/config/"}}, {"ctl", []string{model.Root}}}
+	if err := root.SetUsers(ctx, users...); err != nil {
+		t.Fatal(err)
+	}
+	// Again, and with less.
+	users[0].Write = users[0].Write[:1]
+	if err := root.SetUsers(ctx, users...); err != nil {
+		t.Fatal(err)
+	}
+	revision := func() (r uint64) {
+		err := root.administer(ctx, "read the revision of etcd's users", func(ctx context.Context, client *clientv3.Client) error {
+			resp, err := client.AuthStatus(ctx)
+			if err == nil {
+				r = resp.AuthRevision
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	before := revision()
+	if err := root.SetUsers(ctx, users...); err != nil || revision() != before {
+		t.Errorf("the same users again: %v, revision %d, then %d", err, before, revision())
+	}
+	host := model.Put{Key: model.HostConfigKey{Host: "a", Name: "Name"}, Value: model.Text("x")}
+	pool := netip.MustParsePrefix("10.0.0.0/16")
+	config, put := model.Put{Key: model.GlobalConfigKey{Name: "Name"}, Value: model.Text("x")},
+		model.Put{Key: model.PoolKey{CIDR: pool}, Value: model.Pool{CIDR: pool, IPAM: true}}
+	tests := []struct {
+		user   string
+		client *Client
+		may    []bool // host, config, pool; read all
+	}{
+		{"node", node, []bool{true, false, false, true}},
+		{"ctl", ctl, []bool{true, true, true, true}},
+		{"stranger", stranger, []bool{false, false, false, false}},
+	}
+	for _, test := range tests {
+		var may []bool
+		note := func(err error) {
+			t.Helper()
+			may = append(may, err == nil)
+			if err != nil && !errors.Is(err, ErrAuth) {
+				t.Errorf("%s: %v", test.user, err)
+			}
+		}
+		for _, p := range []model.Put{host, config, put} {
+			_, err := test.client.Commit(ctx, model.Change{Puts: []model.Put{p}})
+			note(err)
+		}
+		_, err := test.client.Read(ctx, model.PrefixRange(model.Root))
+		note(err)
+		if diff := cmp.Diff(test.may, may); diff != "" {
+			t.Errorf("%s may (-want +got):\n%s", test.user, diff)
+		}
+	}
+	if n, err := root.Defragment(ctx); n != 0 || err != nil {
+		t.Errorf("a small etcd was defragmented: %d, %v", n, err)
+	}
+	if _, err := node.Defragment(context.WithoutCancel(ctx)); err != nil {
+		t.Errorf("a member that wastes nothing needs no right: %v", err)
+	}
+}

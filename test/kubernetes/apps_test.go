@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package kubernetes
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// TestSlowApplications runs what people run on a cluster that was installed by one kubectl apply, and looks after each for
+// what is left.
+func TestSlowApplications(t *testing.T) {
+	c := Up(t, Images(t)...)
+	etcd := c.Install(Manifest(t))
+	c.AwaitClean(etcd)
+	run := func(name string, fn func(t *testing.T)) {
+		c.Run(t, name, func(t *testing.T) {
+			fn(t)
+			c.AwaitClean(etcd)
+		})
+		c.AwaitClean(etcd)
+	}
+
+	run("Scale", func(t *testing.T) {
+		c.namespace(t, "scale")
+		c.Apply(workload("Deployment", "scale", "idle", 30, idle))
+		for range 3 {
+			c.AwaitPods(30, "-n", "scale")
+			c.AwaitClean(etcd)
+			c.Kubectl("scale", "-n", "scale", "deployment/idle", "--replicas=0")
+			c.AwaitPods(0, "-n", "scale")
+			c.AwaitClean(etcd)
+			c.Kubectl("scale", "-n", "scale", "deployment/idle", "--replicas=30")
+		}
+	})
+
+	run("StatefulSet", func(t *testing.T) {
+		c.namespace(t, "states")
+		c.Apply(workload("StatefulSet", "states", "db", 3, idle))
+		before := c.AwaitPods(3, "-n", "states")
+		c.Kubectl("rollout", "restart", "-n", "states", "statefulset/db")
+		c.Kubectl("rollout", "status", "-n", "states", "statefulset/db", "--timeout=120s")
+		after := c.AwaitPods(3, "-n", "states")
+		for i := range after {
+			if before[i].Name != after[i].Name || before[i].UID == after[i].UID {
+				t.Errorf("after a restart: %+v, before: %+v", after[i], before[i])
+			}
+		}
+		c.AwaitClean(etcd)
+		c.Kubectl("delete", "pod", "-n", "states", "db-0", "db-1", "--force", "--grace-period=0")
+		c.AwaitPods(3, "-n", "states")
+	})
+
+	run("Drain", func(t *testing.T) {
+		c.namespace(t, "drain")
+		c.Apply(workload("Deployment", "drain", "idle", 10, idle))
+		c.AwaitPods(10, "-n", "drain")
+		c.Kubectl("drain", "node-b", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app=idle", "--timeout=120s")
+		for _, p := range c.AwaitPods(10, "-n", "drain") {
+			if p.Node != "node-a" {
+				t.Errorf("after node-b was drained, %s is on %s", p.Name, p.Node)
+			}
+		}
+		c.AwaitClean(etcd)
+		c.Kubectl("uncordon", "node-b")
+	})
+
+	run("Annotations", c.annotations)
+
+	run("Services", func(t *testing.T) {
+		c.namespace(t, "services")
+		spread := strings.Replace(workload("Deployment", "services", "web", 2, web), "terminationGracePeriodSeconds: 1",
+			"terminationGracePeriodSeconds: 1\n      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]", 1)
+		c.Apply(spread + service("services", "web"))
+		pods := c.AwaitPods(2, "-n", "services")
+		if pods[0].Node == pods[1].Node {
+			t.Fatalf("both pods are on %s", pods[0].Node)
+		}
+		addr := c.serviceAddress("services", "web")
+		// From each node both answer: one across nodes, and one is the pod itself.
+		for _, from := range pods {
+			seen := map[string]bool{}
+			eventually.Nil(t, Patience, "both pods to answer "+from.Name, func() error {
+				name, err := c.get(from, addr, "80")
+				seen[name] = true
+				if err == nil && !(seen[pods[0].Name] && seen[pods[1].Name]) {
+					err = fmt.Errorf("seen %v", seen)
+				}
+				return err
+			})
+		}
+		// A pod reaches the API server by its service, on its own node as on the other.
+		for _, from := range pods {
+			eventually.Nil(t, Patience, from.Name+" to reach the API server", func() error { return c.connect(from, apiService+":443") })
+		}
+	})
+
+	run("DefaultDeny", func(t *testing.T) {
+		c.namespace(t, "closed")
+		c.Apply(workload("Deployment", "closed", "web", 1, web) + workload("Deployment", "closed", "client", 1, web) + service("closed", "web"))
+		c.AwaitPods(2, "-n", "closed")
+		c.Apply(policy("closed", "default-deny", `{podSelector: {}, policyTypes: [Ingress, Egress]}`))
+		addr := c.serviceAddress("closed", "web")
+		client := c.Pods("-n", "closed", "-l", "app=client")[0]
+		eventually.True(t, Patience, "the client to be cut off", func() bool { return c.connect(client, addr+":80") != nil })
+		// Probes come from the pod's own node: a pod that starts now gets ready.
+		c.Kubectl("rollout", "restart", "-n", "closed", "deployment/web")
+		c.Kubectl("rollout", "status", "-n", "closed", "deployment/web", "--timeout=120s")
+		c.AwaitPods(1, "-n", "closed", "-l", "app=web")
+		client = c.AwaitPods(1, "-n", "closed", "-l", "app=client")[0]
+		if err := c.connect(client, addr+":80"); err == nil {
+			t.Error("a client reaches a new pod in spite of default deny")
+		}
+		if out := c.Kubectl("exec", "-n", "closed", client.Name, "--", "echo", "in"); out != "in\n" {
+			t.Errorf("exec: %q", out)
+		}
+		c.portForward(t, "closed", "deployment/web")
+		c.Apply(policy("closed", "web", `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: http}]}]}`) +
+			policy("closed", "client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}`))
+		eventually.Nil(t, Patience, "the client to be let through", func() error { return c.connect(client, addr+":80") })
+	})
+}
+
+// portForward asks a web server through kubectl port-forward.
+func (c *Cluster) portForward(t *testing.T, namespace, target string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(c.bin, "kubectl"), "--kubeconfig", c.Kubeconfig, "port-forward", "-n", namespace, target, ":8080")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("kubectl port-forward: %v", err)
+	}
+	// Forwarding from 127.0.0.1:40001 -> 8080
+	reply, err := http.Get("http://" + strings.Fields(line)[2] + "/hostname")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }() // its status is what was asked for
+	if reply.StatusCode != http.StatusOK {
+		t.Errorf("by port-forward: %s", reply.Status)
+	}
+}

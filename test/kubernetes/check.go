@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// AwaitClean waits until nothing is left of pods that are gone: etcd keeps its invariants, the addresses in use are those of
+// pods and tunnels, and each node has a link and a route for each of its pods and no other.
+func (c *Cluster) AwaitClean(etcd *store.Client) {
+	c.tb.Helper()
+	eventually.Nil(c.tb, Patience, "nothing to be left of former pods", func() error {
+		pods := map[netip.Addr]Pod{}
+		for _, p := range c.Pods("-A") {
+			if !p.HostNetwork && p.IP.IsValid() && p.Phase != "Succeeded" && p.Phase != "Failed" {
+				pods[p.IP] = p
+			}
+		}
+		wrong := []error{inEtcd(etcd, pods)}
+		for _, n := range c.Nodes {
+			wrong = append(wrong, n.leftovers(pods))
+		}
+		return errors.Join(wrong...)
+	})
+}
+
+// inEtcd compares what etcd holds with the pods that run.
+func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	snapshot, err := etcd.Read(ctx, model.PrefixRange("/calico/"))
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	for _, v := range invariants.Check(snapshot.Entries()) {
+		wrong = append(wrong, errors.New(v.String()))
+	}
+	held, endpoints := map[netip.Addr]bool{}, 0
+	for _, e := range snapshot.Entries() {
+		switch value := e.Value.(type) {
+		case model.WorkloadEndpoint:
+			endpoints++
+		case model.Block:
+			a := value.CIDR.Addr()
+			for _, n := range value.Allocations {
+				if n >= 0 && value.Attributes[n].Secondary["type"] != "tunnel-address" {
+					held[a] = true
+					if _, runs := pods[a]; !runs {
+						wrong = append(wrong, fmt.Errorf("%s is held by %v, and no pod has it", a, value.Attributes[n].Secondary))
+					}
+				}
+				a = a.Next()
+			}
+		}
+	}
+	for a, p := range pods {
+		if !held[a] {
+			wrong = append(wrong, fmt.Errorf("%s of %s/%s is not held", a, p.Namespace, p.Name))
+		}
+	}
+	if endpoints != len(pods) {
+		wrong = append(wrong, fmt.Errorf("%d endpoints, %d pods", endpoints, len(pods)))
+	}
+	return errors.Join(wrong...)
+}
+
+// leftovers compares the node's links and routes with its pods.
+func (n *Node) leftovers(pods map[netip.Addr]Pod) error {
+	links, err := n.Command("ip", "-o", "link").Output()
+	if err != nil {
+		return fmt.Errorf("links of %s: %w", n.Name, err)
+	}
+	routes, err := n.Command("ip", "-o", "route").Output()
+	if err != nil {
+		return fmt.Errorf("routes of %s: %w", n.Name, err)
+	}
+	var wrong []error
+	mine, have := 0, strings.Count(string(links), ": cali")
+	for a, p := range pods {
+		if p.Node == n.Name {
+			mine++
+			if !strings.Contains(string(routes), a.String()+" dev cali") {
+				wrong = append(wrong, fmt.Errorf("%s has no route to %s of %s/%s", n.Name, a, p.Namespace, p.Name))
+			}
+		}
+	}
+	if have != mine {
+		wrong = append(wrong, fmt.Errorf("%s has %d links of pods, and %d pods", n.Name, have, mine))
+	}
+	if have := strings.Count(string(routes), " dev cali"); have != mine {
+		wrong = append(wrong, fmt.Errorf("%s has %d routes to pods, and %d pods", n.Name, have, mine))
+	}
+	return errors.Join(wrong...)
+}

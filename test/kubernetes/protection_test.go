@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package kubernetes
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// TestSlowHostProtection applies the component to a cluster that runs, and takes it away again.
+func TestSlowHostProtection(t *testing.T) {
+	c := Up(t, Images(t)...)
+	etcd := c.Install(Manifest(t))
+	c.namespace(t, "guests")
+	c.Apply(workload("DaemonSet", "guests", "web", 0, web))
+	pods := c.AwaitPods(2, "-n", "guests")
+	member := c.Nodes[0].Address.String()
+	guarded := map[string]bool{"2479": true, "2480": true, "9091": true}
+
+	// reached says which ports a pod or the outside, which is not a node, finds open that should be closed, or the reverse.
+	reached := func(open bool) {
+		t.Helper()
+		for port := range guarded {
+			for _, p := range pods {
+				eventually.Nil(t, Patience, fmt.Sprintf("port %s to be open to a pod of %s: %v", port, p.Node, open), func() error {
+					return expect(open, c.connect(p, member+":"+port))
+				})
+			}
+			eventually.Nil(t, Patience, fmt.Sprintf("port %s to be open to the outside: %v", port, open), func() error {
+				return expect(open, dial(member+":"+port))
+			})
+		}
+	}
+	reached(true)
+
+	c.Apply(kustomize(t, "calico", "host-protection"))
+	c.Kubectl("rollout", "status", "-n", kubeSystem, "daemonset/calico-node", "--timeout=180s")
+	c.Kubectl("rollout", "status", "-n", kubeSystem, "deployment/calico-controllers", "--timeout=180s")
+	reached(false)
+	// Nodes reach each other's, and all else stays open: the API server and kubelet, and what no policy names.
+	c.Node("node-b").Run("bash", "-c", "exec 3<>/dev/tcp/"+member+"/2479")
+	for _, port := range []string{"6443", "10250", "10256"} {
+		if err := dial(member + ":" + port); err != nil {
+			t.Errorf("port %s: %v", port, err)
+		}
+	}
+	// Agents and controllers go on: those that start now, pods of a namespace that is new, and probes.
+	c.Kubectl("rollout", "restart", "-n", kubeSystem, "daemonset/calico-node", "deployment/calico-controllers")
+	c.Kubectl("rollout", "status", "-n", kubeSystem, "daemonset/calico-node", "--timeout=180s")
+	c.Kubectl("rollout", "status", "-n", kubeSystem, "deployment/calico-controllers", "--timeout=180s")
+	c.Run(t, "pods", func(t *testing.T) {
+		c.namespace(t, "later")
+		c.Apply(workload("DaemonSet", "later", "web", 0, web))
+		later := c.AwaitPods(2, "-n", "later")
+		if err := c.connect(later[0], later[1].IP.String()+":8080"); err != nil {
+			t.Errorf("pods of two nodes: %v", err)
+		}
+		if err := expect(false, c.connect(later[1], member+":2479")); err != nil {
+			t.Error(err)
+		}
+	})
+
+	c.Kubectl("apply", "-f", Manifest(t))
+	c.Kubectl("rollout", "status", "-n", kubeSystem, "daemonset/calico-node", "--timeout=180s")
+	reached(true)
+	c.AwaitClean(etcd) // the test is outside itself
+	eventually.Nil(t, Patience, "nothing of the component to be left in etcd", func() error {
+		snapshot, err := etcd.Read(t.Context(), model.PrefixRange(model.HostPrefix("")), model.PrefixRange(model.TierKey{Tier: kubepolicy.ProtectionTier}.Path()))
+		if err != nil {
+			return err
+		}
+		for _, e := range snapshot.Entries() {
+			if _, endpoint := e.Key.(model.HostEndpointKey); endpoint || strings.Contains(e.Path, kubepolicy.ProtectionTier) {
+				return fmt.Errorf("%s", e.Path)
+			}
+		}
+		return nil
+	})
+}
+
+// dial connects from outside of the cluster.
+func dial(address string) error {
+	conn, err := net.DialTimeout("tcp", address, 2*time.Second)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+	}
+	return err
+}
+
+// expect says what is wrong with the outcome of a connection.
+func expect(open bool, err error) error {
+	if open || err != nil {
+		if open {
+			return err
+		}
+		return nil
+	}
+	return fmt.Errorf("it was reached")
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package kubernetes
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// TestUninstall takes Calico away while pods run: none is cut off by it, they can be deleted, and nothing is left on a node.
+func TestUninstall(t *testing.T) {
+	c := Up(t, Images(t)...)
+	c.Install(Manifest(t))
+	c.Kubectl("create", "namespace", "left")
+	c.Apply(workload("Deployment", "left", "web", 4, web) + policy("left", "closed", "{podSelector: {}, policyTypes: [Ingress]}"))
+	pods := c.AwaitPods(4, "-n", "left")
+	from := pods[0]
+	to := pods[1]
+	for _, p := range pods[1:] {
+		if p.Node == from.Node {
+			to = p
+		}
+	}
+	eventually.True(t, Patience, "policy to cut off", func() bool { return c.connect(from, to.IP.String()+":8080") != nil })
+
+	c.Kubectl("delete", "-n", "kube-system", "daemonset/calico-node", "deployment/calico-controllers")
+	c.AwaitPods(0, "-n", "kube-system", "-l", "k8s-app in (calico-node, calico-controllers)")
+	c.Kubectl("apply", "-f", filepath.Join(filepath.Dir(Manifest(t)), "calico-uninstall.yaml"))
+	c.uninstalled(t, "pods are left")
+	if to.Node == from.Node {
+		eventually.Nil(t, Patience, "pods to be open", func() error { return c.connect(from, to.IP.String()+":8080") })
+	}
+	c.Kubectl("delete", "namespace", "left", "--timeout=120s")
+	c.uninstalled(t, "nothing of Calico is left on this node")
+	c.Kubectl("delete", "-f", filepath.Join(filepath.Dir(Manifest(t)), "calico-uninstall.yaml"))
+	c.Kubectl("delete", "-f", Manifest(t), "--ignore-not-found")
+	for _, n := range c.Nodes {
+		left := n.Run("sh", "-c", `ls /sys/class/net | grep -e cali -e vxlan; nft list tables | grep calico; ip route | grep -e 'proto 80' -e 'proto 81'
+			ls -d /etc/cni/net.d/* /opt/cni/bin/calico* /var/lib/calico/* /run/calico/* 2>/dev/null; true`)
+		if left != "" {
+			t.Errorf("left on %s:\n%s", n.Name, left)
+		}
+	}
+}
+
+// uninstalled waits until every node's uninstaller has said something.
+func (c *Cluster) uninstalled(t *testing.T, said string) {
+	t.Helper()
+	eventually.Nil(t, Patience, "each node to say: "+said, func() error {
+		var silent []string
+		for _, p := range c.Pods("-n", "kube-system", "-l", "k8s-app=calico-uninstall") {
+			out, err := c.TryKubectl("", "logs", "-n", "kube-system", p.Name)
+			if err != nil || !strings.Contains(out, said) {
+				silent = append(silent, fmt.Sprintf("%s: %v %s", p.Node, err, out))
+			}
+		}
+		if len(silent) > 0 {
+			return fmt.Errorf("%s", strings.Join(silent, "\n"))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package kubernetes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/test/eventually"
+)
+
+// release of the manifest, and the one that an upgrade comes from. It has the same programs under another name: every pod of ours
+// is replaced all the same.
+const release, former = "0.1.0", "0.0.9"
+
+// TestUpgrade replaces every component, and goes back, while pods of both nodes ping each other: no packet is lost.
+func TestUpgrade(t *testing.T) {
+	c := Up(t, Images(t)...)
+	text, err := os.ReadFile(Manifest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.NewReplacer(release, former, strings.ReplaceAll(release, ".", "-"), strings.ReplaceAll(former, ".", "-")).Replace(string(text))
+	if before == string(text) {
+		t.Fatalf("no %s in the manifest", release)
+	}
+	for _, n := range c.Nodes {
+		for _, image := range []string{"calico", "etcd"} {
+			name := "docker.io/calico/" + image + ":"
+			if out, err := n.ctr("images", "tag", name+release, name+former).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+	}
+	etcd := c.Install(c.write("former.yaml", before))
+	c.Kubectl("create", "namespace", "flood")
+	c.Apply(workload("DaemonSet", "flood", "web", 0, web))
+	pods := c.AwaitPods(2, "-n", "flood")
+	for _, step := range []struct{ name, manifest string }{{"upgrade", Manifest(t)}, {"rollback", c.file("former.yaml")}} {
+		c.Run(t, step.name, func(t *testing.T) {
+			floods := []*flood{c.flood(t, pods[0], pods[1]), c.flood(t, pods[1], pods[0])}
+			start := time.Now()
+			c.Install(step.manifest)
+			c.Kubectl("rollout", "status", "-n", "kube-system", "statefulset/calico-etcd", "--timeout=180s")
+			took := time.Since(start)
+			for _, f := range floods {
+				f.end(t)
+			}
+			t.Logf("took %v", took.Round(time.Second))
+			c.AwaitClean(etcd)
+		})
+	}
+}
+
+// A flood is a ping every 2 ms, from one pod to another.
+type flood struct {
+	c    *Cluster
+	from Pod
+	out  chan string
+}
+
+func (c *Cluster) flood(t *testing.T, from, to Pod) *flood {
+	t.Helper()
+	f := &flood{c, from, make(chan string, 1)}
+	eventually.Nil(t, Patience, from.Name+" to reach "+to.Name, func() error { return c.connect(from, to.IP.String()+":8080") })
+	go func() {
+		out, err := c.TryKubectl("", "exec", "-n", from.Namespace, from.Name, "--", "ping", "-q", "-i", "0.002", "-w", "300", to.IP.String())
+		f.out <- fmt.Sprintf("%s%v", out, err)
+	}()
+	return f
+}
+
+var pinged = regexp.MustCompile(`(\d+) packets transmitted, (\d+) packets received`)
+
+// end stops it and finds that every packet came back.
+func (f *flood) end(t *testing.T) {
+	t.Helper()
+	f.c.Kubectl("exec", "-n", f.from.Namespace, f.from.Name, "--", "sh", "-c", "kill -INT $(busybox pidof ping)")
+	out := <-f.out
+	m := pinged.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("ping: %s", out)
+	}
+	sent, _ := strconv.Atoi(m[1])
+	received, _ := strconv.Atoi(m[2])
+	t.Logf("from %s: %d sent, %d lost", filepath.Join(f.from.Node, f.from.Name), sent, sent-received)
+	// The last one may be under way.
+	if sent < 1000 || sent-received > 1 {
+		t.Errorf("from %s: %d sent, %d received", f.from.Name, sent, received)
+	}
+}

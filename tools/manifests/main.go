@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command manifests makes the files that are given to kubectl apply from the kustomize sources beside them. `make manifests`
+// runs it; with -check it fails where a file is not what the sources say. With -images the files name images as they were made
+// there, by registry and digest: what a node runs is then what was built, whatever a tag says later.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// files are what is made, and the overlay that each is made from.
+var files = []struct{ file, overlay, head string }{
+	{"calico.yaml", "overlays/calico", `# Calico with an etcd of its own, which runs on the control plane with certificates that it makes and renews by itself:
+#   kubectl apply -f calico.yaml`},
+	{"calico-etcd.yaml", "overlays/calico-etcd", `# Calico with an etcd that exists. Before kubectl apply, write where it is into the ConfigMap calico-config, and the
+# certificates for it into the Secret calico-etcd-secrets.`},
+	{"calico-uninstall.yaml", "overlays/calico-uninstall", `# Takes Calico away from every node, once calico-node is deleted: first the network configuration and policy, and the rest as
+# soon as a node has no pod left. docs/kubernetes.md has the order of things.`},
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "manifests: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	fs := flag.NewFlagSet("manifests", flag.ContinueOnError)
+	dir := fs.String("dir", "../k8s-manifests", "where the sources are, and the files go")
+	release := fs.String("release", "", "tag that the images must have")
+	check := fs.Bool("check", false, "write nothing: fail where a file is not what the sources say")
+	images := fs.String("images", "", "folder that make images wrote to: name these images, by digest; with -out")
+	out := fs.String("out", "", "where the files go instead")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if *release == "" {
+		return errors.New("-release is required: run make manifests")
+	}
+	var names []string
+	var err error
+	switch {
+	case (*images == "") != (*out == ""):
+		return errors.New("-images and -out go together: files that name digests are made for one build, and not kept here")
+	case *out != "":
+		if names, err = pinned(*images, *release); err == nil {
+			err = os.MkdirAll(*out, 0o755)
+		}
+	default:
+		*out = *dir
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range files {
+		want, err := render(filepath.Join(*dir, f.overlay), f.head)
+		if err == nil {
+			err = checkRelease(want, *release)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.file, err))
+			continue
+		}
+		want = []byte(strings.NewReplacer(names...).Replace(string(want)))
+		path := filepath.Join(*out, f.file)
+		if !*check {
+			errs = append(errs, os.WriteFile(path, want, 0o644))
+			continue
+		}
+		have, err := os.ReadFile(path)
+		if err == nil && !bytes.Equal(have, want) {
+			err = fmt.Errorf("%s is not what its sources say: run make manifests", path)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// render builds an overlay. Objects are written by themselves, in the order of the sources: kustomize's own writer would
+// drop the comments.
+func render(overlay, head string) ([]byte, error) {
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionUnspecified // the overlay says it
+	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), overlay)
+	if err != nil {
+		return nil, err
+	}
+	const licence = "# SPDX-License-Identifier: Apache-2.0\n"
+	out := bytes.NewBufferString(licence + "# Made by make manifests from " + filepath.Base(filepath.Dir(overlay)) + "/" + filepath.Base(overlay) + ": change that instead.\n#\n" + head + "\n")
+	for _, o := range objects.Resources() {
+		text, err := o.RNode.String()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.OrgId(), err)
+		}
+		out.WriteString("---\n" + strings.TrimSuffix(strings.Replace(text, licence, "", 1), "\n") + "\n")
+	}
+	return out.Bytes(), nil
+}
+
+// checkRelease finds images, and the Job, of another release.
+func checkRelease(text []byte, release string) error {
+	if job := "  name: calico-bootstrap-" + strings.ReplaceAll(release, ".", "-") + "\n"; bytes.Contains(text, []byte("kind: Job\n")) && !bytes.Contains(text, []byte(job)) {
+		return fmt.Errorf("no Job with%s of release %s: name it so in k8s-manifests/base/bootstrap.yaml", strings.TrimRight(job, "\n"), release)
+	}
+	for line := range strings.Lines(string(text)) {
+		image, ok := strings.CutPrefix(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "- ")), "image: ")
+		if ok && !strings.HasSuffix(image, ":"+release) {
+			return fmt.Errorf("image %s is not of release %s: set newTag in k8s-manifests/base/kustomization.yaml", image, release)
+		}
+	}
+	return nil
+}
+
+// pinned are the images that the sources name, each followed by what it is called by registry and digest.
+func pinned(dir, release string) (names []string, err error) {
+	for _, image := range []string{"calico", "etcd"} {
+		index, err := layout.ImageIndexFromPath(filepath.Join(dir, "oci", image))
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w: run make images", image, err)
+		}
+		m, err := index.IndexManifest()
+		if err == nil && len(m.Manifests) != 1 {
+			err = fmt.Errorf("%d indexes in its layout, want 1", len(m.Manifests))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w: run make images", image, err)
+		}
+		name, tagged := strings.CutSuffix(m.Manifests[0].Annotations["io.containerd.image.name"], ":"+release)
+		if !tagged {
+			return nil, fmt.Errorf("image %s is %q, not of release %s: run make images", image, name, release)
+		}
+		names = append(names, "image: calico/"+image+":"+release+"\n", "image: "+name+"@"+m.Manifests[0].Digest.String()+"\n")
+	}
+	return names, nil
+}
