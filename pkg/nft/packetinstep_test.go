@@ -20,9 +20,10 @@ import (
 )
 
 // TestMasqueradeInStep has two pods send to one server outside, from the same source ports and at the same moment, as
-// resolvers do. All of it arrives: connection tracking must find a port for both before either is confirmed.
+// resolvers do. Connection tracking must find a port for both before either is confirmed: 90 to 1,957 are lost where it gives both the one
+// that they had. Chosen at random, both have the same once in 64,512 times.
 func TestMasqueradeInStep(t *testing.T) {
-	const pairs, port = 6000, 53
+	const pairs, port, unlucky = 6000, 53, 5
 	netns.Host(t, func() {
 		asHost(t)
 		a, b, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "eth0")
@@ -65,7 +66,7 @@ func TestMasqueradeInStep(t *testing.T) {
 			})
 		}
 		senders.Wait()
-		if got := server(2 * pairs); got != 2*pairs {
+		if got := server(2 * pairs); got < 2*pairs-unlucky {
 			t.Errorf("%d of %d packets arrived", got, 2*pairs)
 		}
 	})
