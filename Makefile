@@ -6,20 +6,25 @@ GO       ?= go
 RELEASE  := 0.1.0
 VERSION  ?= $(RELEASE)$(shell git describe --tags --exact-match >/dev/null 2>&1 || git describe --always --dirty --exclude '*' 2>/dev/null | sed 's/^/+/')
 COMMANDS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
-# The first takes the longest, and waits most of it.
-PKG      ?= ./test/routing ./...
+# The first take the longest, and wait most of it.
+PKG      ?= ./test/routing ./test/chaos ./...
 FUZZTIME ?= 30s
 # For the tests of one package.
-TIMEOUT  ?= 20m
-# How many packages are tested at the same time: mostly they wait.
-PACKAGES ?= $(shell expr 2 \* $$(nproc))
+TIMEOUT  ?= $(if $(FULL),60m,20m)
+# How many packages are tested at the same time.
+PACKAGES ?= $(shell nproc)
 
 # The race detector needs a C compiler; everything else is built without one.
 RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 && echo -race)
 ISOLATE  := bin/tools/isolate
 TAGS     := $(shell scripts/tags.sh shipped)
 
-.PHONY: build demo test e2e e2e-vm e2e-k8s kubernetes bench fuzz lint clean tools isolate modules programs images manifests protos
+# Runs tests where they can do the machine no harm; what became of each is in bin/test/TARGET.json. RERUN=1 runs what fails again, twice at
+# most, and tells what passed then in bin/test/TARGET.rerun; a data race is never run again.
+GOTESTSUM = $(ISOLATE) bin/tools/gotestsum --format pkgname-and-test-fails --hide-summary skipped,output --jsonfile bin/test/$@.json \
+	$(if $(RERUN),--rerun-fails=2 --rerun-fails-max-failures=6 --rerun-fails-abort-on-data-race --rerun-fails-report=bin/test/$@.rerun)
+
+.PHONY: build demo test smoke soak e2e e2e-vm e2e-k8s kubernetes bench fuzz lint vuln clean tools isolate modules programs images manifests protos
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '-s -w -X main.version=$(VERSION)' \
@@ -43,19 +48,33 @@ protos:
 demo: build isolate
 	$(ISOLATE) bin/calico-lab demo
 
-# -count=1: Go's cache doesn't know the kernel, which tests depend on. Random histories are short; TESTFLAGS= makes them long.
-TESTFLAGS ?= -short
-test: programs build isolate modules tools
+# The short form of all tests; FULL=1 is the long one. -count=1: Go's cache doesn't know the kernel, which tests depend on.
+test: programs modules build isolate tools
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
+	@mkdir -p bin/test && rm -f bin/test/$@.*
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
-		CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) $(TESTFLAGS) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(PKG)
+		CGO_ENABLED=$(if $(RACE),1,0) $(GOTESTSUM) --packages='$(PKG)' -- $(RACE) $(if $(FULL),,-short) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS)
 	$(ISOLATE) $(GO) test -C tools ./...
 
-e2e: build isolate modules tools
+# The whole through the built binaries: a walk for each capability.
+smoke: PROGRAMS = test smoke
+smoke: programs modules build isolate tools
+	@mkdir -p bin/test && rm -f bin/test/$@.*
+	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" \
+		$(GOTESTSUM) --packages='./test/e2e ./test/nsm' -- -tags e2e -p 1 -count=1 -timeout $(TIMEOUT) -run '^Test(Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections)$$'
+
+# Everything, whole, part after part: hours. PARTS='chaos e2e-k8s' runs some; RESUME=1 goes on where it was. Logs are in bin/soak.
+soak:
+	GO="$(GO)" scripts/soak.sh $(PARTS)
+
+e2e: PROGRAMS = test e2e
+e2e: programs modules build isolate tools
 	scripts/vmkernel.sh bin/vm/kernel
-	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp ./pkg/kernel/legacy
+	@mkdir -p bin/test && rm -f bin/test/$@.*
+	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" \
+		$(GOTESTSUM) --packages='./test/e2e/... ./pkg/bgp ./pkg/kernel/legacy' -- -tags e2e -p 1 -count=1 -timeout 60m $(E2EFLAGS)
 
 # Tests of what this machine's kernel may lack, such as IPIP, in an emulated machine with Debian's kernel. VMFLAGS=-run=IPIP runs a part.
 e2e-vm: build modules
@@ -68,12 +87,13 @@ e2e-vm: build modules
 # Tests on a real Kubernetes. K8SFLAGS=-run=Smoke runs a part.
 K8SFILES := $(shell grep -rl --include='*_test.go' '^//go:build e2ek8s' cmd pkg test)
 K8SPACKAGES ?= $(sort $(dir $(K8SFILES)))
-e2e-k8s: build isolate modules tools kubernetes
+e2e-k8s: modules build isolate tools kubernetes
 	$(MAKE) images IMAGEFLAGS='-arch $(shell $(GO) env GOARCH)'
 	@# Without these packages' other tests, which are make test's.
+	@mkdir -p bin/test && rm -f bin/test/$@.*
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" \
-		$(ISOLATE) $(GO) test -tags e2ek8s -p 1 -count=1 -timeout 90m \
-		-run "^($$(sed -nE 's/^func (Test[A-Za-z0-9]+).*/\1/p' $(K8SFILES) | paste -sd'|'))$$" $(K8SFLAGS) $(addprefix ./,$(K8SPACKAGES))
+		$(GOTESTSUM) --packages='$(addprefix ./,$(K8SPACKAGES))' -- -tags e2ek8s -p 1 -count=1 -timeout 90m \
+		-run "^($$(sed -nE 's/^func (Test[A-Za-z0-9]+).*/\1/p' $(K8SFILES) | paste -sd'|'))$$" $(K8SFLAGS)
 
 # A Kubernetes cluster's programs, from Go modules: eight minutes of a processor the first time. Beside them are upstream's tests of
 # NetworkPolicy and ClusterNetworkPolicy.
@@ -102,15 +122,25 @@ bench: build isolate modules tools $(if $(or $(findstring kubernetes,$(BENCHFLAG
 fuzz: isolate modules
 	GO="$(GO)" FUZZTIME="$(FUZZTIME)" scripts/fuzz.sh $(PKG)
 
-lint: tools modules
+lint: modules tools
 	GO="$(GO)" scripts/lint.sh
+
+# Known vulnerabilities in what the binaries call, where govulncheck's database can be reached.
+vuln: modules tools
+	@out=$$(timeout 300 bin/tools/govulncheck ./... 2>&1); status=$$?; \
+	case $$status:$$out in \
+	0:*) printf '%s\n' "$$out" ;; \
+	*'fetching vulnerabilities'*) echo 'govulncheck: its database cannot be reached from here; not checked' ;; \
+	*) printf '%s\n' "$$out"; exit 1 ;; \
+	esac
 
 clean:
 	rm -rf bin
 
 # What tests run besides: nft, conntrack, etcdctl, … Installs it where it can.
+PROGRAMS = test
 programs:
-	@GO="$(GO)" scripts/programs.sh
+	@GO="$(GO)" scripts/programs.sh $(PROGRAMS)
 
 # Linters, and the reference CNI plugins that tests and benchmarks run against: pinned in tools/go.mod, not in ours.
 # etcd's programs are pinned there too: `make images` packs them, and scripts/programs.sh builds etcdctl where no package
@@ -124,5 +154,5 @@ isolate:
 
 # Fetches the modules of the tests: there is no network inside the namespaces.
 modules:
-	@$(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... >/dev/null
-	@$(GO) list -C tools -deps -test ./... >/dev/null
+	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./...; } >/dev/null || \
+		{ echo 'Go modules that tests need are missing: see above, and `go help goproxy` for where they come from' >&2; exit 1; }

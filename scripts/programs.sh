@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes sure of the programs that tests and the documents' commands run. On Debian and Ubuntu, as root, it installs what
-# is missing. Elsewhere it builds etcdctl into bin/tools, and fails with the names of the packages that have the rest.
+# Makes sure of the programs that tests and the documents' commands run; the arguments say which tests: test, smoke or
+# e2e. On Debian and Ubuntu, as root, it installs what is missing. Elsewhere it builds etcdctl into bin/tools, and fails with the names
+# of the packages that have the rest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/bin/tools:$PATH:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive
 
-# program, Debian's package, Fedora's package
-programs='ip iproute2 iproute
-nft nftables nftables
-conntrack conntrack conntrack-tools
-etcdctl etcd-client etcd
-curl curl curl
-jq jq jq
-busybox busybox-static busybox
-sysctl procps procps-ng'
+# tests, program, Debian's package, Fedora's package
+programs='test ip iproute2 iproute
+test nft nftables nftables
+test conntrack conntrack conntrack-tools
+test etcdctl etcd-client etcd
+test curl curl curl
+test jq jq jq
+test busybox busybox-static busybox
+test sysctl procps procps-ng
+smoke containerd containerd containerd
+smoke runc runc runc
+smoke bird bird2 bird
+smoke dhclient isc-dhcp-client dhcp-client
+smoke dhcpcd dhcpcd-base dhcpcd
+e2e vtysh frr frr
+e2e iptables iptables iptables-nft
+e2e ipset ipset ipset
+e2e qemu-system-x86_64 qemu-system-x86 qemu-system-x86'
+case " $* " in *' e2e '*) set -- "$@" smoke ;; esac
+programs=$(for t in "$@"; do sed -n "s/^$t //p" <<<"$programs"; done)
 
 # missing prints one column of the programs that are not in PATH.
 missing() {
@@ -29,16 +41,32 @@ missing() {
 
 packages=$(missing debian | xargs)
 if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	echo "test: installing what tests need: apt-get install $packages"
+	echo "installing what tests need: apt-get install $packages"
 	# shellcheck disable=SC2086 # several words
 	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $packages; } </dev/null >/dev/null || true
 fi
 if missing program | grep -qx etcdctl; then
-	echo 'test: building etcdctl from its Go module into bin/tools'
+	echo 'building etcdctl from its Go module into bin/tools'
 	CGO_ENABLED=0 "${GO:-go}" build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/tools/ go.etcd.io/etcd/etcdctl/v3
 fi
 if [ -n "$(missing program)" ]; then
-	echo 'test: tests need programs that are missing here; install these packages:' >&2
+	echo 'tests need programs that are missing here; install these packages:' >&2
 	missing all | sed 's/^/  /' >&2
 	exit 1
 fi
+
+# What all of them need of the kernel.
+user=
+[ "$(id -u)" = 0 ] || user=--map-root-user
+while IFS=: read -r feature command; do
+	# shellcheck disable=SC2086 # none or one
+	if ! out=$(unshare --net $user sh -c "$command" 2>&1); then
+		echo "tests need $feature, which is not to be had here ($out): be root or allow user namespaces (sysctl user.max_user_namespaces), on a kernel that has it" >&2
+		exit 1
+	fi
+done <<'END'
+network namespaces:true
+veth:ip link add v type veth peer name w
+VXLAN:ip link add x type vxlan id 1 dstport 4789
+nftables:nft add table inet t
+END

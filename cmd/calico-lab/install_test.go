@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestInstallPage follows docs/install.md on two hosts, with and without IPv6: their pods
 // reach each other, and when the hosts are removed nothing of it is left.
 func TestInstallPage(t *testing.T) {
+	long.Test(t)
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)

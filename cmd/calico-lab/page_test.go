@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // A command is a block of a page that is meant to be copied into a shell, and
@@ -33,8 +34,13 @@ type pageCommand struct {
 // and compares what comes out with what they show. Where a program now writes
 // something else, the page is to be changed.
 func TestPages(t *testing.T) {
-	for _, name := range []string{"debugging", "operations", "policy", "lab", "virtual-machines", "network-service-mesh"} {
-		t.Run(name, func(t *testing.T) { runDocument(t, "../../docs/"+name+".md") })
+	for _, name := range []string{"debugging", "policy", "lab", "operations", "virtual-machines", "network-service-mesh"} {
+		t.Run(name, func(t *testing.T) {
+			if name != "debugging" && name != "policy" {
+				long.Test(t)
+			}
+			runDocument(t, "../../docs/"+name+".md")
+		})
 	}
 }
 

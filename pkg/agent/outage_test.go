@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestRestartTouchesNothing kills an agent while packets flow, and changes etcd
@@ -100,6 +101,7 @@ func TestEtcdOutage(t *testing.T) {
 
 // TestReadyFalse empties etcd below a running agent.
 func TestReadyFalse(t *testing.T) {
+	long.Test(t)
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()

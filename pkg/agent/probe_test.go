@@ -11,12 +11,14 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestProbe: the path that workloads' packets take is tried on a host that has some, for the families that they have, whatever policy
 // says. Where packets get lost the host isn't ready, and the reason says where: before our own rules accepted them or after. What tries
 // it is made anew where somebody deletes it, and goes with the last workload, with the parameter, and with the agent.
 func TestProbe(t *testing.T) {
+	long.Test(t)
 	h := newHost(t)
 	ends := func() int {
 		links, err := link.List("caliprobe")

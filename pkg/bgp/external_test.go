@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/long"
 )
 
 // outside adds the other host as an eBGP neighbour in another AS.
@@ -154,6 +155,7 @@ func TestReflector(t *testing.T) {
 // TestTwoReflectors has two that are neighbours of each other, and clients of both and of one. They
 // hear of each other and nothing of their own, and what one withdraws is gone everywhere.
 func TestTwoReflectors(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	for _, clusters := range [][]string{{"1.0.0.1", "1.0.0.1"}, {"1.0.0.1", "1.0.0.2"}} {
 		f := newFabric(t)
@@ -245,6 +247,7 @@ func TestMultipath(t *testing.T) {
 // TestSecond has two neighbours that know routes to a prefix of which one is better. What becomes of the
 // other is told with the better one, and when it is asked for.
 func TestSecond(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	f := newFabric(t)
 	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
@@ -283,6 +286,7 @@ func TestSecond(t *testing.T) {
 }
 
 func TestPassword(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	const secret, other = "correct horse battery", "staple staple staple"
 	a, b, da, db := pair(t)
@@ -356,6 +360,7 @@ func TestPassword(t *testing.T) {
 
 // TestWrongAS has a neighbour of another AS than is set: each side says so, once, however its connections end.
 func TestWrongAS(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	a, b, da, db := pair(t)
 	a.outside(da, b, 65002)

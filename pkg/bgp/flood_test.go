@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // wire is a neighbour that writes its messages itself, in AS 65001.
@@ -145,6 +147,7 @@ func TestFloodOnWire(t *testing.T) {
 
 // TestFloodPassword: another password in the file doesn't end a flooding neighbour's pause; it holds from then on.
 func TestFloodPassword(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	a, b, da, db := pair(t)
 	b.has(db, "10.1.2.0/26")

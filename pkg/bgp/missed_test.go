@@ -17,11 +17,13 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestChangesWhileSessionsComeUp has the clients of a reflector come all at once, and each announce and withdraw: in the end
 // each has what is there of the others, and no more.
 func TestChangesWhileSessionsComeUp(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	r := newReflected(t, 40)
 	r.speaker.apply(r.reflector.desired()) // so that what comes then is no restart

@@ -17,6 +17,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestMute has a neighbour that takes connections and doesn't answer, and one that connects and
@@ -126,6 +127,7 @@ func TestLateNews(t *testing.T) {
 // TestLeaveAndReturn has a neighbour go and come back at once, again and again: no connection
 // stays open that nobody reads, which the other side would take for a mute neighbour.
 func TestLeaveAndReturn(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	a, b, da, db := twoHosts(t)
 	alone := a.desired()

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestReturnsUnheard has a host that loses its power and is back before its neighbours have noticed: they
 // find out when it connects, and its routes stay. One that connects and has its session still keeps it.
 func TestReturnsUnheard(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	f := newFabric(t)
 	a, b := f.host(t, 1), f.host(t, 2)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestRestart ends a speaker, gracefully and not, and what its neighbours learned of it stays all the
@@ -80,6 +81,7 @@ func TestRestart(t *testing.T) {
 // TestListenElsewhere has a speaker begin anew while it goes on: what it learned stays until
 // its neighbours have said what they have now.
 func TestListenElsewhere(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	f := newFabric(t)
 	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
@@ -128,6 +130,7 @@ func TestListenElsewhere(t *testing.T) {
 // TestBecomesReflector makes a host the reflector of those that it has sessions with, and undoes that: what all have learned stays all
 // the time.
 func TestBecomesReflector(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	f := newFabric(t)
 	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
@@ -246,6 +249,7 @@ func TestReflects(t *testing.T) {
 // TestReflectsBesidePassword has a password's file change while sessions wait to begin anew as those of a reflector: the one that it is
 // for goes on with the password that it has, as the neighbour has no other yet.
 func TestReflectsBesidePassword(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	f := newFabric(t)
 	a, client, signed, late := f.host(t, 1), f.host(t, 2), f.host(t, 3), f.host(t, 4)
@@ -371,6 +375,7 @@ func TestFormer(t *testing.T) {
 
 // TestDead has a host die: what it taught stays for its restart time and goes then.
 func TestDead(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	a, b, da, db := twoHosts(t)
 	a.has(da, "10.1.1.0/26")
@@ -475,6 +480,7 @@ func TestTerms(t *testing.T) {
 
 // TestFlood has a neighbour send 100,000 prefixes. It is cut off, and others don't suffer.
 func TestFlood(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	f := newFabric(t)
 	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)

@@ -19,7 +19,7 @@ import (
 func TestTogether(t *testing.T) {
 	n := uint64(60)
 	if testing.Short() {
-		n = 12
+		n = 6
 	}
 	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

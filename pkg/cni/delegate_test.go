@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -347,6 +348,7 @@ func TestMainPluginAsIPAM(t *testing.T) {
 // TestOtherMainPlugins has the reference plugins take their addresses from
 // calico-ipam.
 func TestOtherMainPlugins(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{
 		CNIPath: []string{reference(t)}, Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")},
 	})

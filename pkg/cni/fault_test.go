@@ -24,6 +24,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // failsLike expects an error whose text matches.
@@ -47,6 +48,7 @@ func exactly(text string) string {
 }
 
 func TestEtcdUnreachable(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	good := call(r.pod("pod"), r.conf(nil))
 	bad := good
@@ -77,6 +79,7 @@ func withAttachments(r *rig, c lab.Call) lab.Call {
 
 // TestEtcdSlow has an etcd that takes longer to answer than a call waits by default, 20 s.
 func TestEtcdSlow(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))
 	other := call(r.pod("other"), r.conf(nil))
@@ -130,6 +133,7 @@ func TestAnswerLost(t *testing.T) {
 // TestAnswerLostAndUndone has ADDs lose the answer to their first commit, which may take effect, and then wait for an
 // agent in vain: they take back what they wrote.
 func TestAnswerLostAndUndone(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	r.agentRan()
 	pod := r.pod("pod")

@@ -21,6 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // before returns an endpoint of etcd where a request that has the text waits, the
@@ -135,6 +136,7 @@ func (r *rig) atTheGate(c lab.Call) *exec.Cmd {
 // TestGCDuringAnAdd has an ADD commit after GC has begun: when it has looked for
 // links, or for endpoints, too, and is about to look for addresses.
 func TestGCDuringAnAdd(t *testing.T) {
+	long.Test(t)
 	addresses := model.AffinityPrefix("a")
 	t.Run("at work", func(t *testing.T) {
 		r := newRig(t, small())

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // kubernetes is what the agent of a test knows of the pod default/web.
@@ -89,6 +90,7 @@ func TestPodOfKubernetes(t *testing.T) {
 }
 
 func TestAnnotations(t *testing.T) {
+	long.Test(t)
 	const cni = "cni.projectcalico.org/"
 	features := map[string]any{"feature_control": map[string]any{"ip_addrs_no_ipam": true, "floating_ips": true}}
 	hostLocal := map[string]any{"ipam": map[string]any{"type": "host-local", "dataDir": t.TempDir(), "ranges": []any{

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // agent answers at the gate as the test says.
@@ -147,6 +148,7 @@ func TestGate(t *testing.T) {
 
 // TestAgentIsSlow has an agent that answers only after some seconds: it is no less right.
 func TestAgentIsSlow(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	r.agentRan()
 	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 0}))

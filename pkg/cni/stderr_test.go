@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // onlyOurs checks that stdout is one JSON value, the result or the error, and
@@ -82,6 +83,7 @@ func frames(say func(*http2.Framer) error) func(net.Conn) {
 // TestStderr has etcd be what it shouldn't: whatever the libraries think of it,
 // they keep to themselves.
 func TestStderr(t *testing.T) {
+	long.Test(t)
 	cfg := small()
 	cfg.TLS = true
 	r := newRig(t, cfg)
@@ -148,6 +150,7 @@ func TestStderr(t *testing.T) {
 
 // TestEtcdKilled kills etcd while a call waits for it.
 func TestEtcdKilled(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(map[string]any{"datastore_timeout_seconds": 8}))
 	there := r.must(c)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 )
@@ -217,6 +218,7 @@ func TestReasonBeforeTheDeadline(t *testing.T) {
 
 // TestSocketIsMadeAgain: whoever removes it has not stopped the agent.
 func TestSocketIsMadeAgain(t *testing.T) {
+	long.Test(t)
 	socket, stop := serve(t, waiter{ready: errors.New("here")})
 	for range 2 {
 		if err := os.Rename(filepath.Dir(socket), filepath.Join(t.TempDir(), "away")); err != nil { // at once: it is made again

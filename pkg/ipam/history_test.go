@@ -335,7 +335,7 @@ func (h *history) beginGiveBack() {
 func TestHistories(t *testing.T) {
 	n := 150
 	if testing.Short() {
-		n = 40
+		n = 15
 	}
 	counts := map[string]int{}
 	for seed := range n {

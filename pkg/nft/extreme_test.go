@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/long"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/scale"
 )
@@ -137,6 +138,7 @@ func FuzzExtreme(f *testing.F) {
 // TestKernelTakesTheWorst has the kernel take the longest rules, and the nft tool print them
 // as we do.
 func TestKernelTakesTheWorst(t *testing.T) {
+	long.Test(t)
 	netns.Host(t, func() {
 		c := compiled(t, worst()...)
 		r := c.Rules[policyID("p")]

@@ -374,7 +374,7 @@ func run(t *testing.T, seed uint64, steps int) {
 func TestHistories(t *testing.T) {
 	n := uint64(300)
 	if testing.Short() {
-		n = 60
+		n = 30
 	}
 	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { run(t, seed, 60) })

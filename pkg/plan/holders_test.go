@@ -16,7 +16,7 @@ import (
 func TestHolders(t *testing.T) {
 	n := uint64(200)
 	if testing.Short() {
-		n = 40
+		n = 20
 	}
 	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

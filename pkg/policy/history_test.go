@@ -184,7 +184,11 @@ func replay(w world, r *rig) error {
 }
 
 func TestHistories(t *testing.T) {
-	for seed := range uint64(300) {
+	n := uint64(300)
+	if testing.Short() {
+		n = 30
+	}
+	for seed := range n {
 		r := rand.New(rand.NewPCG(seed, 7))
 		if err := play(r.IntN, 20+r.IntN(120)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

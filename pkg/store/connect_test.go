@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 func ready(ctx context.Context, s *Client) error {
@@ -124,6 +125,7 @@ func TestWaitsForEtcd(t *testing.T) {
 }
 
 func TestFailover(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	ctx := within(t, patienceOfTests)
@@ -210,6 +212,7 @@ func TestSlow(t *testing.T) {
 // TestHungMember has a member keep its answer to a commit to itself: the commit may not be
 // repeated, but it ends before its time does, and what comes next goes to another member.
 func TestHungMember(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	s := c.open()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 func TestMain(m *testing.M) {
@@ -80,6 +81,7 @@ func scribble(ctx context.Context, t *testing.T, s *Client, seed uint64) {
 // TestHistory changes etcd at random while its members are stopped, killed, cut off and stalled, and the watchers with
 // them. What each watcher knows must be what etcd held, at every revision that it was told of.
 func TestHistory(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	var watchers [3]folded
@@ -205,6 +207,7 @@ func dumps(t *testing.T, admin *clientv3.Client) func(revision int64) map[string
 
 // TestCompaction compacts all the time, while large snapshots are read in pages and connections break.
 func TestCompaction(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	ctx, cancel := context.WithCancel(context.Background())

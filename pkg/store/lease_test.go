@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 // leased writes a key under a new lease, a longer one where that is over too soon.
@@ -58,6 +59,7 @@ func lost(l *Lease) bool {
 // TestLeaseRefused has nothing listen where etcd was when the lease is to be kept alive, for
 // longer than a request goes on for: the lease isn't lost before its time.
 func TestLeaseRefused(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	admin, to := c.admin(), c.members[0].proxy.addr

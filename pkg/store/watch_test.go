@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 // folded is what a watcher knows, from its updates alone.
@@ -358,6 +359,7 @@ func TestWatchOtherCluster(t *testing.T) {
 
 // TestWatchWithoutLeader leaves a member alone: it must not be taken for quiet.
 func TestWatchWithoutLeader(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	s := c.open(func(cfg *Config) { cfg.Endpoints = cfg.Endpoints[:1] })

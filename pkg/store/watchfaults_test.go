@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestWatchRolledBack puts back etcd's data directory, and has other changes take the
@@ -101,6 +102,7 @@ func TestWatchResumed(t *testing.T) {
 // TestWatchMute has a member say nothing of what it is asked, and go on otherwise: a watch
 // that is told that there is something leaves it.
 func TestWatchMute(t *testing.T) {
+	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	writer := open(t, Config{Endpoints: []string{c.members[1].clientAddr}})

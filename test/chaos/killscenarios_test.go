@@ -19,7 +19,7 @@ type scenario struct {
 	// prepare makes containers and calls, and returns the call that is killed.
 	prepare func(*rig) lab.Call
 	// main: after each kill the runtime goes on in every way; otherwise in two,
-	// others after the next. With -short in two, and otherwise in one.
+	// others after the next. The short form has those alone, and goes on in one.
 	main bool
 	once bool // ADD can't be repeated after it
 }
@@ -31,10 +31,10 @@ func (s scenario) leadsAfter(step int) []lead {
 		all = all[:len(all)-1]
 	}
 	switch {
-	case s.main && !testing.Short() || *everyLead:
-		return all
-	case testing.Short() && !s.main:
+	case testing.Short():
 		return []lead{all[step%len(all)]}
+	case s.main || *everyLead:
+		return all
 	}
 	return []lead{all[step%len(all)], all[(step+len(all)/2)%len(all)]}
 }

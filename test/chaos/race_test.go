@@ -18,6 +18,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 const (
@@ -32,12 +33,7 @@ const (
 )
 
 // addsPerHost is how many containers each host adds.
-func addsPerHost() int {
-	if testing.Short() {
-		return 15
-	}
-	return 50
-}
+const addsPerHost = 50
 
 // racePools are small enough for hosts to find no block of their own and
 // borrow, and for addresses to run out: of IPv4 there are ten blocks, of IPv6
@@ -50,12 +46,12 @@ func racePools() []model.Pool {
 	}
 }
 
-// TestRace has twenty hosts add and delete a thousand containers, 300 with -short, dozens at a
-// time, in pools that are too small for them, while the leader of etcd is
+// TestRace has twenty hosts add and delete a thousand containers, dozens at a time, in pools that are too small for them, while the leader of etcd is
 // killed twice. Every answer must be true when it is given, no address may ever
 // have two holders, what etcd held must be sound at every revision, and at the
 // end nothing may be left.
 func TestRace(t *testing.T) {
+	long.Test(t)
 	r := newRace(t)
 	_, from, err := r.lab.Dump(t.Context())
 	if err != nil {
@@ -213,7 +209,7 @@ func (r *race) step(h *racer) bool {
 func (h *racer) take() (*slot, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.adds == addsPerHost() {
+	if h.adds == addsPerHost {
 		return nil, 0
 	}
 	i := h.random.IntN(len(h.idle)) // there are more slots than callers

@@ -19,7 +19,7 @@ func (r *race) countAdd() { r.added.Add(1) }
 // hangs before it dies: whoever has sent it a commit by then doesn't know what
 // became of that.
 func (r *race) killLeaders() {
-	raceAdds := raceHosts * addsPerHost()
+	raceAdds := raceHosts * addsPerHost
 	for i := range leaderKills {
 		killAt := int64(raceAdds * (2*i + 1) / (2*leaderKills + 1))
 		if err := r.killLeader(i%2 == 1, killAt, killAt+int64(raceAdds/(4*leaderKills+2))); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // replacement is a lab whose etcd is taken away and replaced by another below running pods.
@@ -161,6 +162,7 @@ func (r *replacement) judge() {
 
 // TestEtcdMadeAnew empties etcd below running pods.
 func TestEtcdMadeAnew(t *testing.T) {
+	long.Test(t)
 	r := newReplacement(t)
 	r.add("old", 4)
 	old := append([]*lab.Pod(nil), r.pods...)
@@ -180,6 +182,7 @@ func TestEtcdMadeAnew(t *testing.T) {
 
 // TestEtcdRestored restores etcd from a backup of before some pods, and with others that have gone since.
 func TestEtcdRestored(t *testing.T) {
+	long.Test(t)
 	r := newReplacement(t)
 	r.add("old", 3)
 	backup := filepath.Join(t.TempDir(), "backup")
@@ -206,6 +209,7 @@ func TestEtcdRestored(t *testing.T) {
 
 // TestEtcdReplacedWhileDown empties etcd while no agent runs.
 func TestEtcdReplacedWhileDown(t *testing.T) {
+	long.Test(t)
 	r := newReplacement(t)
 	r.add("old", 3)
 	for _, h := range r.lab.Hosts() {

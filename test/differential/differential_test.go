@@ -13,8 +13,8 @@ import (
 
 var (
 	seedFlag     = flag.Uint64("seed", 1, "of the random rulesets and packets; 0 = another one each time")
-	rulesetsFlag = flag.Int("rulesets", 60, "how many `rulesets` to program")
-	packetsFlag  = flag.Int("packets", 9000, "how many `packets` to send through all of them together")
+	rulesetsFlag = flag.Int("rulesets", 60, "how many `rulesets` to program, in the short form a tenth")
+	packetsFlag  = flag.Int("packets", 9000, "how many `packets` to send through all of them together, in the short form a tenth")
 )
 
 // TestKernel programs random rulesets one after the other, each by what differs
@@ -24,8 +24,12 @@ func TestKernel(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("-seed %d -rulesets %d -packets %d", seed, *rulesetsFlag, *packetsFlag)
-	if *rulesetsFlag < 1 {
+	rulesets, packets := *rulesetsFlag, *packetsFlag
+	if testing.Short() {
+		rulesets, packets = (rulesets+9)/10, packets/10
+	}
+	t.Logf("-seed %d, %d rulesets, %d packets", seed, rulesets, packets)
+	if rulesets < 1 {
 		t.Fatal("-rulesets: want at least 1")
 	}
 	err := inNamespace(func() error {
@@ -34,9 +38,9 @@ func TestKernel(t *testing.T) {
 			return fmt.Errorf("make the lab: %w", err)
 		}
 		run := &run{t: t, lab: l, chance: chance{rand.New(rand.NewPCG(seed, 3))}, tally: tally{}}
-		err = run.play()
+		err = run.play(rulesets, packets/rulesets)
 		t.Logf("%s", run.tally)
-		if err == nil && *packetsFlag >= enough {
+		if err == nil && packets >= enough {
 			err = run.tally.check()
 		}
 		return err
@@ -57,10 +61,10 @@ type run struct {
 	tally   tally
 }
 
-func (r *run) play() error {
+// play programs rulesets and sends so many packets through each.
+func (r *run) play(rulesets, packets int) error {
 	r.world = world{r.chance.settings(), r.chance.tunnels(), map[string]item{}}
-	packets := *packetsFlag / *rulesetsFlag
-	for n := range *rulesetsFlag {
+	for n := range rulesets {
 		if n%15 == 0 {
 			if err := r.restart(); err != nil {
 				return err

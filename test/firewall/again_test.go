@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestBornAgain has a pod made anew by the same name, with the same addresses, and with a
 // policy that came between, while the agent stands still. When it goes on it may hear of the
 // interface before it hears of the policy: what it knows is of the former container.
 func TestBornAgain(t *testing.T) {
+	long.Test(t)
 	const (
 		times = 6
 		open  = `{"selector": "all()", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "allow"}]}`

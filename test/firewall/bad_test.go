@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 )
 
 // logged counts the lines of the agent's log about a key.
@@ -35,6 +36,7 @@ func (r *rig) logged(what, path string) int {
 // TestBadInput writes what makes no sense. Each takes the safe side, is reported
 // once, is over when it is right again, and disturbs nothing else.
 func TestBadInput(t *testing.T) {
+	long.Test(t)
 	r := newHostileRig(t)
 	web, client := r.pod("web", [2]string{"role", "web"}), r.pod("client", [2]string{"role", "client"})
 	other := r.pod("other")

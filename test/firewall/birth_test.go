@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // company is a pod of the network, and one whose profile is another.
@@ -45,6 +46,7 @@ func (r *rig) toBeBorn() (stdin []byte, addrs [2]netip.Addr) {
 
 // TestBirth has pods come into a flood of packets that they must not get.
 func TestBirth(t *testing.T) {
+	long.Test(t)
 	const pods = 8
 	r := newHostileRig(t)
 	_, stranger := r.company()

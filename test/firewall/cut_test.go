@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 )
 
 // traffic is one connection of each kind, in each direction, over both families.
@@ -25,6 +26,7 @@ func (r *rig) traffic(from, to *place, port uint16) (all []*stream) {
 // TestCut has policy come to deny what runs. The server may call whom it likes,
 // and is answered: a connection that is cut must not go on the other way round.
 func TestCut(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	server := r.pod("server", [2]string{"role", "server"})
 	client := r.pod("client", [2]string{"role", "client"})
@@ -142,6 +144,7 @@ func (r *rig) quiet(clock *stream, streams []*stream) bool {
 // TestCutStays has the agent end while connections are cut that the server could begin
 // anew: they stay cut.
 func TestCutStays(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	server, client := r.pod("server", [2]string{"role", "server"}), r.pod("client", [2]string{"role", "client"})
 	runs := r.traffic(client, server, 4000)
@@ -206,6 +209,7 @@ func TestCutStays(t *testing.T) {
 // TestCutElsewhere has policy come to deny what runs to and from the host, and
 // what runs behind translated addresses.
 func TestCutElsewhere(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	pod := r.pod("pod", [2]string{"role", "pod"})
 	for path, value := range map[string]string{

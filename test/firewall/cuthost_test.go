@@ -10,11 +10,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestCutFailsafe has a connection cut that the host began from its port 22: the
 // other side can still call that port from the one that it had.
 func TestCutFailsafe(t *testing.T) {
+	long.Test(t)
 	r := newHostileRig(t)
 	r.pod("witness")
 	from := func(at *place, local, to netip.AddrPort) (conn net.Conn, err error) {

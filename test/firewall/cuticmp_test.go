@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // timestamps are queries of ICMP for the time, and their answers.
@@ -53,6 +55,7 @@ func (r *rig) timestamps(from, to *place) *stream {
 
 // TestCutICMP has a policy deny one kind of query while two run.
 func TestCutICMP(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	server, client := r.pod("server", [2]string{"role", "server"}), r.pod("client")
 	r.policy("yes", `{"selector": "role == 'server'", "order": 10, "types": ["inbound"], "inbound_rules": [{"action": "allow"}]}`)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // The messages and attributes of linux/netfilter/nfnetlink_log.h.
@@ -25,6 +27,7 @@ const (
 
 // TestFlowLog reads back what rules log, as a program that collects flow logs does.
 func TestFlowLog(t *testing.T) {
+	long.Test(t)
 	const group = 5
 	r := newRig(t, "FELIX_NFLOGGROUP=5")
 	web, client := r.pod("web", [2]string{"role", "web"}), r.pod("client")

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestHost is what users write about the host itself, and about addresses.
 func TestHost(t *testing.T) {
+	long.Test(t)
 	r := newHostileRig(t)
 	web, client := r.pod("web"), r.pod("client")
 	yes := func(from, to *place, what string) expect { return expect{from, to, what, true} }

@@ -8,10 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestMetrics compares the metrics with what is there.
 func TestMetrics(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	server, client, _ := r.population()
 	rule := regexp.MustCompile(`(?m)^\t\t[^t\n].* # handle \d+$|^\t\ttcp.* # handle \d+$`) // `type` begins what a hook is

@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestOutage takes etcd away and brings it back.
 func TestOutage(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	server, client, stranger := r.population()
 	b := r.background(server, client, stranger)

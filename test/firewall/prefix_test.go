@@ -7,11 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestWrongPrefix has the interfaces of all pods begin with no prefix: they pass nothing,
 // from the moment of the change on, and are back when it is put right.
 func TestWrongPrefix(t *testing.T) {
+	long.Test(t)
 	r := newHostileRig(t)
 	web, other := r.pod("web"), r.pod("other")
 	r.enforced()

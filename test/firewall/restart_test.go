@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // background is what runs while something happens to the agent: streams that
@@ -67,6 +69,7 @@ func (r *rig) population() (server, client, stranger *place) {
 
 // TestRestart kills the agent again and again.
 func TestRestart(t *testing.T) {
+	long.Test(t)
 	const kills = 20
 	r := newHostileRig(t)
 	server, client, stranger := r.population()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 )
 
 // frame is an Ethernet frame with a UDP datagram.
@@ -87,6 +88,7 @@ func sendFrame(p *place, b []byte) error {
 
 // TestSpoofing sends from a pod what says it is from somebody else.
 func TestSpoofing(t *testing.T) {
+	long.Test(t)
 	r := newHostileRig(t)
 	thief, victim, sink := r.pod("thief"), r.pod("victim"), r.pod("sink")
 	r.enforced()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // listing is our table as the nft tool shows it, in an order of its own, without
@@ -78,6 +79,7 @@ func (r *rig) tamperings(server, client *place) map[string][]string {
 
 // TestTampering changes our table by hand.
 func TestTampering(t *testing.T) {
+	long.Test(t)
 	// The probe's workloads would come after the listing that the table is compared with.
 	r := newRigIn(t, lab.Config{Hostile: true, AgentEnv: []string{"FELIX_PROBEWORKLOADPATH=false"}})
 	server, client, stranger := r.population()

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 func touch(ctx context.Context, l *Lab) error {
@@ -26,6 +27,7 @@ func touch(ctx context.Context, l *Lab) error {
 }
 
 func TestEtcdLeaderKilled(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{EtcdMembers: 3, NoAgent: true})
 	first, err := l.Members().Leader(soon(t))
 	if err != nil {
@@ -66,6 +68,7 @@ func TestEtcdLeaderKilled(t *testing.T) {
 }
 
 func TestEtcdPaused(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{NoAgent: true})
 	if err := l.Members().Pause(1); err != nil {
 		t.Fatal(err)
@@ -107,6 +110,7 @@ func TestEtcdPaused(t *testing.T) {
 }
 
 func TestEtcdTLSAndAuth(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{EtcdMembers: 3, TLS: true, Auth: true, NoAgent: true})
 	if err := touch(soon(t), l); err != nil {
 		t.Fatal(err)

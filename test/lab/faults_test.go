@@ -18,10 +18,12 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestPartition parts hosts on one wire and behind routers.
 func TestPartition(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Hosts: []string{"y", "z"}, Racks: [][]string{{"a", "b"}, {"c", "d"}}, NoAgent: true})
 	want := func(step string, names []string) {
 		t.Helper()
@@ -65,6 +67,7 @@ func TestPartition(t *testing.T) {
 
 // TestPartitionOfPods parts packets that have neither a host's address nor, after a router, a host's mark.
 func TestPartitionOfPods(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Racks: [][]string{{"a", "b"}, {"c"}}, NoAgent: true})
 	pod := netip.MustParsePrefix("10.99.0.1/32")
 	a := l.Host("a")
@@ -106,6 +109,7 @@ func TestPartitionOfPods(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Hosts: []string{"a", "b", "c"}, NoAgent: true})
 	a, b, c := l.Host("a"), l.Host("b"), l.Host("c")
 	for _, h := range []*Host{a, b, c} {
@@ -160,6 +164,7 @@ func carrier(t *testing.T, h *Host) bool {
 }
 
 func TestLink(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Hosts: []string{"a", "b"}, NoAgent: true})
 	a, b := l.Host("a"), l.Host("b")
 	if err := a.CutLink(); err != nil {
@@ -206,6 +211,7 @@ func TestLink(t *testing.T) {
 }
 
 func TestHostDeath(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Hosts: []string{"a", "b"}})
 	a, b := l.Host("a"), l.Host("b")
 	pod := b.Pod("web")
@@ -276,6 +282,7 @@ func TestHostDeath(t *testing.T) {
 
 // TestDeathWithoutAgents has hosts of a lab that starts no agents die: the one that had an agent has it again.
 func TestDeathWithoutAgents(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Hosts: []string{"a", "b"}, NoAgent: true})
 	a, b := l.Host("a"), l.Host("b")
 	if err := a.Agent().Start(soon(t)); err != nil {

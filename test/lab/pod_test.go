@@ -18,6 +18,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 // noViolations checks the data model's invariants over what etcd holds now.
@@ -95,6 +96,7 @@ func TestPods(t *testing.T) {
 }
 
 func TestManyPodsOnManyHosts(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{Hosts: []string{"a", "b", "c"}})
 	var group errgroup.Group
 	group.SetLimit(8)

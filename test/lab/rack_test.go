@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/long"
 )
 
 func TestRacks(t *testing.T) {
@@ -88,6 +89,7 @@ func TestRacksThatCannotBe(t *testing.T) {
 // TestAcrossRacks has pods talk with VXLAN for what is beyond a router, and
 // nothing for what is on the same wire.
 func TestAcrossRacks(t *testing.T) {
+	long.Test(t)
 	l := ForTest(t, Config{
 		Racks: [][]string{{"a", "b"}, {"c"}},
 		Pool:  func(p *model.Pool) { p.VXLANMode = model.EncapCrossSubnet },

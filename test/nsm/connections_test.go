@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -21,6 +22,7 @@ func (r *rig) podNetwork(p *lab.Pod) string {
 
 // TestConnections connects clients of two nodes to an endpoint, in and out of its node, and ends them.
 func TestConnections(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, "", "a", "b")
 	gw, near, far := r.lab.Host("a").Pod("gw"), r.lab.Host("a").Pod("near"), r.lab.Host("b").Pod("far")
 	before := map[*lab.Pod]string{}
@@ -84,6 +86,7 @@ func TestConnections(t *testing.T) {
 
 // TestAtOnce makes connections at once, in both directions.
 func TestAtOnce(t *testing.T) {
+	long.Test(t)
 	const each = 50
 	r := newRig(t, "", "a", "b")
 	clients := []*lab.Pod{r.lab.Host("a").Pod("client-a"), r.lab.Host("b").Pod("client-b")}

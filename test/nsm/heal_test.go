@@ -10,10 +10,12 @@ import (
 
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestEndpointGone: the clients of an endpoint that vanishes are connected to another one.
 func TestEndpointGone(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, "", "a", "b")
 	first := r.lab.Host("a").Pod("first")
 	process := r.serve(first, "vpn", "-pools", "10.60.0.0/24")
@@ -42,6 +44,7 @@ func TestEndpointGone(t *testing.T) {
 // TestKilled kills the manager of either side at each step of a connection. When it is back, the client has what it asked
 // for, and when the clients have gone nothing is left.
 func TestKilled(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, "killpoints", "a", "b")
 	gw := r.lab.Host("a").Pod("gw")
 	r.serve(gw, "vpn", "-pools", "10.60.0.0/24")

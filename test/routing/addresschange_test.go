@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestAddressChanges gives a host another IPv4 address, and starts its agent anew:
 // neither interrupts IPv6, and the neighbours know the host again.
 func TestAddressChanges(t *testing.T) {
+	long.Test(t)
 	r := newRig(t)
 	run := func(command ...string) {
 		t.Helper()

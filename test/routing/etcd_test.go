@@ -10,11 +10,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestMemberHangs pauses each member of etcd in turn, one of which the agent's watch is on.
 // Connections to it stay and get no answer. A pod is added all the same, as the watch moves on.
 func TestMemberHangs(t *testing.T) {
+	long.Test(t)
 	r := New(t, lab.Config{Hosts: []string{"a"}, EtcdMembers: 3})
 	h := r.Host("a")
 	for i := 1; i <= 3; i++ {
@@ -39,6 +41,7 @@ func TestMemberHangs(t *testing.T) {
 // TestEtcdReadOnly has etcd take no writes when the lease of a host's status has ended: what
 // comes of that, and what to do, is said by the agent that runs and by one that starts.
 func TestEtcdReadOnly(t *testing.T) {
+	long.Test(t)
 	r := New(t, lab.Config{Hosts: []string{"a"}, AgentEnv: []string{"FELIX_REPORTINGINTERVALSECS=1", "FELIX_REPORTINGTTLSECS=5"}})
 	h := r.Host("a")
 	says := func(parts ...string) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // rig is a lab of two hosts, with a pair of pods on the first and one on the second.
@@ -66,6 +67,7 @@ func (r *rig) wrong(kind string) {
 // TestFaults does harm to a network, one after the other: docs/routing.md says what
 // comes of each. Local pods talk on throughout.
 func TestFaults(t *testing.T) {
+	long.Test(t)
 	all := newRig(t)
 	for _, part := range []struct {
 		name string

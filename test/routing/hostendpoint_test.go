@@ -8,11 +8,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestHostEndpoints closes every host but for its fail-safe ports: tunnels between
 // the hosts, and BGP, are not what is meant.
 func TestHostEndpoints(t *testing.T) {
+	long.Test(t)
 	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			r := newTrio(t, lab.Config{Pool: encap(mode), Hostile: true})

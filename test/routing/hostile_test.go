@@ -9,11 +9,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestHostile: in a world that isn't Calico's alone, pods of all hosts talk by both families, whatever mode; a service is reached from
 // pods and from hosts; and the agents find nothing wrong, though they try the path.
 func TestHostile(t *testing.T) {
+	long.Test(t)
 	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapCrossSubnet, model.EncapNever} {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			cfg := lab.Config{Racks: [][]string{{"a", "b"}, {"c"}}, Pool: encap(mode), Hostile: true}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 func (r *trio) commit(c model.Change) {
@@ -25,6 +26,7 @@ func (r *trio) commit(c model.Change) {
 // TestAgentRestarts has agents stop, be killed, and start anew while pods talk:
 // nothing is lost, and no route changes.
 func TestAgentRestarts(t *testing.T) {
+	long.Test(t)
 	for _, mode := range modes(model.EncapAlways) {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			r := newTrio(t, lab.Config{Pool: encap(mode), Hostile: true})
@@ -140,6 +142,7 @@ func TestEtcdAway(t *testing.T) {
 // TestCutOffFromEtcd has all hosts cut off from etcd for longer than their leases last: when they reach it again each hears that the
 // others' have ended, and then that they live.
 func TestCutOffFromEtcd(t *testing.T) {
+	long.Test(t)
 	r := newTrio(t, lab.Config{Pool: encap(model.EncapAlways)}, "FELIX_ReportingTTLSecs=10", "FELIX_ReportingIntervalSecs=1")
 	r.all()
 	s := r.stream(r.pods[0], r.pods[1].Addrs()[0])
@@ -162,9 +165,7 @@ func TestCutOffFromEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("all leases have ended", func() bool { return living() == 0 })
-	if !testing.Short() {
-		time.Sleep(48 * time.Second) // until agents try to reach it no more than every 18 s
-	}
+	time.Sleep(48 * time.Second) // until agents try to reach it no more than every 18 s
 	if err := r.lab.Heal(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,6 +184,7 @@ func TestCutOffFromEtcd(t *testing.T) {
 
 // TestHostDies has a host die and come back, with and without a tunnel.
 func TestHostDies(t *testing.T) {
+	long.Test(t)
 	for _, mode := range modes(model.EncapAlways) {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			// Soon, but not so soon that hosts which live seem dead on a busy machine.
@@ -236,6 +238,7 @@ func TestHostDeleted(t *testing.T) {
 
 // TestRacks has hosts in racks of their own, whose routers know nothing of pods.
 func TestRacks(t *testing.T) {
+	long.Test(t)
 	r := newTrio(t, lab.Config{Racks: [][]string{{"a", "b"}, {"c"}}, Pool: encap(model.EncapCrossSubnet), Hostile: true})
 	r.all()
 	for _, c := range []struct {

@@ -13,11 +13,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestModeChanges has pools change their encapsulation while pods talk, and one host hear of it later than the others: no kernel
 // is without a route meanwhile, also where no host waits until the others have a tunnel, as they have that for other pools.
 func TestModeChanges(t *testing.T) {
+	long.Test(t)
 	for name, others := range map[string][]netip.Prefix{
 		"new tunnels":            nil,
 		"tunnels of other pools": {netip.MustParsePrefix("10.77.0.0/16"), netip.MustParsePrefix("fd77::/48")},

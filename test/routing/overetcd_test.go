@@ -11,12 +11,14 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestPoolOverEtcd has a block over the address of etcd, which is behind the racks' routers: no
 // host routes it, even where a workload is given that address. A host whose former agent left
 // such a route finds back when its agent is started.
 func TestPoolOverEtcd(t *testing.T) {
+	long.Test(t)
 	r := New(t, lab.Config{Racks: [][]string{{"a"}, {"b"}}, Pool: encap(model.EncapAlways), Hostile: true})
 	a, b := r.Host("a"), r.Host("b")
 	web, db := a.Pod("web"), b.Pod("db")

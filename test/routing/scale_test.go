@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 const (
@@ -25,6 +26,7 @@ const (
 // TestManyHosts has an agent start in a large cluster: all routes are there, and
 // one more block leads to one more. Figures are logged.
 func TestManyHosts(t *testing.T) {
+	long.Test(t)
 	pool := netip.MustParsePrefix("10.64.0.0/10")
 	r := &trio{T: t, lab: lab.ForTest(t, lab.Config{Pools: []netip.Prefix{pool}, Pool: encap(model.EncapAlways), NoFsync: true, Log: io.Discard})}
 	r.commit(model.Change{Puts: []model.Put{{Key: model.BGPMeshKey{}, Value: model.Mesh{}}}})

@@ -7,11 +7,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestRestartsUntold has agents start anew that may go by nothing in etcd, as it isn't ready or can't be reached: BGP says what
 // it said last, and no packet is lost. Without that the neighbours' patience would be at its end after 10 s.
 func TestRestartsUntold(t *testing.T) {
+	long.Test(t)
 	r := New(t, lab.Config{Hosts: []string{"a", "b", "c"}, AgentEnv: []string{"FELIX_BGPRESTARTTIMESECS=10"}})
 	a, b, c := r.Host("a"), r.Host("b"), r.Host("c")
 	pa, pb, pc := a.Pod("pod-a"), b.Pod("pod-b"), c.Pod("pod-c")

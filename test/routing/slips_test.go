@@ -14,11 +14,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestSlips breaks what says how hosts reach each other, one key after the other, as an
 // editor's slip does: each is reported, and nothing that works ceases to.
 func TestSlips(t *testing.T) {
+	long.Test(t)
 	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapNever} {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			r := New(t, lab.Config{Hosts: []string{"a", "b", "c"}, Pool: encap(mode), Hostile: true})

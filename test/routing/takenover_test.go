@@ -12,11 +12,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestTakenOver has a host take over an empty block of another, which is cut off from etcd and so
 // announces it on: a third one sends to the holder alone, and to the other again when etcd says so.
 func TestTakenOver(t *testing.T) {
+	long.Test(t)
 	r := New(t, lab.Config{Hosts: []string{"a", "b", "c"}})
 	a, b, c := r.Host("a"), r.Host("b"), r.Host("c")
 	if err := b.Pod("short").Delete(t.Context()); err != nil {

@@ -371,7 +371,7 @@ func TestSpareBlock(t *testing.T) {
 func TestHistories(t *testing.T) {
 	rounds := 120
 	if testing.Short() {
-		rounds = 30
+		rounds = 30 // fewer don't come to everything below
 	}
 	counts := map[string]int{}
 	for seed := range rounds {
