@@ -19,6 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // cutLive runs a loop with the real firewall and tracker, and what etcd says,
@@ -35,13 +36,9 @@ func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) 
 	ended := make(chan error, 1)
 	go func() { ended <- l.runToEnd(ctx) }()
 	l.updates <- model.Update{Revision: 1, Resync: true, Entries: entries}
-	for deadline := time.Now().Add(patience); !met() && !t.Failed(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Errorf("waited for %v: %s", patience, what)
-		}
-	}
+	eventually.True(t, what, func() bool { return met() || t.Failed() })
 	cancel()
-	if err := await(t, "the end of the loop", ended); err != nil {
+	if err := eventually.Receive(t, "the end of the loop", ended); err != nil {
 		t.Errorf("run: %v", err)
 	}
 }

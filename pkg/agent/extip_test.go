@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 func nat(inner, outer string) model.NAT {
@@ -42,10 +43,10 @@ func TestExtIPOfHost(t *testing.T) {
 		t.Errorf("the workload: %v", err)
 	}
 	for _, addr := range []string{"10.99.0.9", "2001:db8:99::9"} {
-		h.until("the NAT that is in order, of "+addr, func() bool { return ask(addr, patience/9) == nil })
+		h.until("the NAT that is in order, of "+addr, func() bool { return ask(addr, eventually.Limit/9) == nil })
 	}
 	for _, addr := range []string{"198.51.100.1", "2001:db8:77::1"} {
-		if err := ask(addr, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err := ask(addr, eventually.Limit); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("what was for %s of the host did not come to it: %v", addr, err)
 		}
 	}
@@ -61,13 +62,13 @@ func TestExtIPOfHost(t *testing.T) {
 	// The address comes to the host later, and goes.
 	h.ip("addr", "add", "10.99.0.9/32", "dev", "ether0")
 	h.until("report of it", func() bool { return strings.Contains(invalid(), "ext_ip 10.99.0.9 ") })
-	h.until("the host has what is for it", func() bool { return errors.Is(ask("10.99.0.9", patience/9), syscall.ECONNREFUSED) })
+	h.until("the host has what is for it", func() bool { return errors.Is(ask("10.99.0.9", eventually.Limit/9), syscall.ECONNREFUSED) })
 	if err := p.ping(); err != nil {
 		t.Errorf("the workload, then: %v", err)
 	}
 	h.ip("addr", "del", "10.99.0.9/32", "dev", "ether0")
 	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
-	h.until("the workload has it again", func() bool { return ask("10.99.0.9", patience/9) == nil })
+	h.until("the workload has it again", func() bool { return ask("10.99.0.9", eventually.Limit/9) == nil })
 }
 
 // dialEcho asks what a workload behind an address answers.

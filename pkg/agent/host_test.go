@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -25,10 +26,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/eventually"
 )
-
-// patience bounds every wait for a condition.
-const patience = etcd.Patience
 
 // host is a host to run an agent on: the namespace of the test process, with an
 // etcd.
@@ -96,13 +95,8 @@ func (h *host) startWith(change func(*Config)) (stop func()) {
 		}
 		stopped = true
 		cancel()
-		select {
-		case err := <-ended:
-			if err != nil {
-				h.Errorf("Run: %v", err)
-			}
-		case <-time.After(patience):
-			h.Error("Run did not end")
+		if err := eventually.Receive(h, "the end of Run", ended); err != nil {
+			h.Errorf("Run: %v", err)
 		}
 	}
 	h.Cleanup(stop)
@@ -140,7 +134,7 @@ func (h *host) terminate(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		h.Fatal(err)
 	}
-	defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop() // of that the error says so
+	defer time.AfterFunc(eventually.Limit, func() { _ = cmd.Process.Kill() }).Stop() // of that the error says so
 	return cmd.Wait()
 }
 
@@ -174,10 +168,24 @@ func (h *host) ask(key model.WorkloadEndpointKey, revision int64, timeout time.D
 	return gate.Wait(ctx, filepath.Join(h.dir, "run", socketName), gate.Request{Endpoint: key, Revision: revision})
 }
 
+// waits is told by the gate why the endpoint doesn't pass, though it may yet. The agent answers when nine tenths of the time are
+// over: on a busy machine the rest may be too short.
+func (h *host) waits(what string, key model.WorkloadEndpointKey, revision int64, reason string) {
+	h.Helper()
+	var err error
+	var rejected *gate.RejectedError
+	for within := time.Second; within < eventually.Limit && !errors.As(err, &rejected); within *= 2 {
+		err = h.ask(key, revision, within)
+	}
+	if !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(rejected.Reason, reason) {
+		h.Errorf("%s: %v, want that %s", what, err, reason)
+	}
+}
+
 // mustPass waits until the gate passes the endpoint.
 func (h *host) mustPass(key model.WorkloadEndpointKey, revision int64) {
 	h.Helper()
-	if err := h.ask(key, revision, patience); err != nil {
+	if err := h.ask(key, revision, eventually.Limit); err != nil {
 		h.Fatalf("gate: %v", err)
 	}
 }
@@ -188,19 +196,8 @@ func (h *host) until(what string, met func() bool) {
 	h.etcd.Until(what, met)
 }
 
-// await receives, and ends the test where nothing comes.
-func await[T any](tb testing.TB, what string, from <-chan T) (v T) {
-	tb.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(patience):
-		tb.Fatalf("waited for %v: %s", patience, what)
-	}
-	return v
-}
-
 func (h *host) fetch(addr, path string) (status int, body string) {
-	client := http.Client{Timeout: patience}
+	client := http.Client{Timeout: eventually.Limit}
 	response, err := client.Get("http://" + addr + path)
 	if err != nil {
 		return 0, err.Error()

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // uplink gives the host a link with addresses, until the test ends.
@@ -74,7 +75,7 @@ func TestNamesake(t *testing.T) {
 	p.wire()
 	revision := p.put()
 	var rejected *gate.RejectedError
-	if err := h.ask(p.key, revision, patience); !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(err.Error(), reason) {
+	if err := h.ask(p.key, revision, eventually.Limit); !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(err.Error(), reason) {
 		t.Errorf("the gate says %v", err)
 	}
 	if got := h.get(theirs.statusKey()); got != model.EndpointUp {

@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 	h.ready()
 	mine, theirs := h.addPod(1), h.newPod(2)
 	// All that comes of what etcd holds: the last is the block of the tunnel's address.
-	eventually.Nil(t, patience, "route to host-2, and the block of the tunnel's own address", func() error {
+	eventually.Nil(t, "route to host-2, and the block of the tunnel's own address", func() error {
 		now := h.programmed()
 		for _, want := range []string{"10.65.2.0/26 via 172.18.0.2 dev vxlan.calico", "172.18.0.2 dev vxlan.calico lladdr", "elements = { 172.18.0.2 }", "\nblackhole "} {
 			if !strings.Contains(now, want) {
@@ -94,7 +94,7 @@ func TestRefused(t *testing.T) {
 	h.put(model.BGPHostKey{Host: h.name, Field: model.BGPHostIPv4}, model.Text("172.18.0.10"))
 	h.unready("lives and has 172.18.0.10")
 	var rejected *gate.RejectedError
-	if err := h.ask(theirs.key, revision, patience); !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(err.Error(), "172.18.0.10") {
+	if err := h.ask(theirs.key, revision, eventually.Limit); !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(err.Error(), "172.18.0.10") {
 		t.Errorf("the gate says %v", err)
 	}
 	if err := mine.ping(); err != nil {

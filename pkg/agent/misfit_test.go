@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // world is what lies behind a link of the host's own.
@@ -58,7 +59,7 @@ func TestInterfacePrefixLive(t *testing.T) {
 	key := model.GlobalConfigKey{Name: "InterfacePrefix"}
 	for _, prefix := range []string{"ether", "cali,ether0", "lo"} {
 		// Datagrams go on through the change.
-		through := ether.flood(patience)
+		through := ether.flood(eventually.Limit)
 		h.put(key, model.Text(prefix))
 		h.until("report of "+prefix, func() bool {
 			got := invalid()

@@ -7,10 +7,12 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // ping sends one datagram to the pod's echo and waits for it to come back.
-func (p *testPod) ping() error { return p.pingWithin(patience) }
+func (p *testPod) ping() error { return p.pingWithin(eventually.Limit) }
 
 func (p *testPod) pingWithin(timeout time.Duration) error {
 	conn, err := p.dial()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestEndpointLife follows one endpoint from etcd into the kernel and out again.
@@ -79,7 +80,7 @@ func TestEndpointLife(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	var leak error
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(eventually.Limit); ; {
 		leak = goleak.Find(leaks, goleak.IgnoreAnyFunction("github.com/calico-go/calico/pkg/agent.(*testPod).make.func2"))
 		if leak == nil || time.Now().After(deadline) {
 			break
@@ -140,27 +141,13 @@ func TestGate(t *testing.T) {
 		}
 	}
 	revision := p.put()
-	if err := h.ask(p.key, revision, 100*time.Millisecond); err == nil {
-		t.Error("passed before Ready")
-	}
+	h.waits("before Ready", p.key, revision, "/calico/v1/Ready is not true in etcd")
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.ready()
-	waited := func(what string, revision int64, reason string) {
-		t.Helper()
-		var err error
-		var rejected *gate.RejectedError
-		// The agent answers a tenth of the time before it is over: on a busy machine that may be too late.
-		for within := time.Second; within < patience && !errors.As(err, &rejected); within *= 2 {
-			err = h.ask(p.key, revision, within)
-		}
-		if !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(rejected.Reason, reason) {
-			t.Errorf("%s: %v, want that %s", what, err, reason)
-		}
-	}
-	waited("without an interface", revision, "endpoint "+p.key.Path()+" is not programmed: ")
-	waited("at a revision to come", revision+100, "has not come yet, the latest is ")
+	h.waits("without an interface", p.key, revision, "endpoint "+p.key.Path()+" is not programmed: ")
+	h.waits("at a revision to come", p.key, revision+100, "has not come yet, the latest is ")
 	passed := make(chan error)
-	go func() { passed <- h.ask(p.key, revision, patience) }()
+	go func() { passed <- h.ask(p.key, revision, eventually.Limit) }()
 	h.until("somebody waits", func() bool { return h.metric("calico_node_gate_waiting") >= 1 })
 	p.wire()
 	if err := <-passed; err != nil {
@@ -171,7 +158,7 @@ func TestGate(t *testing.T) {
 	q.wire()
 	q.spec.IPv4Nets = p.spec.IPv4Nets
 	revision = q.put()
-	refused("address of another", h.ask(q.key, revision, patience), "address 10.65.0.1 belongs to an older endpoint, "+p.key.Path())
+	refused("address of another", h.ask(q.key, revision, eventually.Limit), "address 10.65.0.1 belongs to an older endpoint, "+p.key.Path())
 	h.until("status error", func() bool { return h.get(q.statusKey()) == model.EndpointError })
 	h.until("one object is invalid", func() bool { return h.metric("calico_node_invalid_objects") == 1 })
 	if got := h.ip("route", "show", "10.65.0.1"); !strings.Contains(got, "dev cali1") {
@@ -183,13 +170,13 @@ func TestGate(t *testing.T) {
 	h.until("the other one's interface has the route", func() bool { return strings.Contains(h.ip("route", "show", "10.65.0.1"), "dev cali2") })
 
 	q.spec.Name = "eth0"
-	refused("name of no workload", h.ask(q.key, q.put(), patience), "begins with cali")
+	refused("name of no workload", h.ask(q.key, q.put(), eventually.Limit), "begins with cali")
 	h.remove(q.key)
 	h.until("report of the deleted is gone", func() bool { return h.get(q.statusKey()) == nil })
-	refused("deleted", h.ask(q.key, revision, patience), "has been deleted")
+	refused("deleted", h.ask(q.key, revision, eventually.Limit), "has been deleted")
 	other := q.key
 	other.Host = "host-2"
-	refused("of another host", h.ask(other, 1, patience), "host-2")
+	refused("of another host", h.ask(other, 1, eventually.Limit), "host-2")
 }
 
 // TestDrift changes by hand what the agent keeps.

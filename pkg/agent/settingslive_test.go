@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestSettingsFileUnread: of a file that can't be read nothing is used, and that is said.
@@ -138,7 +139,7 @@ func (h *host) leaseTTL(key model.Key) int64 {
 		h.Fatal(err)
 	}
 	defer func() { _ = client.Close() }() // it only read
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
 	got, err := client.Get(ctx, key.Path())
 	if err != nil {

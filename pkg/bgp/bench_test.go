@@ -39,7 +39,7 @@ func BenchmarkAdvertise(b *testing.B) {
 			s1.apply(d1)
 			other.start(b).apply(d3)
 			s2.mustBe("10.0.0.1 established", "10.0.0.3 established")
-			eventually(b, "learned", many, func() int { return len(s2.look().Learned) })
+			becomes(b, "learned", many, func() int { return len(s2.look().Learned) })
 			var took []time.Duration
 			for i := 0; b.Loop(); i++ {
 				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}), 32)
@@ -88,7 +88,7 @@ func BenchmarkLearn(b *testing.B) {
 		none := d1
 		none.Advertisements = nil
 		s1.apply(none)
-		eventually(b, "withdrawn", 0, func() int { return len(s2.look().Learned) })
+		becomes(b, "withdrawn", 0, func() int { return len(s2.look().Learned) })
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Milliseconds()), "ms/learned")
@@ -120,7 +120,7 @@ func BenchmarkIdle(b *testing.B) {
 		h.start(b).apply(dh)
 	}
 	s.apply(d)
-	eventually(b, "learned", neighbours*10, func() int { return len(s.look().Learned) })
+	becomes(b, "learned", neighbours*10, func() int { return len(s.look().Learned) })
 	before := s.ask(order{Do: "usage"})
 	began := time.Now()
 	<-time.After(30 * time.Second)

@@ -92,7 +92,7 @@ func (b *bird) learns() []string {
 
 func (b *bird) mustLearn(want ...string) {
 	b.tb.Helper()
-	eventually(b.tb, "BIRD learns", want, b.learns)
+	becomes(b.tb, "BIRD learns", want, b.learns)
 }
 
 // topOfRack is BIRD as an eBGP neighbour with a password over both families, with graceful restart.
@@ -133,7 +133,7 @@ func TestBIRD(t *testing.T) {
 	s.mustLearn(learned...)
 	all := []string{"10.1.1.0/26 via 10.0.0.1", "10.1.1.64/26 via 10.0.0.1", "fd01:0:0:1::/122 via fd00::1"}
 	b.mustLearn(all...)
-	eventually(t, "BIRD has sent all", true, func() bool { return s.look().Complete })
+	becomes(t, "BIRD has sent all", true, func() bool { return s.look().Complete })
 
 	// We restart, gracefully and not: BIRD keeps what it has; what we don't have any more goes then.
 	for i, end := range []func(*speaker){(*speaker).close, (*speaker).kill} {
@@ -145,7 +145,7 @@ func TestBIRD(t *testing.T) {
 		}
 		s.apply(d)
 		kept := []string{all[0], all[2]}
-		eventually(t, "our sessions", true, func() bool {
+		becomes(t, "our sessions", true, func() bool {
 			got := fmt.Sprint(b.learns())
 			if got != fmt.Sprint(all) && (i == 0 || got != fmt.Sprint(kept)) {
 				t.Fatalf("in our restart BIRD has: %s", got)
@@ -159,7 +159,7 @@ func TestBIRD(t *testing.T) {
 			return up == 2
 		})
 		s.mustLearn(learned...)
-		eventually(t, "BIRD has sent all", true, func() bool { return s.look().Complete })
+		becomes(t, "BIRD has sent all", true, func() bool { return s.look().Complete })
 	}
 	all = []string{all[0], all[2]}
 	b.mustLearn(all...)
@@ -168,7 +168,7 @@ func TestBIRD(t *testing.T) {
 	before := s.peer(top.v4).Since
 	b.kill()
 	b.start("-R")
-	eventually(t, "BIRD's session", true, func() bool {
+	becomes(t, "BIRD's session", true, func() bool {
 		if got := fmt.Sprint(s.learns()); got != fmt.Sprint(learned) {
 			t.Fatalf("in BIRD's restart we have: %s", got)
 		}
@@ -268,7 +268,7 @@ protocol bgp v6 {
 	d.Speaker.Communities = []model.Community{{CIDR: prefix("10.1.0.0/16"), Value: "64512:100"}, {CIDR: prefix("10.1.0.0/16"), Value: "64512:1:2"}, {CIDR: prefix("10.2.0.0/16"), Value: "64512:3"}}
 	s.apply(d)
 	s.mustLearn("10.1.9.0/24 via 10.0.0.2", "fd01:0:0:9::/64 via fd00::2")
-	eventually(t, "communities", []string{"BGP.community: (64512,100)", "BGP.large_community: (64512, 1, 2)"}, func() (found []string) {
+	becomes(t, "communities", []string{"BGP.community: (64512,100)", "BGP.large_community: (64512, 1, 2)"}, func() (found []string) {
 		for line := range strings.Lines(b.birdc("show route all 10.1.1.0/26")) {
 			if strings.Contains(line, "community") {
 				found = append(found, strings.TrimSpace(line))

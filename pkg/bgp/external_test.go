@@ -94,7 +94,7 @@ func TestExport(t *testing.T) {
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
 	sc.mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.1.64/26 via 10.0.0.1")
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")
-	eventually(t, "sent", []int{1, 2, 0}, func() (sent []int) {
+	becomes(t, "sent", []int{1, 2, 0}, func() (sent []int) {
 		for _, p := range sa.look().Status {
 			sent = append(sent, p.Sent)
 		}
@@ -184,7 +184,7 @@ func TestTwoReflectors(t *testing.T) {
 			speakers[i].apply(desired[i])
 		}
 		for _, s := range speakers {
-			eventually(t, s.name+" has its sessions", true, func() bool {
+			becomes(t, s.name+" has its sessions", true, func() bool {
 				for _, p := range s.look().Status {
 					if p.State != Established {
 						return false
@@ -267,16 +267,16 @@ func TestSecond(t *testing.T) {
 	c.has(dc, "10.1.9.0/24")
 	sc.apply(dc)
 	sa.mustLearn("10.1.9.0/24 via 10.0.0.3 via 10.0.0.2 rank 1")
-	eventually(t, "used", []int{0, 1}, func() []int { return []int{sa.peer(b.v4).Used, sa.peer(c.v4).Used} })
+	becomes(t, "used", []int{0, 1}, func() []int { return []int{sa.peer(b.v4).Used, sa.peer(c.v4).Used} })
 	sb.apply(Desired{})
 	sa.mustBe("10.0.0.2 connecting", "10.0.0.3 established")
-	eventually(t, "what is learned, when it is asked for", []string{"10.1.9.0/24 via 10.0.0.3"}, func() []string {
+	becomes(t, "what is learned, when it is asked for", []string{"10.1.9.0/24 via 10.0.0.3"}, func() []string {
 		sa.ask(order{Do: "again", Prefix: prefix("10.1.9.0/24")})
 		return sa.learns()
 	})
 	sb.apply(db)
 	sa.mustBe("10.0.0.2 established", "10.0.0.3 established")
-	eventually(t, "and is there again", []string{"10.1.9.0/24 via 10.0.0.3 via 10.0.0.2 rank 1"}, func() []string {
+	becomes(t, "and is there again", []string{"10.1.9.0/24 via 10.0.0.3 via 10.0.0.2 rank 1"}, func() []string {
 		sa.ask(order{Do: "again", Prefix: prefix("10.1.9.0/24")})
 		return sa.learns()
 	})
@@ -309,7 +309,7 @@ func TestPassword(t *testing.T) {
 	for _, p := range []string{"10.1.3.0/26", "10.1.4.0/26"} {
 		a.has(da, p)
 		sa.apply(da)
-		eventually(t, "it is sent", true, func() bool { return slices.Contains(sb.learns(), p+" via 10.0.0.1") })
+		becomes(t, "it is sent", true, func() bool { return slices.Contains(sb.learns(), p+" via 10.0.0.1") })
 	}
 	sameSessions(t, before, sa.look().Status)
 	if n := strings.Count(sa.log.String(), "password file has changed"); n != 1 {
@@ -321,7 +321,7 @@ func TestPassword(t *testing.T) {
 	sb.apply(Desired{})
 	sb.apply(db)
 	sa.mustLearn()
-	eventually(t, "the error", true, func() bool {
+	becomes(t, "the error", true, func() bool {
 		return strings.Contains(sa.peer(b.v4).Error, "timeout; it is down, or its password is not the one in "+file)
 	})
 	// The file is corrected, and nobody says so.
@@ -333,7 +333,7 @@ func TestPassword(t *testing.T) {
 	na.PasswordFile = ""
 	da.Neighbours[b.v4] = na
 	sa.apply(da)
-	eventually(t, "the other side's error", true, func() bool { return strings.Contains(sb.peer(a.v4).Error, "connect: ") })
+	becomes(t, "the other side's error", true, func() bool { return strings.Contains(sb.peer(a.v4).Error, "connect: ") })
 	nb.PasswordFile = ""
 	db.Neighbours[a.v4] = nb
 	sb.apply(db)
@@ -367,10 +367,10 @@ func TestWrongAS(t *testing.T) {
 	sa, sb := a.start(t), b.start(t)
 	sa.apply(da)
 	sb.apply(db)
-	eventually(t, "the error", true, func() bool {
+	becomes(t, "the error", true, func() bool {
 		return strings.Contains(sa.peer(b.v4).Error, "it is not in AS 65002")
 	})
-	eventually(t, "the other side's error", true, func() bool {
+	becomes(t, "the other side's error", true, func() bool {
 		return strings.Contains(sb.peer(a.v4).Error, "expect another AS number of us")
 	})
 	time.Sleep((2*connectRetry + 1) * time.Second) // two more tries of each side
@@ -386,7 +386,7 @@ func TestWrongAS(t *testing.T) {
 				}
 			}
 		}
-		eventually(t, "the trouble", troubleAS, func() Trouble { return s.look().Status[0].Trouble })
+		becomes(t, "the trouble", troubleAS, func() Trouble { return s.look().Status[0].Trouble })
 	}
 	if strings.Contains(sa.log.String(), "session up") {
 		t.Errorf("a session with a wrong AS:\n%s", sa.log)

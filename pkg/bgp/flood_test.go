@@ -13,6 +13,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -76,7 +77,7 @@ func (w *wire) mustBeCutOff() {
 	w.t.Helper()
 	select {
 	case <-w.heard:
-	case <-time.After(patience):
+	case <-time.After(eventually.Limit):
 		w.t.Fatal("it was not cut off")
 	}
 }

@@ -36,7 +36,7 @@ func TestChangesWhileSessionsComeUp(t *testing.T) {
 			}
 		}
 		slices.SortFunc(want, comparePrefixes)
-		eventually(t, c.address.String()+" learns", want, c.learned)
+		becomes(t, c.address.String()+" learns", want, c.learned)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestNothingIsSaidWhileRestarting(t *testing.T) {
 	d.Neighbours[absent] = plan.Neighbour{Address: absent, AS: 64512, Local: r.reflector.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
 	r.come(d)
 	for _, c := range r.clients {
-		eventually(t, c.address.String(), 1, func() int { return r.speaker.peer(c.address).Received })
+		becomes(t, c.address.String(), 1, func() int { return r.speaker.peer(c.address).Received })
 	}
 	time.Sleep(3 * behind)
 	for _, c := range r.clients {
@@ -93,7 +93,7 @@ func (r *reflected) come(d Desired) {
 	t.Helper()
 	r.speaker.apply(d)
 	for _, c := range r.clients {
-		eventually(t, c.address.String(), Connecting, func() string { return r.speaker.peer(c.address).State })
+		becomes(t, c.address.String(), Connecting, func() string { return r.speaker.peer(c.address).State })
 	}
 	var all sync.WaitGroup
 	t.Cleanup(func() {

@@ -55,7 +55,7 @@ func TestMultihop(t *testing.T) {
 	meet(sa, a, b, da, 65001, 0)
 	meet(sb, b, a, db, 64512, 0)
 	for _, s := range []*speaker{sa, sb} {
-		eventually(t, s.name+"'s neighbours with too few hops to set", 2, func() (advised int) {
+		becomes(t, s.name+"'s neighbours with too few hops to set", 2, func() (advised int) {
 			for _, p := range s.look().Status {
 				if p.State == Established {
 					t.Fatalf("%s has a session with %s by one hop", s.name, p.Address)

@@ -17,6 +17,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -33,7 +34,7 @@ func TestMute(t *testing.T) {
 			return err
 		})
 		defer l.Close()
-		if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(eventually.Limit)); err != nil {
 			t.Fatal(err)
 		}
 		s := a.start(t)
@@ -72,7 +73,7 @@ func TestMute(t *testing.T) {
 			return err
 		})
 		defer conn.Close()
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(eventually.Limit)); err != nil {
 			t.Fatal(err)
 		}
 		// It answers in open-confirm, and gives up in that.
@@ -100,8 +101,8 @@ func kindsOf(conn net.Conn) (kinds []byte) {
 
 func mustSay(t *testing.T, s *speaker) {
 	t.Helper()
-	eventually(t, "the reason", true, func() bool { return strings.Contains(s.log.String(), noAnswer) })
-	eventually(t, "an error is kept", true, func() bool { return s.peer(netip.MustParseAddr("10.0.0.2")).Error != "" })
+	becomes(t, "the reason", true, func() bool { return strings.Contains(s.log.String(), noAnswer) })
+	becomes(t, "an error is kept", true, func() bool { return s.peer(netip.MustParseAddr("10.0.0.2")).Error != "" })
 }
 
 // TestLateNews has a speaker that isn't told in time that a session is up, as where it has much to
@@ -197,11 +198,11 @@ func TestCloses(t *testing.T) {
 			s := a.start(t)
 			s.apply(da)
 			want := "it closes the connection: is 10.0.0.1 with AS 64512 set as its neighbour there?"
-			eventually(t, "the error", want, func() string { return s.peer(b.v4).Error })
+			becomes(t, "the error", want, func() string { return s.peer(b.v4).Error })
 			if got := s.peer(b.v4).Trouble; got != troubleOther {
 				t.Errorf("trouble %q", got)
 			}
-			eventually(t, "the log", 1, func() int { return strings.Count(s.log.String(), want) })
+			becomes(t, "the log", 1, func() int { return strings.Count(s.log.String(), want) })
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ func TestReturnsUnheard(t *testing.T) {
 	sb.kill()
 	again := f.host(t, 2).start(t)
 	again.apply(db)
-	eventually(t, "the session of "+again.name, []string{"10.0.0.1 established"}, func() []string {
+	becomes(t, "the session of "+again.name, []string{"10.0.0.1 established"}, func() []string {
 		if got := sa.look().Learned; len(got) != 1 {
 			t.Fatalf("the routes of the host didn't stay: %v", got)
 		}
@@ -119,7 +119,7 @@ func TestProbeUnacknowledged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "sent again", true, func() bool {
+	becomes(t, "sent again", true, func() bool {
 		var info *unix.TCPInfo
 		var wrong error
 		if err := raw.Control(func(fd uintptr) { info, wrong = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); err != nil || wrong != nil {

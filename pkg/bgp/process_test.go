@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // A speaker is a Speaker in a process of its own.
@@ -73,7 +75,7 @@ func (h *host) startLogging(tb testing.TB, level string) *speaker {
 
 // bound has the process log where it is, and end, unless the function that it returns is called in time.
 func (s *speaker) bound() (met func() bool) {
-	return time.AfterFunc(patience, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) }).Stop
+	return time.AfterFunc(eventually.Limit, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) }).Stop
 }
 
 // end lets the process end, as it does when there are no more orders.
@@ -118,7 +120,7 @@ func (s *speaker) apply(d Desired) time.Time {
 // that moment has it until it runs its program.
 func (s *speaker) applied(d Desired) {
 	s.tb.Helper()
-	eventually(s.tb, s.name+" says", "", func() string { return s.ask(order{Do: "apply", Desired: d}).Err })
+	becomes(s.tb, s.name+" says", "", func() string { return s.ask(order{Do: "apply", Desired: d}).Err })
 }
 
 func (s *speaker) look() answer { s.tb.Helper(); return s.ask(order{Do: "look"}) }

@@ -121,7 +121,7 @@ func TestRefusedOnWire(t *testing.T) {
 	s.mustBe("10.0.0.2 established")
 	refused := func(want int) {
 		t.Helper()
-		eventually(t, "refused", want, func() int { return s.peer(b.v4).Refused })
+		becomes(t, "refused", want, func() int { return s.peer(b.v4).Refused })
 	}
 	ours, any := prefix("10.1.1.0/26"), prefix("0.0.0.0/0")
 	w.send(bgp.NewBGPUpdateMessage(nil, w.attrs, nlri(t, ours, any, prefix("10.1.2.0/26"))))
@@ -130,7 +130,7 @@ func TestRefusedOnWire(t *testing.T) {
 	w.send(bgp.NewBGPUpdateMessage(nlri(t, any), nil, nil))
 	refused(1)
 	for _, want := range []string{`prefix=10.1.1.0/26 reason="this host`, `prefix=0.0.0.0/0 reason="a default`} {
-		eventually(t, "how often the log says "+want, 1, func() int { return strings.Count(s.log.String(), want) })
+		becomes(t, "how often the log says "+want, 1, func() int { return strings.Count(s.log.String(), want) })
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func TestRestart(t *testing.T) {
 			sa = a.start(t)
 			sa.apply(da)
 			kept := fmt.Sprint([]string{all[0], all[2]})
-			eventually(t, "after the restart", "only what is still there", func() string {
+			becomes(t, "after the restart", "only what is still there", func() string {
 				got := fmt.Sprint(sb.learns())
 				if got != fmt.Sprint(all) && got != kept {
 					t.Fatalf("in the restart: %s", got)
@@ -73,7 +73,7 @@ func TestRestart(t *testing.T) {
 			delete(da.Neighbours, dead.v4)
 			delete(da.Neighbours, dead.v6)
 			sa.apply(da)
-			eventually(t, "complete", true, func() bool { return sa.look().Complete })
+			becomes(t, "complete", true, func() bool { return sa.look().Complete })
 		})
 	}
 }
@@ -116,7 +116,7 @@ func TestListenElsewhere(t *testing.T) {
 	delete(db.Advertisements, prefix("10.1.2.64/26"))
 	sb.apply(db)
 	ip(t, f.ns, "link set port1 up")
-	eventually(t, "a new session", true, func() bool {
+	becomes(t, "a new session", true, func() bool {
 		if got := sa.learns(); len(got) == 0 || got[0] != stays {
 			t.Fatalf("in the restart: %s", got)
 		}
@@ -124,7 +124,7 @@ func TestListenElsewhere(t *testing.T) {
 		return p.State == Established && p.Since.After(since)
 	})
 	sa.mustLearn(stays)
-	eventually(t, "complete", true, func() bool { return sa.look().Complete })
+	becomes(t, "complete", true, func() bool { return sa.look().Complete })
 }
 
 // TestBecomesReflector makes a host the reflector of those that it has sessions with, and undoes that: what all have learned stays all
@@ -168,9 +168,9 @@ func TestBecomesReflector(t *testing.T) {
 			da.Neighbours[addr] = n
 		}
 		since := time.Now()
-		eventually(t, "complete", true, func() bool { return sa.look().Complete })
+		becomes(t, "complete", true, func() bool { return sa.look().Complete })
 		sa.apply(da)
-		eventually(t, "new sessions", true, func() bool {
+		becomes(t, "new sessions", true, func() bool {
 			for who, want := range map[*speaker][]string{sa: of1, sb: of2, sc: of3} {
 				got := strings.Join(who.learns(), "\n")
 				for _, route := range want { // a reflector may tell of it as well
@@ -268,7 +268,7 @@ func TestReflectsBesidePassword(t *testing.T) {
 	}
 	sa := a.start(t)
 	sa.apply(da)
-	eventually(t, "complete", true, func() bool { return sa.look().Complete })
+	becomes(t, "complete", true, func() bool { return sa.look().Complete })
 	before := sa.peer(signed.v4)
 	// becomes sets whether there is a client, and waits for what that comes to.
 	becomes := func(is bool, meanwhile func()) {
@@ -282,7 +282,7 @@ func TestReflectsBesidePassword(t *testing.T) {
 		da.Neighbours[client.v4] = n
 		sa.apply(da)
 		meanwhile()
-		eventually(t, "a new session", true, func() bool {
+		becomes(t, "a new session", true, func() bool {
 			p := sa.peer(client.v4)
 			return p.State == Established && p.Since.After(was.Since)
 		})
@@ -397,9 +397,9 @@ func TestDead(t *testing.T) {
 		}
 		return is
 	}
-	eventually(t, "the session", true, up)
+	becomes(t, "the session", true, up)
 	ip(t, a.ns, "link set eth0 down") // not even the end of a connection is heard
-	eventually(t, "the session", false, up)
+	becomes(t, "the session", false, up)
 	if time.Since(last) < da.Speaker.RestartTime && len(at.Learned) != 1 {
 		t.Errorf("in the restart time: %v", at.Learned)
 	}
@@ -465,7 +465,7 @@ func TestTerms(t *testing.T) {
 	// An address to listen at, or a router id, is what all sessions begin with.
 	da.Speaker.Listen, da.Speaker.RouterID = []netip.Addr{a.v4}, netip.MustParseAddr("9.9.9.9")
 	sa.apply(da)
-	eventually(t, "a new session", true, func() bool {
+	becomes(t, "a new session", true, func() bool {
 		p := sa.peer(b.v4)
 		return p.State == Established && p.Since.After(before[0].Since)
 	})
@@ -505,12 +505,12 @@ func TestFlood(t *testing.T) {
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 	before := sa.peer(b.v4).Since
 	sc.apply(dc)
-	eventually(t, "the flooding neighbour", Flooded, func() string { return sa.peer(c.v4).State })
+	becomes(t, "the flooding neighbour", Flooded, func() string { return sa.peer(c.v4).State })
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 	if p := sa.peer(c.v4); !strings.Contains(p.Error, "more than 10000") {
 		t.Errorf("status says %q", p.Error)
 	}
-	eventually(t, "the log names it", true, func() bool { return strings.Contains(sa.log.String(), "BGP neighbour floods") })
+	becomes(t, "the log names it", true, func() bool { return strings.Contains(sa.log.String(), "BGP neighbour floods") })
 	if p := sa.peer(b.v4); p.State != Established || p.Since != before {
 		t.Errorf("the other session: %+v", p)
 	}
@@ -519,7 +519,7 @@ func TestFlood(t *testing.T) {
 	da.Neighbours[c.v4] = limited
 	sa.apply(da)
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")
-	eventually(t, "received and used", [2]int{20001, 1}, func() [2]int {
+	becomes(t, "received and used", [2]int{20001, 1}, func() [2]int {
 		p := sa.peer(c.v4)
 		return [2]int{p.Received, p.Used}
 	})

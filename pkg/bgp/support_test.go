@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // A fabric is one Ethernet; a host is a namespace on it.
@@ -124,16 +125,12 @@ func (f *fabric) host(tb testing.TB, n int) *host {
 	return h
 }
 
-// patience is for what happens within seconds, on a machine that is busy with other things as
-// well; only a fault uses it up.
-const patience = 4 * time.Minute
-
-// eventually waits until want is what got returns.
-func eventually[T any](tb testing.TB, what string, want T, got func() T) {
+// becomes waits until want is what got returns.
+func becomes[T any](tb testing.TB, what string, want T, got func() T) {
 	tb.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(eventually.Limit)
 	for {
 		diff := cmp.Diff(want, got(), comparers())
 		if diff == "" {
@@ -174,7 +171,7 @@ func (s *speaker) learns() []string {
 // mustLearn waits until the speaker has learned this and no more.
 func (s *speaker) mustLearn(want ...string) {
 	s.tb.Helper()
-	eventually(s.tb, s.name+" learns", want, s.learns)
+	becomes(s.tb, s.name+" learns", want, s.learns)
 }
 
 // states are the neighbours' states: "10.0.0.2 established".
@@ -189,7 +186,7 @@ func (s *speaker) states() []string {
 
 func (s *speaker) mustBe(want ...string) {
 	s.tb.Helper()
-	eventually(s.tb, s.name+"'s sessions", want, s.states)
+	becomes(s.tb, s.name+"'s sessions", want, s.states)
 }
 
 // peer returns the status of a neighbour.

@@ -27,7 +27,7 @@ func TestAvailability(t *testing.T) {
 	defer w.run("a")()
 	expect := func(what string, unavailable bool) {
 		t.Helper()
-		eventually.True(t, 2*time.Minute, what, func() bool {
+		eventually.True(t, what, func() bool {
 			n, err := kube.Get[corev1.Node](t.Context(), w.api, "", "n1")
 			return err == nil && kube.NetworkOf(n).Unavailable == unavailable
 		})

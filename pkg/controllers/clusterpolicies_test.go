@@ -30,7 +30,7 @@ func (w *world) address(node, addr string) {
 func (w *world) nets(tier string, want ...string) {
 	w.Helper()
 	k := model.PolicyKey{Tier: tier, Policy: "kcnp.no-nodes"}
-	eventually.Nil(w, kubernetes.Patience, k.Path(), func() error {
+	eventually.Within(w, kubernetes.Patience, k.Path(), func() error {
 		p, there := w.Get(k).(model.Policy)
 		var have []string
 		for _, r := range p.Outbound {

@@ -78,7 +78,7 @@ func (w *world) run(identity string, args ...string) (stop func()) {
 // holds waits until a key holds a value, nil = none.
 func (w *world) holds(key model.Key, want any) {
 	w.Helper()
-	eventually.Nil(w, kubernetes.Patience, key.Path(), func() error {
+	eventually.Within(w, kubernetes.Patience, key.Path(), func() error {
 		diff := cmp.Diff(want, w.Get(key), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
 		if diff != "" {
 			return errors.New("(-want +got):\n" + diff)

@@ -233,7 +233,7 @@ func (h *history) start(name string, about metav1.ObjectMeta) {
 // settle waits until etcd holds what it should, which must not be deleted from then on.
 func (h *history) settle() {
 	h.Helper()
-	eventually.Nil(h, kubernetes.Patience, "etcd holds what it should", h.settled)
+	eventually.Within(h, kubernetes.Patience, "etcd holds what it should", h.settled)
 	for name, there := range h.policies {
 		h.alive(there, policyKey(name))
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/calico-go/calico/test/etcd"
 	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
 )
 
 // program is calico-controllers as a process.
@@ -54,7 +53,7 @@ func startProgram(tb testing.TB, w *world, kubeconfig string) *program {
 // await waits until the program is ready and done holds. It returns how long that took since its start.
 func (p *program) await(done func() bool) time.Duration {
 	p.Helper()
-	eventually.True(p, kubernetes.Patience, "the program is ready", func() bool {
+	eventually.True(p, "the program is ready", func() bool {
 		reply, err := http.Get("http://" + p.health + "/readyz")
 		if err != nil {
 			return false

@@ -106,7 +106,7 @@ func TestSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := s.Receive(buf, time.Now().Add(10*time.Second))
+		got, err := s.Receive(buf, time.Now().Add(eventually.Limit))
 		if err != nil || !bytes.Equal(got, frame(t, discover)) {
 			t.Errorf("received %x, %v", got, err)
 		}
@@ -115,8 +115,8 @@ func TestSocket(t *testing.T) {
 		if err := s.Send(answer); err != nil {
 			t.Fatal(err)
 		}
-		eventually.Nil(t, 10*time.Second, "the answer at the machine", func() error {
-			_ = machine.SetReadDeadline(time.Now().Add(time.Second))
+		eventually.Nil(t, "the answer at the machine", func() error {
+			_ = machine.SetReadDeadline(time.Now().Add(eventually.Limit))
 			n, err := machine.Read(buf)
 			if err == nil && !bytes.Equal(buf[:n], answer) {
 				err = errors.New("another frame") // the kernel's own, of IPv6
@@ -128,7 +128,7 @@ func TestSocket(t *testing.T) {
 		}
 
 		machine.Close()
-		if _, err := s.Receive(buf, time.Now().Add(10*time.Second)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := s.Receive(buf, time.Now().Add(eventually.Limit)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("receive from a tap that is gone: %v", err)
 		}
 		if err := s.Send(answer); !errors.Is(err, os.ErrNotExist) {

@@ -13,10 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/long"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/long"
 )
 
 // waiter is an agent of a test.
@@ -64,13 +66,7 @@ func serveAt(t *testing.T, socket string, w Waiter) (stop func() error) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	for errors.Is(Ping(ctx, socket, ""), ErrNoAgent) { // until it listens
-		select {
-		case err := <-done:
-			t.Fatal(err)
-		case <-time.After(time.Millisecond):
-		}
-	}
+	eventually.True(t, "the agent to listen", func() bool { return !errors.Is(Ping(ctx, socket, ""), ErrNoAgent) || len(done) > 0 })
 	return stop
 }
 
@@ -224,9 +220,7 @@ func TestSocketIsMadeAgain(t *testing.T) {
 		if err := os.Rename(filepath.Dir(socket), filepath.Join(t.TempDir(), "away")); err != nil { // at once: it is made again
 			t.Fatal(err)
 		}
-		for errors.Is(Ping(t.Context(), socket, ""), ErrNoAgent) {
-			time.Sleep(time.Millisecond)
-		}
+		eventually.True(t, "the socket", func() bool { return !errors.Is(Ping(t.Context(), socket, ""), ErrNoAgent) })
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -283,9 +277,7 @@ func TestSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, socket, waiter{}) }()
-	for Ping(ctx, socket, "") != nil {
-		time.Sleep(time.Millisecond)
-	}
+	eventually.Nil(t, "the second to listen", func() error { return Ping(ctx, socket, "") })
 	if err := stopFirst(); err != nil {
 		t.Error(err)
 	}
@@ -401,9 +393,7 @@ func BenchmarkWait(b *testing.B) {
 	go func() {
 		done <- Serve(ctx, socket, waiter{wait: func(context.Context, Request) error { return nil }})
 	}()
-	for Ping(ctx, socket, "") != nil {
-		time.Sleep(time.Millisecond)
-	}
+	eventually.Nil(b, "the agent to listen", func() error { return Ping(ctx, socket, "") })
 	for b.Loop() {
 		if err := Wait(ctx, socket, request()); err != nil {
 			b.Fatal(err)

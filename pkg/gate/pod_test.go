@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 func somePod() Pod {
@@ -126,9 +128,7 @@ func BenchmarkAskPod(b *testing.B) {
 	go func() {
 		done <- Serve(ctx, socket, waiter{pod: func(context.Context, PodRequest) (Pod, error) { return somePod(), nil }})
 	}()
-	for Ping(ctx, socket, "") != nil {
-		time.Sleep(time.Millisecond)
-	}
+	eventually.Nil(b, "the agent to listen", func() error { return Ping(ctx, socket, "") })
 	for b.Loop() {
 		if _, err := AskPod(ctx, socket, PodRequest{Namespace: "default", Name: "web"}); err != nil {
 			b.Fatal(err)

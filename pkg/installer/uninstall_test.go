@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +22,6 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// patience is how long a test waits for what must come, on a machine that has other things to do as well.
-const patience = time.Minute
-
 // host is one of a lab's that is installed as a node of a cluster is: by the installer, and by the agent after it.
 type host struct {
 	*lab.Host
@@ -35,7 +31,7 @@ type host struct {
 }
 
 func (h *host) run(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), eventually.Limit)
 	defer cancel()
 	var out strings.Builder
 	err := h.Do(func() error {
@@ -93,23 +89,21 @@ func TestLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := filepath.Join(conf, netconf.ListName)
-	eventually.Nil(t, patience, "the agent puts the network configuration in place", func() error {
+	eventually.Nil(t, "the agent puts the network configuration in place", func() error {
 		_, err := os.Stat(list)
 		return err
 	})
 
 	one, two, far := h.Pod("one"), h.Pod("two"), l.Host("b").Pod("far")
 	ping := func(from, to *lab.Pod) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return from.Ping(ctx, to)
+		return from.Ping(t.Context(), to)
 	}
-	eventually.Nil(t, patience, "pods reach another host", func() error { return ping(one, far) })
+	eventually.Nil(t, "pods reach another host", func() error { return ping(one, far) })
 	deny := model.Policy{Selector: "all()", Types: []model.Direction{model.Inbound}, Inbound: []model.Rule{{Action: model.ActionDeny}}}
 	if _, err := l.Etcd().Commit(t.Context(), model.Change{Puts: []model.Put{{Key: model.PolicyKey{Tier: "default", Policy: "deny"}, Value: deny}}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, patience, "policy keeps pods apart", func() bool { return ping(one, two) != nil })
+	eventually.True(t, "policy keeps pods apart", func() bool { return ping(one, two) != nil })
 
 	before := h.kernel()
 	if out, err := h.run("uninstall"); err == nil || !strings.HasSuffix(out, "calico-install: calico-node runs on this node and would put everything back: stop it first "+

@@ -108,7 +108,7 @@ func (m *mirror) change(how func()) {
 // holds waits until what was told is this, after a whole list.
 func (m *mirror) holds(t *testing.T, want ...string) {
 	t.Helper()
-	eventually.Nil(t, kubernetes.Patience, "the watch has told all", func() error {
+	eventually.Within(t, kubernetes.Patience, "the watch has told all", func() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		var have []string

@@ -93,7 +93,7 @@ func TestCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut(50*time.Millisecond, flows[0])
-		eventually.True(t, patienceOfTests, "the kernel forgets the flow", func() bool {
+		eventually.True(t, "the kernel forgets the flow", func() bool {
 			left, err := f.ReadCuts()
 			return len(left) == 0 && err == nil
 		})

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -99,7 +99,7 @@ func TestDrift(t *testing.T) {
 				}
 				before := listed(t)
 				c.do(t)
-				comes(t, "an event", events)
+				eventually.Receive(t, "an event", events)
 				f.Audit()
 				r := mustApply(t, f)
 				if !r.Whole || r.Writes == 0 || r.Repairs == 0 || c.repairs != 0 && r.Repairs != c.repairs {
@@ -112,16 +112,6 @@ func TestDrift(t *testing.T) {
 				wantWrites(t, f, 0, 0)
 			})
 		})
-	}
-}
-
-// comes waits until something is told.
-func comes[T any](t *testing.T, what string, from <-chan T) {
-	t.Helper()
-	select {
-	case <-from:
-	case <-time.After(patienceOfTests):
-		t.Fatalf("%s was never told", what)
 	}
 }
 
@@ -173,20 +163,20 @@ func TestRepairsOfAFailedTry(t *testing.T) {
 func TestOwnChangesAreNoEvents(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
-		events, err := f.Subscribe(t.Context())
-		if err != nil {
+		told := make(chan bool, 100)
+		if err := f.conn.Listen(t.Context(), f.cfg.Logger, func() { told <- true }, func() { close(told) }); err != nil {
 			t.Fatal(err)
 		}
 		f.Update(sample())
 		mustApply(t, f)
 		run(t, "nft", "add table inet other; add chain inet other x; add table ip calico; add chain ip calico x")
-		select {
-		case <-events:
+		run(t, "nft", "add chain inet calico x") // is told after all before it
+		eventually.Receive(t, "an event", told)
+		run(t, "nft", "add chain inet calico y")
+		eventually.Receive(t, "an event", told)
+		if len(told) > 0 {
 			t.Error("an event about our own changes, or those of other tables")
-		case <-time.After(100 * time.Millisecond):
 		}
-		run(t, "nft", "add chain inet calico x")
-		comes(t, "an event", events)
 	})
 }
 
@@ -201,7 +191,7 @@ func TestEventAtOurGeneration(t *testing.T) {
 		f.Update(sample())
 		mustApply(t, f)
 		run(t, "nft", "add rule inet calico from-workload accept")
-		comes(t, "an event", events)
+		eventually.Receive(t, "an event", events)
 		if f.generation, err = f.conn.Generation(); err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +219,7 @@ func TestOthersChangeTheirs(t *testing.T) {
 			}
 		}
 		run(t, "nft", "add rule inet calico from-workload accept")
-		comes(t, "an event", events)
+		eventually.Receive(t, "an event", events)
 		f.Audit()
 		wantWrites(t, f, 1, 1)
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -87,11 +88,7 @@ func newSpaceBy(tb testing.TB, n int, iface string, link ...string) space {
 // awaitUp waits until a link of the current namespace is up.
 func awaitUp(tb testing.TB, link string) {
 	tb.Helper()
-	for deadline := time.Now().Add(patienceOfTests); !strings.Contains(run(tb, "ip", "-o", "link", "show", "dev", link), " state UP "); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s is not up", link)
-		}
-	}
+	eventually.True(tb, link+" to be up", func() bool { return strings.Contains(run(tb, "ip", "-o", "link", "show", "dev", link), " state UP ") })
 }
 
 // addAddrs gives a link of the current namespace addresses, and waits until packets to them are taken: IPv6's route to
@@ -102,11 +99,9 @@ func addAddrs(tb testing.TB, link string, addrs ...netip.Addr) {
 		run(tb, "ip", "addr", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", link, "nodad")
 	}
 	for _, a := range addrs {
-		for deadline := time.Now().Add(patienceOfTests); a.Is6() && run(tb, "ip", "-6", "route", "show", "table", "local", a.String()) == ""; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				tb.Fatalf("%s of %s never became local", a, link)
-			}
-		}
+		eventually.True(tb, a.String()+" to be local", func() bool {
+			return a.Is4() || run(tb, "ip", "-6", "route", "show", "table", "local", a.String()) != ""
+		})
 	}
 }
 
@@ -188,12 +183,9 @@ func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, marker n
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), true
 }
 
-// patienceOfTests bounds every wait for what the kernel does. Only a fault uses it up.
-const patienceOfTests = time.Minute
-
 // readWithin waits for a packet.
 func readWithin(c net.PacketConn, buf []byte) (int, net.Addr, error) {
-	_ = c.SetReadDeadline(time.Now().Add(patienceOfTests))
+	_ = c.SetReadDeadline(time.Now().Add(eventually.Limit))
 	return c.ReadFrom(buf)
 }
 

@@ -3,17 +3,18 @@
 package nft
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -132,16 +133,12 @@ func sendUDP(tb testing.TB, from, to netip.AddrPort) {
 // waitCount waits until the rules of a chain have counted so many packets.
 func waitCount(tb testing.TB, chain, comment string, want uint64) {
 	tb.Helper()
-	for deadline := time.Now().Add(patienceOfTests); ; time.Sleep(5 * time.Millisecond) {
-		got := count(tb, chain, comment)
-		if got == want {
-			return
+	eventually.Nil(tb, fmt.Sprintf("chain %s, %q: %d packets", chain, comment, want), func() error {
+		if got := count(tb, chain, comment); got != want {
+			return fmt.Errorf("%d", got)
 		}
-		if got > want || time.Now().After(deadline) {
-			tb.Errorf("chain %s, %q: %d packets, want %d", chain, comment, got, want)
-			return
-		}
-	}
+		return nil
+	})
 }
 
 var counted = regexp.MustCompile(`(?m)counter packets (\d+) bytes .*?(?: comment "([^"]*)")?$`)

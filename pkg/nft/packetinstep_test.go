@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -72,8 +73,8 @@ func TestMasqueradeInStep(t *testing.T) {
 	})
 }
 
-// counter counts what comes to a UDP port of a space; what it gives ends as soon as so many have come, or after
-// a second without any.
+// counter counts what comes to a UDP port of a space; what it gives ends as soon as so many have come, or where
+// no more come.
 func counter(t *testing.T, s space, port int) func(want int) int {
 	t.Helper()
 	var fd int
@@ -94,7 +95,7 @@ func counter(t *testing.T, s space, port int) func(want int) int {
 			if got == want {
 				return got
 			}
-			_ = file.SetReadDeadline(time.Now().Add(time.Second))
+			_ = file.SetReadDeadline(time.Now().Add(eventually.Limit / 2))
 			if _, err := file.Read(buf); err != nil {
 				return got
 			}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestAddrs: an address in an endpoint is known at once, that of a name with the first connection.
@@ -24,7 +26,7 @@ func TestAddrs(t *testing.T) {
 	if got := known(s); got != "[]" {
 		t.Errorf("before it is asked: %s", got)
 	}
-	if err := ready(within(t, patienceOfTests), s); err != nil {
+	if err := ready(within(t, eventually.Limit), s); err != nil {
 		t.Fatal(err)
 	}
 	if got := known(s); got != "[127.0.0.1]" {

@@ -31,10 +31,6 @@ import (
 	"github.com/calico-go/calico/test/eventually"
 )
 
-// patienceOfTests bounds every wait for what etcd or another goroutine does. Only a fault uses
-// it up, however busy the machine is.
-const patienceOfTests = 3 * time.Minute
-
 // cluster is a real etcd on loopback, each member behind a proxy of its own.
 type cluster struct {
 	t       testing.TB
@@ -193,7 +189,7 @@ func (m *server) start() error {
 	m.etcd = e
 	select {
 	case <-e.Server.ReadyNotify():
-	case <-time.After(patienceOfTests):
+	case <-time.After(eventually.Limit):
 		return fmt.Errorf("member %s did not get ready", m.cfg.Name)
 	}
 	m.proxy.set(forward)
@@ -278,8 +274,8 @@ func open(t testing.TB, cfg Config) *Client {
 // commit makes a change, and makes it again where the members had no time to answer.
 func commit(t testing.TB, s *Client, change model.Change) (revision int64) {
 	t.Helper()
-	ctx := within(t, patienceOfTests)
-	eventually.True(t, patienceOfTests, "an answer to a commit", func() bool {
+	ctx := within(t, eventually.Limit)
+	eventually.True(t, "an answer to a commit", func() bool {
 		var err error
 		revision, err = s.Commit(ctx, change)
 		if err != nil && !errors.Is(err, ErrUnknownOutcome) {

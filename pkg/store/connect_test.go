@@ -44,7 +44,7 @@ func fails(t *testing.T, least time.Duration, fn func(context.Context) error, is
 		for _, p := range parts {
 			known = known && strings.Contains(err.Error(), p)
 		}
-		if known || err == nil || d > patienceOfTests/4 {
+		if known || err == nil || d > eventually.Limit/4 {
 			wantError(t, err, is, parts...)
 			return err
 		}
@@ -52,7 +52,7 @@ func fails(t *testing.T, least time.Duration, fn func(context.Context) error, is
 }
 
 // soon is less than a request takes that is left to its deadline: of its context,
-// which has patienceOfTests, or defaultTimeout.
+// which has eventually.Limit, or defaultTimeout.
 const soon = defaultTimeout * 3 / 4
 
 // took checks that something did not wait for its deadline.
@@ -93,14 +93,14 @@ func TestRefused(t *testing.T) {
 	nowhere := []string{freeAddr(t), "http://127.0.0.1:1", "unix://" + t.TempDir() + "/etcd"}
 	start := time.Now()
 	s := open(t, Config{Endpoints: nowhere, RefusedTimeout: patience})
-	wantError(t, ready(within(t, patienceOfTests), s), ErrUnavailable, "connection refused", "no such file or directory")
-	if took := time.Since(start); took < patience || took > patienceOfTests/2 {
+	wantError(t, ready(within(t, eventually.Limit), s), ErrUnavailable, "connection refused", "no such file or directory")
+	if took := time.Since(start); took < patience || took > eventually.Limit/2 {
 		t.Errorf("it took %v", took)
 	}
 	// It comes while the request waits.
 	c := startCluster(t, clusterOptions{})
 	s = c.open(func(cfg *Config) { cfg.Endpoints, cfg.RefusedTimeout = append(cfg.Endpoints, nowhere...), time.Minute })
-	if err := ready(within(t, patienceOfTests), s); err != nil {
+	if err := ready(within(t, eventually.Limit), s); err != nil {
 		t.Fatal(err)
 	}
 	// One that hangs isn't gone.
@@ -119,7 +119,7 @@ func TestWaitsForEtcd(t *testing.T) {
 	c.members[0].proxy.set(refuse)
 	s := c.open()
 	time.AfterFunc(300*time.Millisecond, func() { c.members[0].proxy.set(forward) })
-	if err := ready(within(t, patienceOfTests), s); err != nil {
+	if err := ready(within(t, eventually.Limit), s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -128,13 +128,13 @@ func TestFailover(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	// Whichever member a client begins with, one that is away, cut off, or silent does not stop it.
 	for _, mode := range []proxyMode{refuse, stall} {
 		c.members[0].proxy.set(mode)
 		for first := range 3 {
 			// Where the machine is busy those that are there may not answer in time.
-			eventually.True(t, patienceOfTests, "those that are there answer soon", func() bool {
+			eventually.True(t, "those that are there answer soon", func() bool {
 				s := c.open()
 				s.current = first
 				start := time.Now()
@@ -157,7 +157,7 @@ func TestFailover(t *testing.T) {
 	}
 	c.members[1].stop()
 	c.members[2].stop()
-	eventually.True(t, patienceOfTests, "no leader", func() bool { return c.leader() == nil })
+	eventually.True(t, "no leader", func() bool { return c.leader() == nil })
 	fails(t, time.Second, func(ctx context.Context) error { return ready(ctx, s) }, ErrUnavailable, "no leader")
 	err := fails(t, time.Second, func(ctx context.Context) error {
 		_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "2")}})
@@ -180,12 +180,12 @@ func TestSlow(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
-	if err := ready(within(t, patienceOfTests), s); err != nil {
+	if err := ready(within(t, eventually.Limit), s); err != nil {
 		t.Fatal(err)
 	}
 	c.members[0].proxy.set(stall)
 	// A call that doesn't end in time is answered then.
-	defer time.AfterFunc(patienceOfTests, func() { c.members[0].proxy.set(forward) }).Stop()
+	defer time.AfterFunc(eventually.Limit, func() { c.members[0].proxy.set(forward) }).Stop()
 	commit := func(s *Client) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}})
@@ -216,9 +216,9 @@ func TestHungMember(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	s := c.open()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	// While the first connects, for longer than patience where the machine is busy, another answers.
-	eventually.True(t, patienceOfTests, "the first answers", func() bool {
+	eventually.True(t, "the first answers", func() bool {
 		s.current = 0
 		if err := ready(ctx, s); err != nil {
 			t.Fatal(err)
@@ -249,12 +249,12 @@ func TestBrokenCommit(t *testing.T) {
 	// It is sent before the connection breaks: sooner or later.
 	err := fails(t, 100*time.Millisecond, func(sent context.Context) error {
 		c.members[0].proxy.set(forward)
-		if err := ready(within(t, patienceOfTests), s); err != nil {
+		if err := ready(within(t, eventually.Limit), s); err != nil {
 			t.Fatal(err)
 		}
 		c.members[0].proxy.set(stall)
 		defer context.AfterFunc(sent, func() { c.members[0].proxy.set(refuse) })()
-		_, err := s.Commit(within(t, patienceOfTests/10), model.Change{Puts: []model.Put{put("A", "1")}})
+		_, err := s.Commit(within(t, eventually.Limit/10), model.Change{Puts: []model.Put{put("A", "1")}})
 		return err
 	}, ErrUnknownOutcome)
 	wantError(t, err, ErrUnavailable)
@@ -263,9 +263,9 @@ func TestBrokenCommit(t *testing.T) {
 func TestQuota(t *testing.T) {
 	c := startCluster(t, clusterOptions{quota: 64 << 10})
 	s := c.open()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	big := strings.Repeat("x", 16<<10)
-	eventually.True(t, patienceOfTests, "the quota is used up", func() bool {
+	eventually.True(t, "the quota is used up", func() bool {
 		_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", big)}})
 		if err == nil {
 			return false
@@ -282,7 +282,7 @@ func TestQuota(t *testing.T) {
 func TestLimits(t *testing.T) {
 	c := startCluster(t, clusterOptions{narrow: true})
 	s := c.open()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	_, err := s.Read(ctx, model.PrefixRange(configs), model.PrefixRange(hosts), model.KeyRange(model.ReadyKey{}))
 	wantError(t, err, ErrLimit, "read 3 ranges: ", c.members[0].proxy.addr, "too many operations", "--max-txn-ops=128 or more")
 	for _, size := range []int{4 << 10, 1 << 20} {

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 // leaks waits until no goroutine is left; the error says which are.
 func leaks(ignore ...goleak.Option) (err error) {
-	for deadline := time.Now().Add(patienceOfTests / 4); ; {
+	for deadline := time.Now().Add(eventually.Limit / 4); ; {
 		if err = goleak.Find(ignore...); err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -107,7 +107,7 @@ func TestHistory(t *testing.T) {
 		for i := range watchers {
 			_, before[i], _ = watchers[i].counts()
 		}
-		eventually.True(t, patienceOfTests, "every watcher moves on", func() bool {
+		eventually.True(t, "every watcher moves on", func() bool {
 			for i := range watchers {
 				if _, n, _ := watchers[i].counts(); n < before[i]+20 {
 					return false
@@ -129,7 +129,7 @@ func TestHistory(t *testing.T) {
 		moves()
 	}
 	var leader *server
-	eventually.True(t, patienceOfTests, "a leader", func() bool { leader = c.leader(); return leader != nil })
+	eventually.True(t, "a leader", func() bool { leader = c.leader(); return leader != nil })
 	leader.halt()
 	leader.stop()
 	moves()
@@ -192,7 +192,7 @@ func dumps(t *testing.T, admin *clientv3.Client) func(revision int64) map[string
 		if d := known[revision]; d != nil {
 			return d
 		}
-		resp, err := admin.Get(within(t, patienceOfTests), "/calico/v1/", clientv3.WithPrefix(), clientv3.WithRev(revision))
+		resp, err := admin.Get(within(t, eventually.Limit), "/calico/v1/", clientv3.WithPrefix(), clientv3.WithRev(revision))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestCompaction(t *testing.T) {
 		}
 		c.members[0].proxy.set(refuse)
 		c.members[0].proxy.set(forward)
-		eventually.True(t, patienceOfTests, "every watcher moves on", func() bool {
+		eventually.True(t, "every watcher moves on", func() bool {
 			for i := range watchers {
 				if _, n, _ := watchers[i].counts(); n < before[i]+5 {
 					return false
@@ -253,7 +253,7 @@ func TestCompaction(t *testing.T) {
 	}
 	cancel()
 	work.Wait()
-	final, err := s.Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("Last", "x")}})
+	final, err := s.Commit(within(t, eventually.Limit), model.Change{Puts: []model.Put{put("Last", "x")}})
 	if err != nil {
 		t.Fatal(err)
 	}

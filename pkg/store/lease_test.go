@@ -21,7 +21,7 @@ import (
 // leased writes a key under a new lease, a longer one where that is over too soon.
 func leased(t *testing.T, s *Client, name string, ttl time.Duration) *Lease {
 	t.Helper()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	for ; ; ttl *= 3 {
 		l, err := s.Lease(ctx, ttl)
 		if err != nil {
@@ -40,7 +40,7 @@ func leased(t *testing.T, s *Client, name string, ttl time.Duration) *Lease {
 
 func exists(t *testing.T, s *Client, name string) bool {
 	t.Helper()
-	snap, err := s.Read(within(t, patienceOfTests), model.KeyRange(configKey(name)))
+	snap, err := s.Read(within(t, eventually.Limit), model.KeyRange(configKey(name)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +72,13 @@ func TestLeaseRefused(t *testing.T) {
 	_ = door.l.Close()
 	door.set(refuse)
 	before := s.Counters().RoundTrips
-	eventually.True(t, patienceOfTests, "it was tried in vain", func() bool { return lost(l) || s.Counters().RoundTrips > before+5 })
+	eventually.True(t, "it was tried in vain", func() bool { return lost(l) || s.Counters().RoundTrips > before+5 })
 	if lost(l) {
 		t.Fatal("a lease that etcd still has counts as lost")
 	}
 	startProxyAt(t, door.addr, to).set(forward)
-	eventually.True(t, patienceOfTests, "it is kept alive", func() bool {
-		left, err := admin.TimeToLive(within(t, patienceOfTests), clientv3.LeaseID(l.id))
+	eventually.True(t, "it is kept alive", func() bool {
+		left, err := admin.TimeToLive(within(t, eventually.Limit), clientv3.LeaseID(l.id))
 		return lost(l) || err == nil && left.TTL*10 > left.GrantedTTL*8
 	})
 	if lost(l) || !exists(t, s, "kept") {
@@ -103,10 +103,10 @@ func TestLeaseCounts(t *testing.T) {
 	answered := make(chan answer, 1)
 	go func() {
 		var a answer
-		a.ttl, a.sent, a.err = l.renew(t.Context(), time.Now().Add(patienceOfTests))
+		a.ttl, a.sent, a.err = l.renew(t.Context(), time.Now().Add(eventually.Limit))
 		answered <- a
 	}()
-	eventually.True(t, patienceOfTests, "it was tried in vain", func() bool { return s.Counters().RoundTrips > before+5 })
+	eventually.True(t, "it was tried in vain", func() bool { return s.Counters().RoundTrips > before+5 })
 	opened := time.Now()
 	c.members[0].proxy.set(forward)
 	a := <-answered
@@ -138,7 +138,7 @@ func TestLeaseLeft(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s, watcher := c.open(), c.open()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	long, err := s.Lease(ctx, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestLeaseLeft(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually.True(t, patienceOfTests, "the short lease has run out", func() bool { return !exists(t, watcher, "short") })
+	eventually.True(t, "the short lease has run out", func() bool { return !exists(t, watcher, "short") })
 	if !exists(t, watcher, "long") {
 		t.Error("closing the client has revoked a lease")
 	}
@@ -172,16 +172,16 @@ func TestLease(t *testing.T) {
 
 		// Etcd's own sweep and the time to live pass more than twice.
 		start := time.Now()
-		eventually.True(t, patienceOfTests, "time passes", func() bool { return time.Since(start) > ttl*5/2 || slices.ContainsFunc(all, lost) })
+		eventually.True(t, "time passes", func() bool { return time.Since(start) > ttl*5/2 || slices.ContainsFunc(all, lost) })
 		for _, n := range []string{"kept", "revoked", "cut", "left"} {
 			if !exists(t, s, n) {
 				return fmt.Errorf("%s is gone", n)
 			}
 		}
-		if _, err := admin.Revoke(within(t, patienceOfTests), clientv3.LeaseID(revoked.id)); err != nil {
+		if _, err := admin.Revoke(within(t, eventually.Limit), clientv3.LeaseID(revoked.id)); err != nil {
 			return err
 		}
-		eventually.True(t, patienceOfTests, "the revoked lease is noticed", func() bool { return lost(revoked) })
+		eventually.True(t, "the revoked lease is noticed", func() bool { return lost(revoked) })
 		if err := revoked.Close(); err != nil {
 			return fmt.Errorf("closing a lease that is gone: %w", err)
 		}
@@ -220,15 +220,15 @@ func TestLease(t *testing.T) {
 	}
 	c.members[0].proxy.set(stall)
 	over := time.Now().Add(cut.ttl)
-	eventually.True(t, patienceOfTests, "the lease that can't be kept alive is lost", func() bool { return lost(cut) })
+	eventually.True(t, "the lease that can't be kept alive is lost", func() bool { return lost(cut) })
 	took(t, over)
 	c.members[0].proxy.set(forward)
-	eventually.True(t, patienceOfTests, "its key is gone", func() bool { return !exists(t, s, "cut") })
+	eventually.True(t, "its key is gone", func() bool { return !exists(t, s, "cut") })
 
 	if _, err := s.Lease(t.Context(), 0); err == nil {
 		t.Error("a lease of no time was granted")
 	}
-	_, err := s.commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("A", "x")}}, kept.id)
+	_, err := s.commit(within(t, eventually.Limit), model.Change{Puts: []model.Put{put("A", "x")}}, kept.id)
 	if !errors.Is(err, ErrLeaseEnded) {
 		t.Errorf("a put under a lease that is gone: %v", err)
 	}

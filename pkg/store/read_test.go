@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // paths are what entries are of, the values being tested elsewhere.
@@ -31,7 +32,7 @@ func put(name, value string) model.Put {
 func TestRead(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, admin := c.open(), c.admin()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 
 	for _, n := range []string{"A", "B", "C", "D"} {
 		if _, err := admin.Put(ctx, configKey(n).Path(), "v"+n); err != nil {
@@ -118,7 +119,7 @@ func TestReadRefuses(t *testing.T) {
 func TestCommit(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 
 	first, err := s.Commit(ctx, model.Change{
 		Compares: []model.Compare{{Key: configKey("A")}, {Key: configKey("A")}, {Key: configKey("B")}},

@@ -128,8 +128,8 @@ func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluste
 	c := startCluster(t, clusterOptions{size: size, tls: info})
 	for _, m := range c.members {
 		// It says that it is ready, and reads its files later: one that finds them half changed serves nobody.
-		eventually.True(t, patienceOfTests, m.cfg.Name+" speaks TLS", func() bool {
-			dialer := &net.Dialer{Timeout: patienceOfTests / 4}
+		eventually.True(t, m.cfg.Name+" speaks TLS", func() bool {
+			dialer := &net.Dialer{Timeout: eventually.Limit / 4}
 			conn, err := tls.DialWithDialer(dialer, "tcp", m.clientAddr, &tls.Config{InsecureSkipVerify: true})
 			return err == nil && conn.Close() == nil
 		})
@@ -178,7 +178,7 @@ func TestTLS(t *testing.T) {
 				return
 			}
 			start := time.Now()
-			err := ready(within(t, patienceOfTests), s)
+			err := ready(within(t, eventually.Limit), s)
 			if tt.is == nil {
 				if err != nil {
 					t.Fatal(err)
@@ -191,14 +191,14 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("authority only", func(t *testing.T) {
 		c := startSecure(t, a, 1, false)
-		if err := ready(within(t, patienceOfTests), open(t, Config{Endpoints: c.endpoints(), CAFile: ca})); err != nil {
+		if err := ready(within(t, eventually.Limit), open(t, Config{Endpoints: c.endpoints(), CAFile: ca})); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("one of two members", func(t *testing.T) {
 		s := open(t, Config{Endpoints: []string{elsewhere.addr, c.endpoints()[0]}, CAFile: ca, CertFile: cert, KeyFile: key})
 		s.current = 0
-		if err := ready(within(t, patienceOfTests), s); err != nil {
+		if err := ready(within(t, eventually.Limit), s); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -211,7 +211,7 @@ func TestRotation(t *testing.T) {
 	c := startSecure(t, a, 1, true)
 	ca, cert, key := a.files(t, "client")
 	s := open(t, Config{Endpoints: c.endpoints(), CAFile: ca, CertFile: cert, KeyFile: key})
-	if err := ready(within(t, patienceOfTests), s); err != nil {
+	if err := ready(within(t, eventually.Limit), s); err != nil {
 		t.Fatal(err)
 	}
 	reconnect := func() {
@@ -225,8 +225,8 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	reconnect()
-	eventually.True(t, patienceOfTests, "the new certificate is refused", func() bool {
-		return errors.Is(ready(within(t, patienceOfTests), s), ErrAuth)
+	eventually.True(t, "the new certificate is refused", func() bool {
+		return errors.Is(ready(within(t, eventually.Limit), s), ErrAuth)
 	})
 	renewed, renewedKey := a.issue(t, "client")
 	for path, data := range map[string][]byte{cert: renewed, key: renewedKey} {
@@ -234,8 +234,8 @@ func TestRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually.True(t, patienceOfTests, "the renewed certificate is accepted", func() bool {
-		return ready(within(t, patienceOfTests), s) == nil
+	eventually.True(t, "the renewed certificate is accepted", func() bool {
+		return ready(within(t, eventually.Limit), s) == nil
 	})
 	write := func(data []byte) {
 		if err := os.WriteFile(ca, data, 0o600); err != nil {
@@ -244,24 +244,24 @@ func TestRotation(t *testing.T) {
 		reconnect()
 	}
 	write(newAuthority(t).pem)
-	eventually.True(t, patienceOfTests, "etcd's certificate is of an authority that is no longer trusted", func() bool {
+	eventually.True(t, "etcd's certificate is of an authority that is no longer trusted", func() bool {
 		err := ready(within(t, time.Second), s) // it is tried again until then
 		return err != nil && strings.Contains(err.Error(), "unknown authority")
 	})
 	write([]byte("half of a"))
-	eventually.True(t, patienceOfTests, "the file with the authority can't be read", func() bool {
+	eventually.True(t, "the file with the authority can't be read", func() bool {
 		err := ready(within(t, time.Second), s) // it is tried again until then
 		return err != nil && strings.Contains(err.Error(), "etcd CA file "+ca)
 	})
 	write(append(newAuthority(t).pem, a.pem...))
-	eventually.True(t, patienceOfTests, "the authority is trusted again", func() bool {
-		return ready(within(t, patienceOfTests), s) == nil
+	eventually.True(t, "the authority is trusted again", func() bool {
+		return ready(within(t, eventually.Limit), s) == nil
 	})
 }
 
 func enableAuth(t *testing.T, admin *clientv3.Client) {
 	t.Helper()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	for _, u := range []struct{ name, password string }{{"root", "r00t"}, {"node", "secret"}, {"reader", "read"}} {
 		if _, err := admin.UserAdd(ctx, u.name, u.password); err != nil {
 			t.Fatal(err)
@@ -298,7 +298,7 @@ func TestUserAndPassword(t *testing.T) {
 	as := func(user string) func(*Config) {
 		return func(cfg *Config) { cfg.Username, cfg.PasswordFile = user, file }
 	}
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	write("\n secret \n")
 	node := c.open(as("node"))
 	if err := ready(ctx, node); err != nil {
@@ -367,7 +367,7 @@ func TestUserAndPassword(t *testing.T) {
 
 func revision(t *testing.T, s *Client) int64 {
 	t.Helper()
-	snapshot, err := s.Read(within(t, patienceOfTests), model.KeyRange(model.ReadyKey{}))
+	snapshot, err := s.Read(within(t, eventually.Limit), model.KeyRange(model.ReadyKey{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func revision(t *testing.T, s *Client) int64 {
 // TestDenied takes from a role what a request needs one by one: the error names the user and that.
 func TestDenied(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
-	admin, ctx := c.admin(), within(t, patienceOfTests)
+	admin, ctx := c.admin(), within(t, eventually.Limit)
 	if _, err := admin.RoleAdd(ctx, "part"); err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func TestDenied(t *testing.T) {
 		defer cancel()
 		done := make(chan error)
 		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(model.Update) error { return nil }) }()
-		eventually.True(t, patienceOfTests, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
+		eventually.True(t, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
 		cancel()
 		return errors.Join(err, <-done)
 	}
@@ -472,7 +472,7 @@ func TestWatchRenewsToken(t *testing.T) {
 	})
 	var f folded
 	f.start(t, s, configs)
-	eventually.True(t, patienceOfTests, "the watch stands", func() bool {
+	eventually.True(t, "the watch stands", func() bool {
 		commit(t, s, model.Change{Puts: []model.Put{put("A", "1")}})
 		_, updates, _ := f.counts()
 		return updates > 1
@@ -482,7 +482,7 @@ func TestWatchRenewsToken(t *testing.T) {
 		if err := c.members[0].start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually.True(t, patienceOfTests, "the watch is back", func() bool { return strings.Count(log.String(), "etcd watch is back") > i })
+		eventually.True(t, "the watch is back", func() bool { return strings.Count(log.String(), "etcd watch is back") > i })
 	}
 	f.reaches(t, commit(t, s, model.Change{Puts: []model.Put{put("A", "2")}}))
 	if text := log.String(); strings.Contains(text, ErrAuth.Error()) {
@@ -493,7 +493,7 @@ func TestWatchRenewsToken(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	record := func(addr string) *net.SRV {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // tokenRig is an etcd with users, and calls of the user node, whose password is in a file.
@@ -58,7 +59,7 @@ func (r *tokenRig) call(do func(context.Context, *Client) error) (passwords, tri
 	if err != nil {
 		return 0, 0, err
 	}
-	err = do(within(r, patienceOfTests), s)
+	err = do(within(r, eventually.Limit), s)
 	if err := s.Close(); err != nil {
 		r.Error(err)
 	}
@@ -135,11 +136,11 @@ func TestTokenOfUser(t *testing.T) {
 	}
 	r.write(r.cfg.PasswordFile, "sekret!")
 	refused("another password in the file")
-	if _, err := r.root.UserChangePassword(within(t, patienceOfTests), "node", "sekret!"); err != nil {
+	if _, err := r.root.UserChangePassword(within(t, eventually.Limit), "node", "sekret!"); err != nil {
 		t.Fatal(err)
 	}
 	r.wantTrips("etcd has it as well", ready, 1, 2)
-	if _, err := r.root.UserChangePassword(within(t, patienceOfTests), "node", "secret"); err != nil {
+	if _, err := r.root.UserChangePassword(within(t, eventually.Limit), "node", "secret"); err != nil {
 		t.Fatal(err)
 	}
 	refused("another password in etcd")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // increment decides on a counter that is one greater.
@@ -27,7 +28,7 @@ func increment(name string) func(*model.View) (model.Change, error) {
 
 func text(t *testing.T, s *Client, name string) string {
 	t.Helper()
-	snapshot, err := s.Read(within(t, patienceOfTests), model.KeyRange(configKey(name)))
+	snapshot, err := s.Read(within(t, eventually.Limit), model.KeyRange(configKey(name)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestTransactConflict(t *testing.T) {
 		s := c.open()
 		wg.Go(func() {
 			for range times {
-				if _, err := s.Transact(within(t, patienceOfTests), []model.Range{model.KeyRange(configKey("N"))}, increment("N")); err != nil {
+				if _, err := s.Transact(within(t, eventually.Limit), []model.Range{model.KeyRange(configKey("N"))}, increment("N")); err != nil {
 					t.Error(err)
 				}
 			}
@@ -62,7 +63,7 @@ func TestTransactConflict(t *testing.T) {
 func TestTransactDeadline(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, faster := c.open(), c.open()
-	ctx, cancel := context.WithCancel(within(t, patienceOfTests))
+	ctx, cancel := context.WithCancel(within(t, eventually.Limit))
 	attempts := 0
 	_, err := s.Transact(ctx, []model.Range{model.KeyRange(configKey("N"))}, func(v *model.View) (model.Change, error) {
 		if attempts++; attempts == 4 {
@@ -81,7 +82,7 @@ func TestTransactDeadline(t *testing.T) {
 // TestTransactNeedsMore reads in several rounds, all at one revision.
 func TestTransactNeedsMore(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
-	s, ctx := c.open(), within(t, patienceOfTests)
+	s, ctx := c.open(), within(t, eventually.Limit)
 	first := commit(t, s, model.Change{Puts: []model.Put{put("A", "1"), put("B", "1")}})
 	var many []model.Range
 	for i := range maxOps + 1 {
@@ -135,7 +136,7 @@ func TestTransactUnknown(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, door := c.open(), c.members[0].proxy
 	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
-	ctx, wants := within(t, patienceOfTests), []model.Range{model.KeyRange(configKey("N"))}
+	ctx, wants := within(t, eventually.Limit), []model.Range{model.KeyRange(configKey("N"))}
 	lose := BeforeCommit(func(v *model.View) error {
 		if v.Get(configKey("N")).Exists() {
 			return nil

@@ -118,7 +118,7 @@ func (f *folded) start(t *testing.T, s *Client, prefixes ...string) {
 
 func (f *folded) reaches(t *testing.T, revision int64) {
 	t.Helper()
-	eventually.True(t, patienceOfTests, fmt.Sprintf("revision %d", revision), func() bool {
+	eventually.True(t, fmt.Sprintf("revision %d", revision), func() bool {
 		r, _, _ := f.counts()
 		return r >= revision
 	})
@@ -138,7 +138,7 @@ func hostPut(name, value string) model.Put {
 func TestWatch(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, admin := c.open(), c.admin()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	commit := func(ch model.Change) int64 {
 		t.Helper()
 		r, err := s.Commit(ctx, ch)
@@ -242,7 +242,7 @@ func TestWatchResumes(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, proxy := c.open(), c.members[0].proxy
 	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	var f folded
 	f.start(t, s, configs, hosts)
 	var last int64
@@ -268,7 +268,7 @@ func TestWatchResumes(t *testing.T) {
 func TestWatchCompacted(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	for i := range 3 {
 		if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put(fmt.Sprint(i), "old")}}); err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestWatchCompacted(t *testing.T) {
 	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
 	var f folded
 	f.start(t, s, configs, hosts)
-	eventually.True(t, patienceOfTests, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+	eventually.True(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
 
 	c.members[0].proxy.set(refuse)
 	if _, err := direct.Commit(ctx, model.Change{Deletes: []model.Key{configKey("0")}}); err != nil {
@@ -310,7 +310,7 @@ func TestWatchOtherCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s, m := c.open(), c.members[0]
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	for i := range 10 {
 		if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put(fmt.Sprint(i), "old")}}); err != nil {
 			t.Fatal(err)
@@ -340,17 +340,17 @@ func TestWatchOtherCluster(t *testing.T) {
 			return cmp.Equal(want, texts(state))
 		}
 	}
-	eventually.True(t, patienceOfTests, "the snapshot", func() bool { mu.Lock(); defer mu.Unlock(); return len(state) == 10 })
+	eventually.True(t, "the snapshot", func() bool { mu.Lock(); defer mu.Unlock(); return len(state) == 10 })
 	m.stop()
 	m.wipe()
 	if err := m.start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, patienceOfTests, "nothing is left", holds(map[string]string{}))
+	eventually.True(t, "nothing is left", holds(map[string]string{}))
 	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "new")}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, patienceOfTests, "the new cluster's content", holds(map[string]string{configs + "A": "new"}))
+	eventually.True(t, "the new cluster's content", holds(map[string]string{configs + "A": "new"}))
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -365,11 +365,11 @@ func TestWatchWithoutLeader(t *testing.T) {
 	s := c.open(func(cfg *Config) { cfg.Endpoints = cfg.Endpoints[:1] })
 	var f folded
 	f.start(t, s, configs, hosts)
-	eventually.True(t, patienceOfTests, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+	eventually.True(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
 	c.members[1].stop()
 	c.members[2].stop()
 	// Not in the log, where the first trouble may be that the member leaves it without an answer.
-	eventually.True(t, patienceOfTests, "the watch ends", func() bool {
+	eventually.True(t, "the watch ends", func() bool {
 		_, err := s.WatchTrouble()
 		return err != nil && strings.Contains(err.Error(), "no leader")
 	})

@@ -30,7 +30,7 @@ func TestWatchRolledBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startCluster(t, clusterOptions{})
-			m, ctx := c.members[0], within(t, patienceOfTests)
+			m, ctx := c.members[0], within(t, eventually.Limit)
 			direct := open(t, Config{Endpoints: []string{m.clientAddr}})
 			commit := func(ch model.Change) int64 {
 				t.Helper()
@@ -53,7 +53,7 @@ func TestWatchRolledBack(t *testing.T) {
 			wire.set(forward)
 			var f folded
 			f.start(t, open(t, Config{Endpoints: []string{wire.addr}}), configs, hosts)
-			eventually.True(t, patienceOfTests, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+			eventually.True(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
 			for _, ch := range lost {
 				f.reaches(t, commit(ch))
 			}
@@ -82,7 +82,7 @@ func TestWatchRolledBack(t *testing.T) {
 func TestWatchResumed(t *testing.T) {
 	t.Parallel()
 	s := startCluster(t, clusterOptions{}).open()
-	ctx, stop := context.WithCancel(within(t, patienceOfTests))
+	ctx, stop := context.WithCancel(within(t, eventually.Limit))
 	before := commit(t, s, model.Change{Puts: []model.Put{put("A", "1")}})
 	waiting := commit(t, s, model.Change{Puts: []model.Put{put("A", "2")}})
 	w := &watch{c: s, prefixes: []string{configs, hosts}, expected: make(chan int64, 1), merger: newMerger(2, before)}
@@ -117,7 +117,7 @@ func TestWatchMute(t *testing.T) {
 		s.Expect(first + 1000)
 		c.members[0].mute.Store(true)
 		second := commit(t, writer, model.Change{Puts: []model.Put{put("A", "2"), hostPut("A", "2")}})
-		eventually.True(t, patienceOfTests, "the watch leaves the member", func() bool {
+		eventually.True(t, "the watch leaves the member", func() bool {
 			s.Expect(second)
 			r, _, _ := f.counts()
 			return r == second
@@ -136,10 +136,10 @@ func TestWatchExpects(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	var log syncBuffer
 	s := c.open(func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	ctx := within(t, patienceOfTests)
+	ctx := within(t, eventually.Limit)
 	var f folded
 	f.start(t, s, configs)
-	eventually.True(t, patienceOfTests, "a round in which the watch stays", func() bool {
+	eventually.True(t, "a round in which the watch stays", func() bool {
 		before := len(log.String())
 		for end := time.Now().Add(3 * silence); time.Now().Before(end); sleep(ctx, 10*time.Millisecond) {
 			for _, p := range []model.Put{hostPut("A", "1"), put("A", "1")} {

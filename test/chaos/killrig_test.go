@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
@@ -23,9 +22,6 @@ const (
 	network = "net1"
 	// bareNetwork is served by calico-ipam behind another main plugin.
 	bareNetwork = "bare"
-	// patience is how long a test waits for what must come, on a machine that has
-	// other things to do as well.
-	patience = 3 * time.Minute
 )
 
 // rig is one host of a lab whose plugins can be killed at their steps.
@@ -144,7 +140,7 @@ func (r *rig) Wait(context.Context, gate.Request) error {
 func (r *rig) Ready(string) error { return nil }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
 	r.Cleanup(cancel)
 	return ctx
 }

@@ -15,11 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/eventually"
 )
-
-// patience is how long a packet that must come may take, on a machine that has
-// other things to do as well.
-const patience = time.Minute
 
 const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 
@@ -244,9 +241,9 @@ func (l *lab) warm() error {
 			}
 		}
 	}
-	deadline := time.Now().Add(patience)
-	l.patience, l.warmed = patience/600, math.MaxUint32
-	defer func() { l.patience = patience }()
+	deadline := time.Now().Add(eventually.Limit)
+	l.patience, l.warmed = eventually.Limit/600, math.MaxUint32
+	defer func() { l.patience = eventually.Limit }()
 	for {
 		fates, err := l.send(probes)
 		if err == nil && !slices.ContainsFunc(fates, func(f fate) bool { return f.verdict != policy.Accept }) {

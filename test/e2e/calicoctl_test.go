@@ -33,7 +33,7 @@ func TestCalicoctl(t *testing.T) {
 	}
 	reaches := func(want bool) {
 		t.Helper()
-		eventually.Nil(t, patience, "what the policy says", func() error {
+		eventually.Nil(t, "what the policy says", func() error {
 			once, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
 			if err := web.Ping(once, db); (err == nil) != want {

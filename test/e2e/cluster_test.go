@@ -151,7 +151,7 @@ func fetch(ctx context.Context, from *lab.Host, to netip.AddrPort) (page string,
 // answers waits until a host gets the pod's name from an address.
 func (c *cluster) answers(ctx context.Context, from *lab.Host, to netip.AddrPort, p *pod) {
 	c.t.Helper()
-	eventually.Nil(c.t, patience, fmt.Sprintf("an answer of %s to %s at %v", p.name, from.Name(), to), func() error {
+	eventually.Nil(c.t, fmt.Sprintf("an answer of %s to %s at %v", p.name, from.Name(), to), func() error {
 		page, err := fetch(ctx, from, to)
 		if err == nil && page != p.name {
 			err = fmt.Errorf("the page is %q", page)
@@ -172,7 +172,7 @@ func (c *cluster) reachable(ctx context.Context, p *pod) {
 func (c *cluster) reachableFrom(ctx context.Context, from, to *pod) {
 	c.t.Helper()
 	for _, a := range to.addrs {
-		eventually.Nil(c.t, patience, fmt.Sprintf("an answer of %s to %s at %v", to.name, from.name, a), func() error {
+		eventually.Nil(c.t, fmt.Sprintf("an answer of %s to %s at %v", to.name, from.name, a), func() error {
 			out, err := c.exec(ctx, from, "/bin/sh", "-c", fmt.Sprintf(`printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 5 %v 80`, a))
 			if err == nil && !strings.HasSuffix(strings.TrimSpace(out), "\n"+to.name) {
 				err = fmt.Errorf("the answer is %q", out)
@@ -259,7 +259,7 @@ func (c *cluster) state(ctx context.Context) hostState {
 // routes and reports, follows when it hears of it; the invariants hold always.
 func (c *cluster) nothingLeft(ctx context.Context) {
 	c.t.Helper()
-	eventually.Nil(c.t, patience, "nothing to be left", func() error {
+	eventually.Nil(c.t, "nothing to be left", func() error {
 		entries := c.dump(ctx)
 		for _, v := range invariants.Check(entries) {
 			c.t.Errorf("invariant %d: %s", v.Invariant, v.Text)

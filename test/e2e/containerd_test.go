@@ -136,7 +136,7 @@ func (d *daemon) start(ctx context.Context) {
 		// How it ended is in its log.
 		_ = d.cmd.Wait()
 	}()
-	eventually.Nil(d.t, patience, "containerd to serve", func() error {
+	eventually.Nil(d.t, "containerd to serve", func() error {
 		select {
 		case <-done:
 			return fmt.Errorf("it ended: %v\n%s", d.cmd.ProcessState, d.complaints())
@@ -172,7 +172,7 @@ func (d *daemon) removeGroups() {
 		d.t.Fatal(err)
 	}
 	tops = append(tops, "/sys/fs/cgroup"+d.groups())
-	ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own has ended
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit) // the test's own has ended
 	defer cancel()
 	// A process that was killed is in its group until it has ended.
 	err = eventually.Wait(ctx, "control groups to be empty", func() error {
@@ -224,6 +224,3 @@ func (d *daemon) load(ctx context.Context) {
 		d.t.Fatalf("import images: %v\n%s", err, out)
 	}
 }
-
-// patience is how long a condition may take that needs no more than a few exchanges between processes.
-const patience = 2 * time.Minute

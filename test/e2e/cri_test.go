@@ -40,7 +40,7 @@ func dial(ctx context.Context, t *testing.T, d *daemon) *runtimeClient {
 // waitReady waits until the runtime and its network are ready.
 func (c *runtimeClient) waitReady(ctx context.Context, t *testing.T) {
 	t.Helper()
-	eventually.Nil(t, patience, "the runtime to be ready", func() error {
+	eventually.Nil(t, "the runtime to be ready", func() error {
 		status, err := c.Status(ctx, &cri.StatusRequest{})
 		if err != nil {
 			return err

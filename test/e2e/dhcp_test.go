@@ -60,7 +60,7 @@ func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration, agen
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually.Nil(t, patience, "the daemon's socket", func() error { _, err := os.Stat(socket); return err })
+	eventually.Nil(t, "the daemon's socket", func() error { _, err := os.Stat(socket); return err })
 	conf := n.host.PluginConf()
 	conf["cniVersion"], conf["name"], conf["datastore_timeout_seconds"] = "1.1.0", "dhcpnet", int(etcdPatience/time.Second)
 	conf["ipam"] = map[string]any{"type": "dhcp", "daemonSocketPath": socket}
@@ -77,7 +77,7 @@ func (n *dhcpNode) call(ctx context.Context, verb, netns string, conf []byte) (l
 // link waits for the host's end of the pod's interface.
 func (n *dhcpNode) link(ctx context.Context) (name string) {
 	n.t.Helper()
-	eventually.Nil(n.t, patience, "the host's end of the link to be up", func() error {
+	eventually.Nil(n.t, "the host's end of the link to be up", func() error {
 		out, err := n.host.Exec(ctx, "ip", "-brief", "link", "show", "up", "type", "veth")
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func (n *dhcpNode) nothingLeft(ctx context.Context) {
 	for _, v := range invariants.Check(entries) {
 		n.t.Errorf("invariant %d: %s", v.Invariant, v.Text)
 	}
-	eventually.Nil(n.t, patience, "nothing is left on the host", n.host.CheckEmpty)
+	eventually.Nil(n.t, "nothing is left on the host", n.host.CheckEmpty)
 }
 
 func TestDHCP(t *testing.T) {
@@ -160,7 +160,7 @@ func testDHCP(t *testing.T, agent bool) {
 	}()
 	link := n.link(ctx)
 	// By then etcd's own time is over.
-	eventually.Nil(t, patience, "the daemon to ask in vain", func() error {
+	eventually.Nil(t, "the daemon to ask in vain", func() error {
 		if said := fileText(t, n.daemon.Log); !strings.Contains(said, "retrying") || time.Since(began) < etcdPatience {
 			return fmt.Errorf("daemon:\n%s", said)
 		}
@@ -193,7 +193,7 @@ func testDHCP(t *testing.T, agent bool) {
 	}
 	// The daemon asks for more time in the pod's network, with the pod's address.
 	granted := strings.Count(log(), "sending ACK")
-	eventually.Nil(t, patience, "the lease to be renewed", func() error {
+	eventually.Nil(t, "the lease to be renewed", func() error {
 		if now := strings.Count(log(), "sending ACK"); now == granted {
 			return fmt.Errorf("server:\n%s", log())
 		}

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
@@ -113,7 +112,7 @@ func (m *machine) write(ctx context.Context) {
 	m.t.Helper()
 	key := m.key()
 	commit(ctx, m.t, m.lab, model.Change{Puts: []model.Put{{Key: key, Value: m.spec}}})
-	eventually.Nil(m.t, patience, m.name+" to be served", func() error {
+	eventually.Nil(m.t, m.name+" to be served", func() error {
 		entries, _, err := m.lab.Dump(ctx)
 		for _, e := range entries {
 			if e.Key == model.WorkloadStatusKey(key) && e.Value == model.EndpointStatus("up") {
@@ -163,7 +162,7 @@ func (m *machine) start(ctx context.Context, args ...string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := m.command(ctx, args...)
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = log, log, patience
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = log, log, eventually.Limit
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := m.ns.Do(cmd.Start); err != nil {
 		m.t.Fatal(err)
@@ -201,7 +200,7 @@ func (m *machine) script(more string) string {
 // told waits until a client has told its script of a reason, and compares some of what it said.
 func (m *machine) told(reason string, want map[string]string) {
 	m.t.Helper()
-	eventually.Nil(m.t, 30*time.Second, "the client to tell "+reason, func() error {
+	eventually.Nil(m.t, "the client to tell "+reason, func() error {
 		data, err := os.ReadFile(filepath.Join(m.dir, reason+".env"))
 		if err != nil {
 			return err

@@ -122,7 +122,7 @@ func startGuest(ctx context.Context, t *testing.T, host *lab.Host, kernel, image
 		<-read
 		_ = g.cmd.Wait() // it was killed
 	})
-	eventually.Nil(t, patience, "the machine's monitor", func() (err error) {
+	eventually.Nil(t, "the machine's monitor", func() (err error) {
 		g.monitor, err = net.Dial("unix", monitor)
 		return err
 	})
@@ -155,7 +155,7 @@ func (g *guest) sh(command string) (string, int) {
 // until returns what the guest writes before a mark, and what stands behind that on its line.
 func (g *guest) until(mark string) (out, rest string) {
 	g.t.Helper()
-	late := time.After(patience)
+	late := time.After(eventually.Limit)
 	for {
 		select {
 		case line, ok := <-g.lines:
@@ -204,7 +204,7 @@ func (g *guest) control(command string, arguments map[string]any) (status string
 func (g *guest) moveTo(address string) {
 	g.t.Helper()
 	g.control("migrate", map[string]any{"uri": address})
-	eventually.Nil(g.t, patience, "the machine to be moved", func() error {
+	eventually.Nil(g.t, "the machine to be moved", func() error {
 		if status := g.control("query-migrate", nil); status != "completed" {
 			return errors.New(status)
 		}

@@ -53,7 +53,7 @@ func TestInterrupted(t *testing.T) {
 			t.Logf("pod-%d: error %v", i, err)
 		})
 	}
-	eventually.Nil(t, patience, "some pods to have an endpoint", func() error {
+	eventually.Nil(t, "some pods to have an endpoint", func() error {
 		endpoints := 0
 		for _, e := range c.dump(ctx) {
 			if _, ok := e.Key.(model.WorkloadEndpointKey); ok {

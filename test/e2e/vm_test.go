@@ -52,17 +52,17 @@ func TestVirtualMachine(t *testing.T) {
 	t.Logf("booted and has its address after %.1f s", time.Since(began).Seconds())
 
 	ping := "ping -c 1 -W 2 " + pod.Addrs()[0].String()
-	eventually.Nil(t, patience, "the machine to reach a pod", func() error { return g.passes(ping) })
+	eventually.Nil(t, "the machine to reach a pod", func() error { return g.passes(ping) })
 	deny := model.PolicyKey{Tier: "default", Policy: "no-vm"}
 	commit(ctx, t, l, model.Change{Puts: []model.Put{{Key: deny, Value: model.Policy{Selector: `role == "vm"`, Outbound: []model.Rule{{Action: model.ActionDeny}}}}}})
-	eventually.Nil(t, patience, "the policy to deny it", func() error {
+	eventually.Nil(t, "the policy to deny it", func() error {
 		if g.passes(ping) == nil {
 			return errors.New("the pod answers")
 		}
 		return nil
 	})
 	commit(ctx, t, l, model.Change{Deletes: []model.Key{deny}})
-	eventually.Nil(t, patience, "the machine to reach the pod again", func() error { return g.passes(ping) })
+	eventually.Nil(t, "the machine to reach the pod again", func() error { return g.passes(ping) })
 
 	say := dialEcho(ctx, t, pod, "192.168.200.24:7")
 	say("before it moves")
@@ -110,7 +110,7 @@ func dialEcho(ctx context.Context, t *testing.T, p *lab.Pod, addr string) (say f
 	t.Helper()
 	var conn net.Conn
 	err := p.Do(func() (err error) {
-		d := net.Dialer{Timeout: patience}
+		d := net.Dialer{Timeout: eventually.Limit}
 		conn, err = d.DialContext(ctx, "tcp", addr)
 		return err
 	})
@@ -121,7 +121,7 @@ func dialEcho(ctx context.Context, t *testing.T, p *lab.Pod, addr string) (say f
 	echo := bufio.NewScanner(conn)
 	return func(text string) {
 		t.Helper()
-		err := conn.SetDeadline(time.Now().Add(patience))
+		err := conn.SetDeadline(time.Now().Add(eventually.Limit))
 		if err == nil {
 			_, err = fmt.Fprintln(conn, text)
 		}

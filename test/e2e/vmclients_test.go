@@ -47,7 +47,7 @@ func TestVMClients(t *testing.T) {
 		m.spec.State = model.StateInactive
 		m.mustRun(ctx, "ip", "link", "set", "eth0", "address", m.spec.MAC.String())
 		commit(ctx, t, l, model.Change{Puts: []model.Put{{Key: m.key(), Value: m.spec}}})
-		eventually.Nil(t, patience, "an inactive endpoint not to be served", func() error {
+		eventually.Nil(t, "an inactive endpoint not to be served", func() error {
 			if out, err := m.run(ctx, udhcpc...); err == nil {
 				return errors.New(out)
 			}
@@ -72,7 +72,7 @@ func TestVMClients(t *testing.T) {
 			"new_host_name": "dhclient", "new_domain_name": "example.com", "new_interface_mtu": "1400", "new_dhcp_server_identifier": "192.168.200.1", "new_dhcp_lease_time": "86400",
 			"new_dhcp_renewal_time": "43200", "new_dhcp_rebinding_time": "75600", "new_rfc3442_classless_static_routes": "32 169 254 169 254 192 168 200 2 0 192 168 200 1",
 		})
-		eventually.Nil(t, patience, "the client to have written its lease", func() error {
+		eventually.Nil(t, "the client to have written its lease", func() error {
 			if log := fileText(t, filepath.Join(m.dir, "dhclient.log")); !strings.Contains(log, "bound to ") {
 				return errors.New(log)
 			}
@@ -82,7 +82,7 @@ func TestVMClients(t *testing.T) {
 		stop = client("-4") // with a lease: INIT-REBOOT
 		m.told("REBOOT", map[string]string{"new_ip_address": "192.168.200.24"})
 		stop()
-		eventually.Nil(t, patience, "a link-local address to send from", func() error {
+		eventually.Nil(t, "a link-local address to send from", func() error {
 			out, err := m.run(ctx, "ip", "-6", "addr", "show", "dev", "eth0", "scope", "link", "-tentative")
 			if out == "" {
 				err = errors.Join(errors.New("there is none"), err)
@@ -122,7 +122,7 @@ func TestVMClients(t *testing.T) {
 			} else {
 				m.told("BOUND6", map[string]string{"new_dhcp6_ia_na1_ia_addr1": vmV6, "new_dhcp6_name_servers": "fd80::53"})
 			}
-			eventually.Nil(t, patience, "its addresses and routes", func() error {
+			eventually.Nil(t, "its addresses and routes", func() error {
 				addrs, routes := m.mustRun(ctx, "ip", "-o", "addr", "show", "dev", "eth0"), m.mustRun(ctx, "ip", "route")+m.mustRun(ctx, "ip", "-6", "route")
 				for _, want := range []string{" 192.168.200.24/24 ", " " + vmV6 + "/"} {
 					if !strings.Contains(addrs, want) {

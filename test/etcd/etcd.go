@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -26,9 +25,6 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/eventually"
 )
-
-// Patience bounds every wait for a condition. A busy machine takes several seconds for what otherwise takes one.
-const Patience = 90 * time.Second
 
 // Server is an etcd of one member. Whatever it fails to do fails the test.
 type Server struct {
@@ -123,11 +119,7 @@ func (s *Server) Start() {
 		s.Fatal(err)
 	}
 	s.etcd = e
-	select {
-	case <-e.Server.ReadyNotify():
-	case <-time.After(Patience):
-		s.Fatal("etcd did not get ready")
-	}
+	eventually.Receive(s, "etcd to be ready", e.Server.ReadyNotify())
 }
 
 // Stop stops etcd if it runs.
@@ -171,7 +163,7 @@ func (s *Server) Client(fn func(context.Context, *clientv3.Client) error) {
 		s.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
 	if err := fn(ctx, c); err != nil {
 		s.Fatal(err)
@@ -181,7 +173,7 @@ func (s *Server) Client(fn func(context.Context, *clientv3.Client) error) {
 // Until waits for a condition.
 func (s *Server) Until(what string, met func() bool) {
 	s.Helper()
-	eventually.True(s, Patience, what, met)
+	eventually.True(s, what, met)
 }
 
 // FreeAddrs returns distinct addresses at which nothing listens, below the ports that the kernel gives to connections,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventually waits in tests for a condition to hold.
+// Package eventually waits in tests for what must come. A wait ends with its event; none decides anything by
+// how long it took.
 package eventually
 
 import (
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"time"
 )
+
+// Limit is when a test gives up waiting. Only a fault uses it up, however busy the machine is.
+const Limit = time.Minute
 
 // Wait calls condition until it returns nil, first every 2 ms, later every 100 ms.
 // When ctx ends first, the error wraps ctx's error and the last one of condition.
@@ -29,25 +33,67 @@ func Wait(ctx context.Context, what string, condition func() error) error {
 	}
 }
 
-// Nil fails the test if condition returns no nil within the timeout.
-func Nil(t testing.TB, timeout time.Duration, what string, condition func() error) {
+// Within fails the test if condition returns no nil within limit: for what needs longer than Limit.
+func Within(t testing.TB, limit time.Duration, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := Wait(ctx, what, condition); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// Nil fails the test if condition returns no nil within Limit.
+func Nil(t testing.TB, what string, condition func() error) {
+	t.Helper()
+	Within(t, Limit, what, condition)
+}
+
 var errFalse = errors.New("it does not hold")
 
-// True fails the test if condition returns no true within the timeout.
-func True(t testing.TB, timeout time.Duration, what string, condition func() bool) {
-	t.Helper()
-	Nil(t, timeout, what, func() error {
+// Holds turns a condition that is true or false into one that Nil and Within take.
+func Holds(condition func() bool) func() error {
+	return func() error {
 		if condition() {
 			return nil
 		}
 		return errFalse
-	})
+	}
+}
+
+// True fails the test if condition returns no true within Limit.
+func True(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	Within(t, Limit, what, Holds(condition))
+}
+
+// Receive returns what comes from c, the zero value where c is closed. It fails the test if nothing comes within Limit.
+func Receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(Limit):
+		t.Fatalf("wait for %s: it did not come in %v", what, Limit)
+		panic("unreachable")
+	}
+}
+
+// Find receives from c until is holds of what came. It fails the test if that doesn't come within Limit, or c is closed before.
+func Find[T any](t testing.TB, what string, c <-chan T, is func(T) bool) {
+	t.Helper()
+	limit := time.After(Limit)
+	for {
+		select {
+		case v, open := <-c:
+			if !open {
+				t.Fatalf("wait for %s: the channel was closed", what)
+			}
+			if is(v) {
+				return
+			}
+		case <-limit:
+			t.Fatalf("wait for %s: it did not come in %v", what, Limit)
+		}
+	}
 }

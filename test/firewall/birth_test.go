@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/long"
 )
@@ -177,7 +178,7 @@ func TestGate(t *testing.T) {
 			}
 			p := &place{name: pod.Name(), ns: pod.Namespace(), addrs: [2]netip.Addr(pod.Addrs())}
 			for _, a := range p.addrs {
-				if err := sendUDP(friend, p, netip.AddrPortFrom(a, 5000), patience/2); err != nil {
+				if err := sendUDP(friend, p, netip.AddrPortFrom(a, 5000), eventually.Limit/2); err != nil {
 					t.Errorf("the first packet to %s (%s) did not arrive: %v", p.name, a, err)
 				}
 				if err := sendUDP(stranger, p, netip.AddrPortFrom(a, 5001), silence); err == nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -57,7 +58,7 @@ func TestWrongPrefix(t *testing.T) {
 	}
 	r.probe("before", expect{web, r.outside, "udp 53", true}, expect{web, other, "udp 53", true})
 	send(own)
-	if got := seen(patience / 4); got != "own " {
+	if got := seen(eventually.Limit / 4); got != "own " {
 		t.Fatalf("before: %q arrived", got)
 	}
 	r.put(configPath("InterfacePrefix"), "tap")

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // silence is how long what must not come is waited for. On the way there is
@@ -59,7 +61,7 @@ func (r *rig) probeOne(when string, e expect, to netip.Addr) {
 	r.Helper()
 	wait := silence
 	if e.passes {
-		wait = patience / 4
+		wait = eventually.Limit / 4
 	}
 	protocol, text, _ := strings.Cut(e.what, " ")
 	port, _ := strconv.Atoi(text)
@@ -96,7 +98,7 @@ func listenUDP(at *place, port uint16) (conn *net.UDPConn, err error) {
 // bound runs what binds a port at a place. A child that is being started holds
 // what this process has closed until it becomes another program.
 func bound(at *place, bind func() error) error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(eventually.Limit); ; {
 		err := at.ns.Do(bind)
 		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
 			return err

@@ -14,12 +14,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
-
-// patience is how long a test waits for what must come, on a machine that has
-// other things to do as well.
-const patience = time.Minute
 
 // place is where packets come from or go to: a pod, the host, or outside.
 type place struct {
@@ -109,7 +106,7 @@ func (r *rig) run(at *place, command string, args ...string) string {
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
 	r.Cleanup(cancel)
 	return ctx
 }
@@ -246,8 +243,8 @@ func (r *rig) enforced() time.Duration {
 // until waits for a condition.
 func (r *rig) until(what string, condition func() bool) {
 	r.Helper()
-	if !r.comes(patience, condition) {
-		r.Fatalf("%s: not within %v", what, patience)
+	if !r.comes(eventually.Limit, condition) {
+		r.Fatalf("%s: not within %v", what, eventually.Limit)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -47,7 +48,7 @@ func TestSecondInterface(t *testing.T) {
 		t.Helper()
 		for _, from := range []*place{client, r.self, r.outside} {
 			for _, a := range addrs {
-				ctx, cancel := context.WithTimeout(t.Context(), patience/6)
+				ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit/6)
 				if _, err := from.ns.Ping(ctx, a); err != nil {
 					t.Errorf("%s: %v", from.name, err)
 				}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // fetch asks the agent over HTTP, on its host.
@@ -58,7 +60,7 @@ func (r *rig) invalid() string {
 func (r *rig) served(url string) (body string) {
 	r.Helper()
 	var err error
-	if !r.comes(patience, func() bool { body, err = r.fetch(url); return err == nil }) {
+	if !r.comes(eventually.Limit, func() bool { body, err = r.fetch(url); return err == nil }) {
 		r.Fatal(err)
 	}
 	return body

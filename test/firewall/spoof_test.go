@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -123,7 +124,7 @@ func TestSpoofing(t *testing.T) {
 			}
 			wait := silence
 			if test.passes {
-				wait = patience / 4
+				wait = eventually.Limit / 4
 			}
 			buf := make([]byte, 100)
 			_ = listener.SetReadDeadline(time.Now().Add(wait)) // of an open socket

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -120,7 +121,7 @@ func (r *rig) complete(s *stream) int64 {
 	for last, since := s.arrived.Load(), time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		n := s.arrived.Load()
 		lost := s.sent.Load() - n // less while a block is sent that is not counted yet
-		if lost == 0 || n == last && time.Since(since) > patience/3 {
+		if lost == 0 || n == last && time.Since(since) > eventually.Limit/3 {
 			return lost
 		}
 		if n != last {
@@ -242,7 +243,7 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 	var peer netip.AddrPort
 	select {
 	case peer = <-known:
-	case <-time.After(patience):
+	case <-time.After(eventually.Limit):
 		r.Fatalf("%s never arrives", up.name)
 	}
 	back := make([]byte, 64)

@@ -89,7 +89,7 @@ func TestSlowApplications(t *testing.T) {
 		// From each node both answer: one across nodes, and one is the pod itself.
 		for _, from := range pods {
 			seen := map[string]bool{}
-			eventually.Nil(t, Patience, "both pods to answer "+from.Name, func() error {
+			eventually.Within(t, Patience, "both pods to answer "+from.Name, func() error {
 				name, err := c.get(from, addr, "80")
 				seen[name] = true
 				if err == nil && !(seen[pods[0].Name] && seen[pods[1].Name]) {
@@ -100,7 +100,7 @@ func TestSlowApplications(t *testing.T) {
 		}
 		// A pod reaches the API server by its service, on its own node as on the other.
 		for _, from := range pods {
-			eventually.Nil(t, Patience, from.Name+" to reach the API server", func() error { return c.connect(from, apiService+":443") })
+			eventually.Within(t, Patience, from.Name+" to reach the API server", func() error { return c.connect(from, apiService+":443") })
 		}
 	})
 
@@ -111,7 +111,7 @@ func TestSlowApplications(t *testing.T) {
 		c.Apply(policy("closed", "default-deny", `{podSelector: {}, policyTypes: [Ingress, Egress]}`))
 		addr := c.serviceAddress("closed", "web")
 		client := c.Pods("-n", "closed", "-l", "app=client")[0]
-		eventually.True(t, Patience, "the client to be cut off", func() bool { return c.connect(client, addr+":80") != nil })
+		eventually.True(t, "the client to be cut off", func() bool { return c.connect(client, addr+":80") != nil })
 		// Probes come from the pod's own node: a pod that starts now gets ready.
 		c.Kubectl("rollout", "restart", "-n", "closed", "deployment/web")
 		c.Kubectl("rollout", "status", "-n", "closed", "deployment/web", "--timeout=120s")
@@ -126,7 +126,7 @@ func TestSlowApplications(t *testing.T) {
 		c.portForward(t, "closed", "deployment/web")
 		c.Apply(policy("closed", "web", `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: http}]}]}`) +
 			policy("closed", "client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}`))
-		eventually.Nil(t, Patience, "the client to be let through", func() error { return c.connect(client, addr+":80") })
+		eventually.Within(t, Patience, "the client to be let through", func() error { return c.connect(client, addr+":80") })
 	})
 }
 

@@ -56,7 +56,7 @@ func (w *contest) use(theirs bool) {
 		} else {
 			n.Run("rm", otherList)
 		}
-		eventually.True(w, Patience, n.Name+" to notice", func() bool { return n.loaded() > loaded })
+		eventually.True(w, n.Name+" to notice", func() bool { return n.loaded() > loaded })
 	}
 }
 
@@ -157,7 +157,7 @@ func (w *contest) start(r *running, k int, name, node string) {
 // await waits until a pod runs with an address of its contender's, and returns since when it does.
 func (w *contest) await(r *running, k int, name string) (since time.Time) {
 	w.Helper()
-	eventually.Nil(w, Patience, name+" to run", func() error {
+	eventually.Within(w, Patience, name+" to run", func() error {
 		s, err := r.get(name)
 		since = s.at
 		if err == nil && !contenders[k].pods.Contains(s.ip) {
@@ -186,7 +186,7 @@ func (w *contest) remove(r *running) {
 				w.Fatal(err)
 			}
 		}
-		eventually.True(w, Patience, "pods to be gone", func() bool {
+		eventually.True(w, "pods to be gone", func() bool {
 			left := r.all()
 			return !slices.ContainsFunc(gone, func(name string) bool { _, there := left[name]; return there })
 		})

@@ -131,7 +131,7 @@ func (w *contest) policies() {
 		if err := w.pod(probeNamespace, name, node.Name); err != nil {
 			w.Fatal(err)
 		}
-		eventually.Nil(w, Patience, name+" to run", func() error {
+		eventually.Within(w, Patience, name+" to run", func() error {
 			s, err := r.get(name)
 			to = netip.AddrPortFrom(s.ip, probePort)
 			return err

@@ -83,7 +83,7 @@ func TestBootstrap(t *testing.T) {
 			b.Run("mv", "/etc/cni/net.d/.05-other.conflist", "/etc/cni/net.d/05-other.conflist")
 			c.eventTimes("AnotherNetworkConfiguration", n+1)
 			b.Run("rm", "/etc/cni/net.d/05-other.conflist")
-			eventually.Nil(t, Patience, "the agent to see that it is gone", func() error {
+			eventually.Within(t, Patience, "the agent to see that it is gone", func() error {
 				state := b.Run("curl", "-s", "http://127.0.0.1:9099/debug/invalid")
 				if strings.Contains(state, "05-other") {
 					return errors.New(state)
@@ -107,13 +107,13 @@ func TestBootstrap(t *testing.T) {
 			tier, err := etcd.Read(t.Context(), model.KeyRange(model.PolicyKey{Tier: "kube-admin", Policy: "kcnp.short"}))
 			return err == nil && len(tier.Entries()) > 0
 		}
-		eventually.True(t, Patience, "the cluster's policy to be in etcd", held)
+		eventually.True(t, "the cluster's policy to be in etcd", held)
 		if _, err := c.TryKubectl(short, "delete", "-f", "-"); err != nil {
 			t.Error(err)
 		}
-		eventually.True(t, Patience, "the cluster's policy to be gone from etcd", func() bool { return !held() })
+		eventually.True(t, "the cluster's policy to be gone from etcd", func() bool { return !held() })
 		want := c.rights(t)
-		eventually.Nil(t, Patience, "every right of the roles to be used", func() error {
+		eventually.Within(t, Patience, "every right of the roles to be used", func() error {
 			used := c.calls(t).used
 			var unused []string
 			for right := range want {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
@@ -20,7 +19,7 @@ import (
 // pods and tunnels, and each node has a link and a route for each of its pods and no other.
 func (c *Cluster) AwaitClean(etcd *store.Client) {
 	c.tb.Helper()
-	eventually.Nil(c.tb, Patience, "nothing to be left of former pods", func() error {
+	eventually.Within(c.tb, Patience, "nothing to be left of former pods", func() error {
 		pods := map[netip.Addr]Pod{}
 		for _, p := range c.Pods("-A") {
 			if !p.HostNetwork && p.IP.IsValid() && p.Phase != "Succeeded" && p.Phase != "Failed" {
@@ -37,7 +36,7 @@ func (c *Cluster) AwaitClean(etcd *store.Client) {
 
 // inEtcd compares what etcd holds with the pods that run.
 func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
 	snapshot, err := etcd.Read(ctx, model.PrefixRange("/calico/"))
 	if err != nil {

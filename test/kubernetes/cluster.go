@@ -189,7 +189,7 @@ func (c *Cluster) Pods(selection ...string) []Pod {
 func (c *Cluster) AwaitPods(want int, selection ...string) []Pod {
 	c.tb.Helper()
 	var pods []Pod
-	eventually.Nil(c.tb, Patience, fmt.Sprintf("%d pods of %v", want, selection), func() error {
+	eventually.Within(c.tb, Patience, fmt.Sprintf("%d pods of %v", want, selection), func() error {
 		pods = c.Pods(selection...)
 		var wrong []error
 		for _, p := range pods {

@@ -202,7 +202,7 @@ current-context: test
 func (p *Plane) awaitAPI() {
 	p.tb.Helper()
 	for _, path := range []string{"/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"} {
-		eventually.Nil(p.tb, Patience, "the API server to answer "+path, func() error {
+		eventually.Within(p.tb, Patience, "the API server to answer "+path, func() error {
 			for _, p := range []*process{p.etcd, p.apiserver} {
 				if err := p.running(); err != nil {
 					return err

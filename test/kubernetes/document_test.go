@@ -76,7 +76,7 @@ func TestDocument(t *testing.T) {
 			t.Errorf("docs/kubernetes.md has no command below %q", heading)
 		}
 	}
-	eventually.Nil(t, Patience, "the secrets to be gone", func() error {
+	eventually.Within(t, Patience, "the secrets to be gone", func() error {
 		_, err := c.TryKubectl("", "wait", "-n", "kube-system", "--for=delete", "secret/calico-etcd-ctl", "--timeout=1s")
 		return err
 	})

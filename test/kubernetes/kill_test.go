@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 			c.AwaitClean(etcd)
 			for i, from := range stays {
 				to := stays[1-i]
-				eventually.Nil(t, Patience, from.Name+" to reach "+to.Name, func() error { return c.connect(from, to.IP.String()+":8080") })
+				eventually.Within(t, Patience, from.Name+" to reach "+to.Name, func() error { return c.connect(from, to.IP.String()+":8080") })
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (p *Plane) Eventually(what string, condition func(out string) error, args .
 
 func (p *Plane) within(limit time.Duration, what string, condition func(out string) error, args ...string) {
 	p.tb.Helper()
-	eventually.Nil(p.tb, limit, what, func() error {
+	eventually.Within(p.tb, limit, what, func() error {
 		out, err := p.TryKubectl("", args...)
 		if err != nil {
 			return err

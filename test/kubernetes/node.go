@@ -137,7 +137,7 @@ func (n *Node) boot() {
 	n.makeGroups()
 	n.init.start()
 	pid := strconv.Itoa(n.init.cmd.Process.Pid)
-	eventually.Nil(n.c.tb, Patience, n.Name+" to boot", func() error {
+	eventually.Within(n.c.tb, Patience, n.Name+" to boot", func() error {
 		if err := n.init.running(); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (n *Node) install() {
 func (n *Node) StartContainerd() {
 	n.c.tb.Helper()
 	n.containerd.start()
-	eventually.Nil(n.c.tb, Patience, "containerd of "+n.Name+" to serve", func() error {
+	eventually.Within(n.c.tb, Patience, "containerd of "+n.Name+" to serve", func() error {
 		if err := n.containerd.running(); err != nil {
 			return err
 		}

@@ -13,7 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // A process is a program that a test starts, kills and starts again. Its log goes on.
@@ -111,11 +112,7 @@ func (p *process) kill() { p.end(syscall.SIGKILL) }
 func (p *process) end(sig syscall.Signal) {
 	p.tb.Helper()
 	p.signal(sig)
-	select {
-	case <-p.done:
-	case <-time.After(Patience):
-		p.tb.Errorf("%s did not end within %v of %v", p.name, Patience, sig)
-	}
+	eventually.Receive(p.tb, fmt.Sprintf("%s to end, by %v", p.name, sig), p.done)
 }
 
 // tail is the end of the log.

@@ -12,11 +12,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
-// Patience bounds every wait for a condition.
-const Patience = 3 * time.Minute
+// Patience bounds every wait for what a whole cluster does.
+const Patience = 3 * eventually.Limit
 
 // Root is the folder of the repository that the working directory belongs to.
 func Root() (string, error) {

@@ -31,11 +31,11 @@ func TestSlowHostProtection(t *testing.T) {
 		t.Helper()
 		for port := range guarded {
 			for _, p := range pods {
-				eventually.Nil(t, Patience, fmt.Sprintf("port %s to be open to a pod of %s: %v", port, p.Node, open), func() error {
+				eventually.Within(t, Patience, fmt.Sprintf("port %s to be open to a pod of %s: %v", port, p.Node, open), func() error {
 					return expect(open, c.connect(p, member+":"+port))
 				})
 			}
-			eventually.Nil(t, Patience, fmt.Sprintf("port %s to be open to the outside: %v", port, open), func() error {
+			eventually.Within(t, Patience, fmt.Sprintf("port %s to be open to the outside: %v", port, open), func() error {
 				return expect(open, dial(member+":"+port))
 			})
 		}
@@ -73,7 +73,7 @@ func TestSlowHostProtection(t *testing.T) {
 	c.Kubectl("rollout", "status", "-n", kubeSystem, "daemonset/calico-node", "--timeout=180s")
 	reached(true)
 	c.AwaitClean(etcd) // the test is outside itself
-	eventually.Nil(t, Patience, "nothing of the component to be left in etcd", func() error {
+	eventually.Within(t, Patience, "nothing of the component to be left in etcd", func() error {
 		snapshot, err := etcd.Read(t.Context(), model.PrefixRange(model.HostPrefix("")), model.PrefixRange(model.TierKey{Tier: kubepolicy.ProtectionTier}.Path()))
 		if err != nil {
 			return err

@@ -63,7 +63,7 @@ func TestRightsTakenAway(t *testing.T) {
 					t.Errorf("%s %s: %v is refused with all rights", role.Kind, account, one)
 				}
 				apply(slices.Concat(role.Rules[:i], role.Rules[i+1:], rest))
-				eventually.True(t, Patience, fmt.Sprintf("%s %s to be refused %v", role.Kind, account, one), func() bool { return !allowed() })
+				eventually.True(t, fmt.Sprintf("%s %s to be refused %v", role.Kind, account, one), func() bool { return !allowed() })
 			})
 		}
 		apply(role.Rules)

@@ -27,14 +27,14 @@ func TestUninstall(t *testing.T) {
 			to = p
 		}
 	}
-	eventually.True(t, Patience, "policy to cut off", func() bool { return c.connect(from, to.IP.String()+":8080") != nil })
+	eventually.True(t, "policy to cut off", func() bool { return c.connect(from, to.IP.String()+":8080") != nil })
 
 	c.Kubectl("delete", "-n", "kube-system", "daemonset/calico-node", "deployment/calico-controllers")
 	c.AwaitPods(0, "-n", "kube-system", "-l", "k8s-app in (calico-node, calico-controllers)")
 	c.Kubectl("apply", "-f", filepath.Join(filepath.Dir(Manifest(t)), "calico-uninstall.yaml"))
 	c.uninstalled(t, "pods are left")
 	if to.Node == from.Node {
-		eventually.Nil(t, Patience, "pods to be open", func() error { return c.connect(from, to.IP.String()+":8080") })
+		eventually.Within(t, Patience, "pods to be open", func() error { return c.connect(from, to.IP.String()+":8080") })
 	}
 	c.Kubectl("delete", "namespace", "left", "--timeout=120s")
 	c.uninstalled(t, "nothing of Calico is left on this node")
@@ -52,7 +52,7 @@ func TestUninstall(t *testing.T) {
 // uninstalled waits until every node's uninstaller has said something.
 func (c *Cluster) uninstalled(t *testing.T, said string) {
 	t.Helper()
-	eventually.Nil(t, Patience, "each node to say: "+said, func() error {
+	eventually.Within(t, Patience, "each node to say: "+said, func() error {
 		var silent []string
 		for _, p := range c.Pods("-n", "kube-system", "-l", "k8s-app=calico-uninstall") {
 			out, err := c.TryKubectl("", "logs", "-n", "kube-system", p.Name)

@@ -30,7 +30,7 @@ func TestUp(t *testing.T) {
 	b.Boot()
 	for _, p := range pods {
 		if p.Node == "node-b" {
-			eventually.Nil(t, Patience, "a pod to run again after a power failure", func() error { return c.connect(p, "127.0.0.1:8080") })
+			eventually.Within(t, Patience, "a pod to run again after a power failure", func() error { return c.connect(p, "127.0.0.1:8080") })
 		}
 	}
 }

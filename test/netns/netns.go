@@ -13,11 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
-)
 
-// Patience bounds every wait for what the kernel or another goroutine does. No test
-// fails before it is over because the machine is busy.
-const Patience = time.Minute
+	"github.com/calico-go/calico/test/eventually"
+)
 
 // ofThread is the calling thread's namespace.
 const ofThread = "/proc/thread-self/ns/net"
@@ -137,7 +135,7 @@ func SetSysctl(tb testing.TB, name, value string) {
 // NoLeaks waits until no goroutine is left.
 func NoLeaks(tb testing.TB) {
 	tb.Helper()
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(eventually.Limit); ; {
 		err := goleak.Find()
 		if err == nil {
 			return

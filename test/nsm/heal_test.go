@@ -28,7 +28,7 @@ func TestEndpointGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []*lab.Pod{near, far} {
-		eventually.Nil(t, patience, p.Name()+" has another endpoint", func() error {
+		eventually.Nil(t, p.Name()+" has another endpoint", func() error {
 			if out := r.ip(p, "-o", "addr", "show", "scope", "global"); !strings.Contains(out, "10.61.") || !strings.Contains(out, "nsm0") {
 				return fmt.Errorf("it has %s", out)
 			}

@@ -20,9 +20,6 @@ import (
 	"github.com/calico-go/calico/test/pki"
 )
 
-// patience is how long things may take that the managers find out by themselves.
-const patience = 2 * time.Minute
-
 // A rig is a lab with a manager on each host.
 type rig struct {
 	testing.TB
@@ -63,7 +60,7 @@ func (r *rig) manage(host string) *lab.Process {
 	if err != nil {
 		r.Fatal(err)
 	}
-	eventually.Nil(r, patience, "the manager serves", func() error {
+	eventually.Nil(r, "the manager serves", func() error {
 		_, err := os.Stat(filepath.Join(r.directory(host), "nsm.endpoint.io.sock"))
 		if !p.Alive() {
 			r.Fatalf("the manager has ended: %s", lab.Tail(p.Log, 5))
@@ -81,7 +78,7 @@ func (r *rig) serve(p *lab.Pod, service string, args ...string) *lab.Process {
 	if err != nil {
 		r.Fatal(err)
 	}
-	eventually.Nil(r, patience, p.Name()+" serves", func() error {
+	eventually.Nil(r, p.Name()+" serves", func() error {
 		if log := lab.Tail(e.Log, 5); !strings.Contains(log, "serving "+service) {
 			return fmt.Errorf("it says %q", log)
 		}
@@ -120,7 +117,7 @@ func (r *rig) reaches(p *lab.Pod, reply map[string]string) {
 	if err != nil {
 		r.Fatalf("%v: %v", reply, err)
 	}
-	eventually.Nil(r, patience, "the endpoint answers", func() error {
+	eventually.Nil(r, "the endpoint answers", func() error {
 		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 		defer cancel()
 		_, err := p.Namespace().Ping(ctx, peer.Addr())
@@ -150,7 +147,7 @@ func (r *rig) connections(host string) int {
 // nothingLeft waits until managers and pods have nothing of a connection.
 func (r *rig) nothingLeft(hosts []string, pods ...*lab.Pod) {
 	r.Helper()
-	eventually.Nil(r, patience, "nothing is left", func() error {
+	eventually.Nil(r, "nothing is left", func() error {
 		for _, h := range hosts {
 			if n := r.connections(h); n != 0 {
 				return fmt.Errorf("%s remembers %d connections", h, n)

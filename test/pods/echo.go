@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/pod"
-	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // Echo sends one datagram from a namespace to an address in another and waits
@@ -59,7 +59,7 @@ func Echo(tb testing.TB, from, to *pod.Namespace, addr netip.Addr) {
 		tb.Error(err)
 		return
 	}
-	_ = client.SetReadDeadline(start.Add(netns.Patience))
+	_ = client.SetReadDeadline(start.Add(eventually.Limit))
 	b := make([]byte, 64)
 	if n, err := client.Read(b); err != nil || string(b[:n]) != "hello" {
 		tb.Errorf("echo by %s: %q, %v", addr, b[:n], err)

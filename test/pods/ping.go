@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/pod"
-	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // Ping sends one echo request (RFC 792, RFC 4443) from a namespace, nil being
@@ -52,7 +52,7 @@ func Ping(tb testing.TB, from *pod.Namespace, to netip.Addr) {
 		tb.Errorf("ping %s: %v", to, err)
 		return
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(netns.Patience))
+	_ = conn.SetReadDeadline(time.Now().Add(eventually.Limit))
 	for b := make([]byte, 1500); ; {
 		n, peer, err := conn.ReadFrom(b)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -71,7 +72,7 @@ func Wire(tb testing.TB, n int, addrs ...netip.Addr) Pod {
 // and tells of a change more.
 func AwaitSettled(tb testing.TB, name string) {
 	tb.Helper()
-	for deadline := time.Now().Add(netns.Patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventually.Limit); ; time.Sleep(time.Millisecond) {
 		l, err := link.Find(name)
 		if err != nil {
 			tb.Fatal(err)
@@ -104,7 +105,7 @@ func AwaitAddr(tb testing.TB, a netip.Addr) {
 		tb.Fatal(err)
 	}
 	defer c.Close()
-	for end := time.Now().Add(netns.Patience); ; {
+	for end := time.Now().Add(eventually.Limit); ; {
 		if r, ok := c.Lookup(a, 0); ok && r.Local {
 			return
 		}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 const (
@@ -23,8 +25,6 @@ const (
 	enough = 20
 	// after is when a packet that hasn't arrived never will.
 	after = 50 * time.Millisecond
-	// patience bounds the wait for a change to be felt.
-	patience = 30 * time.Second
 )
 
 // A Namespace runs functions in itself, each on a thread of its own.
@@ -66,7 +66,7 @@ type Effect struct {
 // Change sends packets while a function changes policy, and goes on until the change is felt: by what arrives if it allows, else
 // by what doesn't.
 func (p *Path) Change(ctx context.Context, allows bool, change func() error) (Effect, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Limit)
 	defer cancel()
 	s := newSender(p.from, p.to, p.port)
 	go s.run()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -60,7 +61,7 @@ func StartFRR(tb testing.TB, ns lab.Namespace, config string) *FRR {
 		tb.Fatal(err)
 	}
 	f.zebra = f.daemon("zebra")
-	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) { // bgpd would ask again after 10 s
+	for deadline := time.Now().Add(eventually.Limit); ; time.Sleep(10 * time.Millisecond) { // bgpd would ask again after 10 s
 		if _, err := os.Stat(filepath.Join(dir, "zserv")); err == nil {
 			break
 		} else if time.Now().After(deadline) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -57,7 +58,7 @@ func TestImitation(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // what comes after it must not overtake it
 	send(netip.AddrPortFrom(victim.Addrs()[0], 7777), []byte("own"))
 	buf := make([]byte, 100)
-	_ = sink.SetReadDeadline(time.Now().Add(Patience)) // of an open socket
+	_ = sink.SetReadDeadline(time.Now().Add(eventually.Limit)) // of an open socket
 	n, from, err := sink.ReadFrom(buf)
 	if err != nil || string(buf[:n]) != "own" {
 		t.Errorf("%q from %v, %v: want what the pod sent as itself", buf[:n], from, err)

@@ -22,16 +22,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
-
-// Patience is how long a test waits for what must come, on a machine that has
-// other things to do as well.
-const Patience = 2 * time.Minute
 
 // A Rig is a lab that is watched by a test. Its methods end the test where
 // something can't be read.
@@ -66,7 +61,7 @@ func (r *Rig) Delete(keys ...model.Key) {
 
 func (r *Rig) commit(c model.Change) {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), Patience)
+	ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
 	defer cancel()
 	if _, err := r.Etcd().Commit(ctx, c); err != nil {
 		r.Fatal(err)
@@ -76,7 +71,7 @@ func (r *Rig) commit(c model.Change) {
 // Until waits for a condition.
 func (r *Rig) Until(what string, condition func() error) {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), Patience)
+	ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
 	defer cancel()
 	if err := eventually.Wait(ctx, what, condition); err != nil {
 		r.Fatal(err)
@@ -89,7 +84,7 @@ func (r *Rig) Reaches(from interface {
 }, targets ...lab.Target) {
 	r.Helper()
 	for _, to := range targets {
-		ctx, cancel := context.WithTimeout(r.Context(), Patience)
+		ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
 		err := from.Ping(ctx, to)
 		cancel()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -139,7 +140,7 @@ func (s *stream) end() {
 // that is late on a busy machine may come after later ones.
 func (r *trio) lost(s *stream) (lost int) {
 	r.Helper()
-	for deadline := time.Now().Add(Patience / 6); ; {
+	for deadline := time.Now().Add(eventually.Limit / 6); ; {
 		if lost, _ = r.settled(s); lost == 0 || time.Now().After(deadline) {
 			return lost
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -64,7 +65,7 @@ func StartTraffic(tb testing.TB, from, to *lab.Pod, v6 bool) *Traffic {
 	select {
 	case n := <-t.first:
 		t.first <- n
-	case <-time.After(Patience):
+	case <-time.After(eventually.Limit):
 		tb.Fatalf("%s: nothing is answered", t.name)
 	}
 	return t

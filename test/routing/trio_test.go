@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -52,7 +53,7 @@ func newTrio(t *testing.T, cfg lab.Config, settings ...string) *trio {
 }
 
 func (r *trio) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(r.Context(), Patience)
+	ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
 	r.Cleanup(cancel)
 	return ctx
 }
@@ -112,12 +113,12 @@ func (r *trio) fetch(host int, url string) string {
 // until waits for a condition; what is shown where it doesn't come.
 func (r *trio) until(what string, met func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(Patience); !met(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(eventually.Limit); !met(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			for i := range r.hosts {
 				r.show(i)
 			}
-			r.Fatalf("waited for %v: %s", Patience, what)
+			r.Fatalf("waited for %v: %s", eventually.Limit, what)
 		}
 	}
 }

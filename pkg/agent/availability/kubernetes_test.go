@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/test/eventually"
@@ -16,9 +15,8 @@ import (
 )
 
 const (
-	patience = time.Minute
-	node     = `{apiVersion: v1, kind: Node, metadata: {name: n1}}`
-	down     = `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"CalicoIsDown","message":"down"}]}}`
+	node = `{apiVersion: v1, kind: Node, metadata: {name: n1}}`
+	down = `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"CalicoIsDown","message":"down"}]}}`
 )
 
 // TestCondition: a Node's condition in the real API.
@@ -46,7 +44,7 @@ func TestCondition(t *testing.T) {
 	}
 	expect := func(when, want string) {
 		t.Helper()
-		eventually.True(t, patience, when+": condition "+want, func() bool { return condition() == want })
+		eventually.True(t, when+": condition "+want, func() bool { return condition() == want })
 	}
 	setDown := func() { p.Kubectl("patch", "node", "n1", "--subresource=status", "--type=strategic", "-p", down) }
 

@@ -65,7 +65,7 @@ spec: {nodeName: one, containers: [{name: a, image: none, ports: [{name: http, c
 	ask := func() (err error) { got, err = k.Pod(t.Context(), request); return err }
 	until := func(what string, ok func() error) {
 		t.Helper()
-		eventually.Nil(t, kubernetes.Patience, what, ok)
+		eventually.Within(t, kubernetes.Patience, what, ok)
 	}
 	until("the pod", ask)
 	want := gate.Pod{
@@ -115,7 +115,7 @@ spec: {nodeName: one, containers: [{name: a, image: none, ports: [{name: http, c
 	// Who may read nothing says so.
 	denied := run(t, p.KubeconfigAs("system:serviceaccount:shop:default"))
 	until("a refusal", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if _, err := denied.Pod(ctx, gate.PodRequest{}); err == nil || !strings.Contains(err.Error(), "forbidden") {
 			return fmt.Errorf("%v", err)

@@ -19,8 +19,6 @@ import (
 	"github.com/calico-go/calico/test/kubernetes"
 )
 
-const patience = time.Minute
-
 // TestReal: with the real API and etcd, more nodes than one request asks of.
 func TestReal(t *testing.T) {
 	p, e := kubernetes.Control(t), etcd.New(t)
@@ -68,7 +66,7 @@ func TestReal(t *testing.T) {
 	}
 	expect := func(when string, want ...string) {
 		t.Helper()
-		eventually.True(t, patience, fmt.Sprintf("%s: nodes without a network %v", when, want), func() bool {
+		eventually.True(t, fmt.Sprintf("%s: nodes without a network %v", when, want), func() bool {
 			if err := k.look(t.Context()); err != nil {
 				t.Fatal(err)
 			}

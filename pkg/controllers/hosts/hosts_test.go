@@ -38,7 +38,7 @@ func run(t *testing.T, s *etcd.Server, endpoints bool) (k *hosts.Keeper, stop fu
 
 func holds(t *testing.T, s *etcd.Server, key model.Key, want any) {
 	t.Helper()
-	eventually.Nil(t, time.Minute, key.Path(), func() error {
+	eventually.Nil(t, key.Path(), func() error {
 		if got := s.Get(key); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			return fmt.Errorf("%+v, want %+v", got, want)
 		}

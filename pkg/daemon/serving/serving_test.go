@@ -12,10 +12,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestServing moves the servers about while they serve.
@@ -26,7 +26,7 @@ func TestServing(t *testing.T) {
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	s := New(p, say("health"), say("metrics"))
 	ask := func(addr string) string {
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: etcd.Patience}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Limit}
 		r, err := client.Get("http://" + addr + "/")
 		if err != nil {
 			return ""
@@ -37,11 +37,7 @@ func TestServing(t *testing.T) {
 	}
 	until := func(what string, met func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(etcd.Patience); !met(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("waited for %v: %s", etcd.Patience, what)
-			}
-		}
+		eventually.True(t, what, met)
 	}
 	at := func(addr string) Address {
 		a := netip.MustParseAddrPort(addr)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -30,7 +31,7 @@ func talk(t *testing.T, clientNS *os.File, client netip.Addr, serverNS *os.File,
 	}
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buf := make([]byte, 100)
-	for deadline := time.Now().Add(netns.Patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(eventually.Limit); time.Now().Before(deadline); {
 		if _, err := from.WriteToUDPAddrPort([]byte("hello"), netip.AddrPortFrom(server, 9999)); err != nil {
 			t.Error(err)
 		}

@@ -6,18 +6,20 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
-	"github.com/google/go-cmp/cmp"
 )
 
 // fabricBreakages is what another program may do on host 1 of two.
@@ -53,14 +55,7 @@ func fabricBreakages() [][]string {
 // signalled waits for a signal.
 func signalled(tb testing.TB, signals <-chan struct{}, what any) {
 	tb.Helper()
-	select {
-	case _, ok := <-signals:
-		if !ok {
-			tb.Fatal("the channel was closed")
-		}
-	case <-time.After(netns.Patience):
-		tb.Errorf("no signal of %q", what)
-	}
+	eventually.Find(tb, fmt.Sprintf("a signal of %q", what), signals, func(struct{}) bool { return true })
 }
 
 // settleFabric applies until nothing is signalled of what was done so far. A link

@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
-	"github.com/google/go-cmp/cmp"
 )
 
 // ahead is how many datagrams a flood may have on the way: fewer than any queue
@@ -88,11 +90,7 @@ func startFlood(tb testing.TB, from, to *pod.Namespace, addr netip.Addr) *flood 
 			_, _ = client.Write(binary.BigEndian.AppendUint64(nil, f.sent))
 		}
 	}()
-	select {
-	case <-f.first:
-	case <-time.After(netns.Patience):
-		tb.Fatal("nothing arrives")
-	}
+	eventually.Receive(tb, "the first to arrive", f.first)
 	return f
 }
 
@@ -108,9 +106,9 @@ func (f *flood) end() (sent, lost int) {
 	for range f.stop { // until the sender has ended
 	}
 	// What is on its way, or in the socket, isn't lost.
-	for deadline := time.Now().Add(netns.Patience); f.missing() > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
+	defer cancel()
+	_ = eventually.Wait(ctx, "all to arrive", eventually.Holds(func() bool { return f.missing() == 0 }))
 	_ = f.server.Close()
 	<-f.done
 	return int(f.sent - f.least + 1), f.missing()

@@ -4,15 +4,18 @@ package hostnet
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/test/netns"
-	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 func TestHostInterfaces(t *testing.T) {
@@ -63,15 +66,7 @@ func TestSubscribeHost(t *testing.T) {
 			{"link", "del", "eth0"},
 		} {
 			netns.IP(t, args...)
-			timeout := time.After(netns.Patience)
-			for told := false; !told; {
-				select {
-				case e := <-events:
-					told = e.Host
-				case <-timeout:
-					t.Fatalf("ip %v: no event", args)
-				}
-			}
+			eventually.Find(t, fmt.Sprintf("an event of ip %v", args), events, func(e hostpath.Event) bool { return e.Host })
 		}
 	})
 }

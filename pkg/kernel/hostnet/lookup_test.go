@@ -4,13 +4,14 @@ package hostnet
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )
@@ -59,14 +60,14 @@ func TestLookup(t *testing.T) {
 			if test.from != "" {
 				from = netip.MustParseAddr(test.from)
 			}
-			got, err := w.To(netip.MustParseAddr(test.to), from)
 			// An IPv6 address is its host's a moment after it was added.
-			for end := time.Now().Add(netns.Patience); (!slices.Equal(got, test.want) || err != nil) && time.Now().Before(end); time.Sleep(time.Millisecond) {
-				got, err = w.To(netip.MustParseAddr(test.to), from)
-			}
-			if !slices.Equal(got, test.want) || err != nil {
-				t.Errorf("to %s from %q: %q, %v, want %q", test.to, test.from, got, err, test.want)
-			}
+			eventually.Nil(t, fmt.Sprintf("to %s from %q: %q", test.to, test.from, test.want), func() error {
+				got, err := w.To(netip.MustParseAddr(test.to), from)
+				if err == nil && !slices.Equal(got, test.want) {
+					err = fmt.Errorf("it is %q", got)
+				}
+				return err
+			})
 		}
 		netns.IP(t, "route", "del", "default")
 		if got, err := w.To(netip.MustParseAddr("8.8.8.8"), netip.Addr{}); !errors.Is(err, os.ErrNotExist) {

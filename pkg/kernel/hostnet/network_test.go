@@ -3,16 +3,17 @@
 package hostnet
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )
@@ -253,7 +254,7 @@ func TestHostNetworkIPv6(t *testing.T) {
 			"up1: no carrier false, [192.0.2.1/24 192.0.2.2/24 fd99::2/64 fd99::1/64], pending [], passing [fd99::2], refused [fd99::9/64]",
 			"up2: no carrier true, [fd98::1/64], pending [fd98::1], passing [], refused []",
 		}
-		for deadline := time.Now().Add(netns.Patience); ; time.Sleep(10 * time.Millisecond) {
+		eventually.Nil(t, "all to be told", func() error {
 			links, err := new(Network).Read("cali")
 			if err != nil {
 				t.Fatal(err)
@@ -268,14 +269,11 @@ func TestHostNetworkIPv6(t *testing.T) {
 					got = append(got, fmt.Sprintf("%s: no carrier %v, %v, pending %v, passing %v, refused %v", l.Name, l.NoCarrier, l.Addrs, l.Pending, l.Passing, l.Refused))
 				}
 			}
-			diff := cmp.Diff(want, got)
-			if diff == "" {
-				return
+			if diff := cmp.Diff(want, got); diff != "" {
+				return errors.New("-want +got:\n" + diff)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("-want +got:\n%s", diff)
-			}
-		}
+			return nil
+		})
 	})
 }
 

@@ -123,7 +123,7 @@ func TestFiltered(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			eventually.True(t, netns.Patience, "a packet is dropped", func() bool {
+			eventually.True(t, "a packet is dropped", func() bool {
 				return netstat(t) != before
 			})
 		}

@@ -4,17 +4,20 @@ package hostnet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/pkg/kernel/link"
-	"github.com/calico-go/calico/test/netns"
-	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 func TestLinkRoles(t *testing.T) {
@@ -71,15 +74,7 @@ func TestSubscribeRoles(t *testing.T) {
 				t.Fatal(err)
 			}
 			netns.IP(t, args...)
-			timeout := time.After(netns.Patience)
-			for told := false; !told; {
-				select {
-				case e := <-events:
-					told = e.Host
-				case <-timeout:
-					t.Fatalf("ip %v: no event", args)
-				}
-			}
+			eventually.Find(t, fmt.Sprintf("an event of ip %v", args), events, func(e hostpath.Event) bool { return e.Host })
 			cancel()
 			for range events { // until it has ended
 			}

@@ -10,12 +10,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
-	"golang.org/x/sys/unix"
 )
 
 // advertise makes the link up0, which takes router advertisements, and a router on it
@@ -52,14 +53,12 @@ func advertise(tb testing.TB) {
 	advert = append(advert, 3, 4, 64, 0xc0, 0, 0, 0x0e, 0x10, 0, 0, 0x0e, 0x10, 0, 0, 0, 0)
 	advert = append(advert, prefix[:]...)
 	allNodes := &unix.SockaddrInet6{Addr: netip.MustParseAddr("ff02::1").As16(), ZoneId: uint32(router.Index)}
-	for deadline := time.Now().Add(netns.Patience); byRouter(tb) == ""; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatal("the router advertisement was not taken")
-		}
+	eventually.True(tb, "the router advertisement to be taken", func() bool {
 		if err := unix.Sendto(fd, advert, 0, allNodes); err != nil {
 			tb.Log(err) // it has no address yet
 		}
-	}
+		return byRouter(tb) != ""
+	})
 }
 
 // byRouter is the default route that a router advertised.

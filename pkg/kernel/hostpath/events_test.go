@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )
@@ -17,20 +17,7 @@ import (
 // awaits receives events until one names the interface.
 func awaits(tb testing.TB, events <-chan Event, name string) {
 	tb.Helper()
-	timeout := time.After(netns.Patience)
-	for {
-		select {
-		case e, ok := <-events:
-			if !ok {
-				tb.Fatal("the channel was closed")
-			}
-			if e.All || slices.Contains(e.Interfaces, name) {
-				return
-			}
-		case <-timeout:
-			tb.Fatalf("no event for %s", name)
-		}
-	}
+	eventually.Find(tb, "an event for "+name, events, func(e Event) bool { return e.All || slices.Contains(e.Interfaces, name) })
 }
 
 func TestSubscribe(t *testing.T) {
@@ -90,23 +77,14 @@ func quiet(tb testing.TB, h *Path, events <-chan Event, e Endpoint) {
 	tb.Helper()
 	marks := 0
 	mark := func() (before []string) {
-		timeout := time.After(netns.Patience)
 		for lost := true; lost; {
 			marks++
 			name := "calimark" + strconv.Itoa(marks)
 			netns.IP(tb, "link", "add", name, "type", "veth", "peer", "name", "peermark"+strconv.Itoa(marks))
-			lost = false // where events were, that of the mark may be one of them
-			for !lost && !slices.Contains(before, name) {
-				select {
-				case e, ok := <-events:
-					if !ok {
-						tb.Fatal("the channel was closed")
-					}
-					before, lost = append(before, e.Interfaces...), e.All
-				case <-timeout:
-					tb.Fatalf("no event for %s", name)
-				}
-			}
+			eventually.Find(tb, "an event for "+name, events, func(e Event) bool {
+				before, lost = append(before, e.Interfaces...), e.All // where events were lost, that of the mark may be one of them
+				return lost || slices.Contains(before, name)
+			})
 			netns.IP(tb, "link", "del", name)
 		}
 		return before
@@ -140,16 +118,11 @@ func TestSubscribeCoalesces(t *testing.T) {
 			wire(t, i+1)
 		}
 		got := make(map[string]bool)
-		timeout := time.After(netns.Patience)
-		for len(got) < len(want) {
-			select {
-			case e := <-events:
-				for _, name := range e.Interfaces {
-					got[name] = true
-				}
-			case <-timeout:
-				t.Fatalf("got %v", got)
+		eventually.Find(t, "an event for each", events, func(e Event) bool {
+			for _, name := range e.Interfaces {
+				got[name] = true
 			}
-		}
+			return len(got) == len(want)
+		})
 	})
 }

@@ -4,9 +4,9 @@ package hostpath
 
 import (
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -22,14 +22,7 @@ func TestForwardingOff(t *testing.T) {
 		}
 		for _, name := range []string{"ipv4/ip_forward", "ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
 			netns.SetSysctl(t, name, "0")
-			for timeout, off := time.After(netns.Patience), false; !off; {
-				select {
-				case e := <-events:
-					off = e.Forwarding
-				case <-timeout:
-					t.Fatalf("%s: no event", name)
-				}
-			}
+			eventually.Find(t, "an event of "+name, events, func(e Event) bool { return e.Forwarding })
 			r, err := h.ApplySome(t.Context(), nil, nil)
 			if err != nil || r.Repairs != 1 {
 				t.Errorf("%s: %d repairs, %v", name, r.Repairs, err)

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
-	"github.com/google/go-cmp/cmp"
 )
 
 // gateways are the links that have HostGatewayLL and use it.
@@ -105,7 +106,7 @@ func TestGatewayAnswers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				eventually.True(t, netns.Patience, c.sysctl+"="+c.value+": the gateway is "+c.want, func() bool {
+				eventually.True(t, c.sysctl+"="+c.value+": the gateway is "+c.want, func() bool {
 					return strings.Contains(strings.Join(netns.IP(t, "neigh", "show", link.HostGateway().String()), ""), c.want)
 				})
 			})

@@ -12,10 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // held is what the host holds of the data path, as iproute2 prints it.
@@ -306,17 +307,7 @@ func TestGatewayRouteGivesWayToANarrowRoute(t *testing.T) {
 			local  int
 		}{{"add", 0}, {"del", 1}} {
 			netns.IP(t, "route", step.change, "169.254.0.0/16", "dev", "up0")
-			for deadline := time.After(netns.Patience); ; {
-				select {
-				case e := <-events:
-					if !e.All {
-						continue
-					}
-				case <-deadline:
-					t.Fatalf("route %s: no event says that the whole is due", step.change)
-				}
-				break
-			}
+			eventually.Find(t, "an event that says that the whole is due: route "+step.change, events, func(e Event) bool { return e.All })
 			mustApply(t, h)
 			if got := netns.IP(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != step.local {
 				t.Errorf("route %s: %q", step.change, got)

@@ -4,11 +4,12 @@ package hostpath
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -53,16 +54,15 @@ func TestIndexes(t *testing.T) {
 				}
 			}
 			others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return was[n] == now[n] })
-			for timeout := time.After(netns.Patience); len(others) > 0; {
-				select {
-				case e := <-events:
-					// One that tells of something before may come first.
-					known := h.Indexes(names...)
-					others = slices.DeleteFunc(others, func(n string) bool { return known[n] == now[n] && (e.All || slices.Contains(e.Interfaces, n)) })
-				case <-timeout:
-					t.Fatalf("%q: of %q is not told, or too early; known are %v, want %v", args, others, h.Indexes(names...), now)
-				}
+			if len(others) == 0 {
+				continue
 			}
+			eventually.Find(t, fmt.Sprintf("%q: an event for each of %q, when its index is known of %v", args, others, now), events, func(e Event) bool {
+				// One that tells of something before may come first.
+				known := h.Indexes(names...)
+				others = slices.DeleteFunc(others, func(n string) bool { return known[n] == now[n] && (e.All || slices.Contains(e.Interfaces, n)) })
+				return len(others) == 0
+			})
 			was = now
 		}
 		cancel()

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
-	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestCreateVeth(t *testing.T) {
@@ -29,10 +30,9 @@ func TestCreateVeth(t *testing.T) {
 		}
 		var l link.Link
 		// That both ends are up is told a moment later (linkwatch).
-		for deadline := time.Now().Add(netns.Patience); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if l, err = link.Find("cali1"); err != nil {
-				t.Fatal(err)
-			}
+		eventually.True(t, "the host's end to run", func() bool { l, err = link.Find("cali1"); return err != nil || l.Running })
+		if err != nil {
+			t.Fatal(err)
 		}
 		type facts struct {
 			Alias, Kind, MAC string

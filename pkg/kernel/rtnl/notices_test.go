@@ -8,11 +8,12 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/test/netns"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestWatchLost: when the kernel drops notices because nobody read them, Begin is told so, until it can read the links, and
@@ -69,27 +70,12 @@ func TestWatchLost(t *testing.T) {
 			flap(netip.MustParsePrefix("10.9.0.1/32"))
 		}
 		close(reads)
-		select {
-		case lost := <-begun:
-			if !lost {
-				t.Error("begun again, and nothing was lost")
-			}
-		case <-time.After(netns.Patience):
-			t.Fatal("no loss was noticed")
+		if !eventually.Receive(t, "a loss to be noticed", begun) {
+			t.Error("begun again, and nothing was lost")
 		}
 		want := netip.MustParsePrefix("10.9.0.2/32")
 		flap(want)
-		for timeout := time.After(netns.Patience); ; {
-			select {
-			case got := <-noted:
-				if got != want {
-					continue
-				}
-			case <-timeout:
-				t.Fatal("no notice after the loss")
-			}
-			break
-		}
+		eventually.Find(t, "a notice after the loss", noted, func(got netip.Prefix) bool { return got == want })
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kube/leader"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/kubernetes"
 )
 
@@ -48,11 +49,7 @@ func TestGivenBack(t *testing.T) {
 		close(leads)
 		<-ctx.Done()
 	})
-	select {
-	case <-leads:
-	case <-time.After(kubernetes.Patience):
-		t.Error("nobody else leads")
-	}
+	eventually.Receive(t, "somebody else to lead", leads)
 	stop()
 	all.Wait()
 }

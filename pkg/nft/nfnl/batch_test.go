@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
-
-// patienceOfTests is how long the kernel may take on a busy machine.
-const patienceOfTests = time.Minute
 
 // TestSmallBuffers expects every one of 100,000 elements, with about the buffers that
 // net.core.wmem_max gives. What is there can't change in pieces.
@@ -34,7 +32,7 @@ func TestSmallBuffers(t *testing.T) {
 			t.Fatalf("%d transactions, %d writes, %v: want some, of %d", transactions, b.Writes, err, 2+n)
 		}
 		got := make(map[string]bool)
-		for deadline := time.Now().Add(patienceOfTests); len(got) != n; { // while the kernel spreads them over more buckets it may leave some out
+		for deadline := time.Now().Add(eventually.Limit); len(got) != n; { // while the kernel spreads them over more buckets it may leave some out
 			if err := c.ReadElements(&set, func(e Element) { got[e.Key] = true }); err != nil || time.Now().After(deadline) {
 				t.Fatalf("%d elements, %v: want %d", len(got), err, n)
 			}

@@ -25,9 +25,6 @@ import (
 	"github.com/calico-go/calico/test/routing"
 )
 
-// patience is for an emulated machine.
-const patience = 60 * time.Second
-
 // newLab makes a lab whose IPv4 pool has that mode of IPIP.
 func newLab(t *testing.T, mode model.EncapMode, cfg lab.Config) *lab.Lab {
 	t.Helper()
@@ -45,7 +42,7 @@ func newLab(t *testing.T, mode model.EncapMode, cfg lab.Config) *lab.Lab {
 // reaches waits until a pod has an answer from another.
 func reaches(t *testing.T, from *lab.Pod, to lab.Target) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 	defer cancel()
 	if err := from.Ping(ctx, to); err != nil {
 		t.Fatal(err)
@@ -85,7 +82,7 @@ func transfer(t *testing.T, from, to *lab.Pod, size int) {
 		conn, err := listener.Accept()
 		if err == nil {
 			defer conn.Close()
-			err = conn.SetDeadline(time.Now().Add(patience))
+			err = conn.SetDeadline(time.Now().Add(eventually.Limit))
 		}
 		if err == nil {
 			_, err = io.Copy(sum, conn)
@@ -95,13 +92,12 @@ func transfer(t *testing.T, from, to *lab.Pod, size int) {
 	data := make([]byte, size)
 	noise := rand.NewChaCha8([32]byte{1})
 	_, _ = noise.Read(data) // it never fails
-	start := time.Now()
 	err = from.Do(func() error {
-		conn, err := net.DialTimeout("tcp4", listener.Addr().String(), patience)
+		conn, err := net.DialTimeout("tcp4", listener.Addr().String(), eventually.Limit)
 		if err != nil {
 			return err
 		}
-		if err := conn.SetDeadline(start.Add(patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(eventually.Limit)); err != nil {
 			return err
 		}
 		_, err = conn.Write(data)
@@ -117,7 +113,6 @@ func transfer(t *testing.T, from, to *lab.Pod, size int) {
 	if want := sha256.Sum256(data); string(sum.Sum(nil)) != string(want[:]) {
 		t.Error("what arrived isn't what was sent")
 	}
-	t.Logf("%s to %s: %d KiB in %.2f s", from.Name(), to.Name(), size>>10, time.Since(start).Seconds())
 }
 
 // Pods of two hosts talk through tunl0.
@@ -144,7 +139,7 @@ func TestIPIPAlways(t *testing.T) {
 		}
 	}
 	// The hosts have addresses in the tunnel.
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 	defer cancel()
 	if err := a.Ping(ctx, tunnelAddr(t, b)); err != nil {
 		t.Error(err)
@@ -204,7 +199,7 @@ func TestIPIPModeChanges(t *testing.T) {
 				p.VXLANMode = model.EncapAlways
 			}
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 		err := eventually.Wait(ctx, fmt.Sprintf("the routes follow to device %q", device), func() error {
 			out, err := l.Host("a").Exec(ctx, "ip", "route", "get", pb.Addrs()[0].String())
 			if err == nil && !strings.Contains(string(out), "dev "+cmp.Or(device, "eth0")+" ") {
@@ -228,7 +223,7 @@ func TestIPIPModeChanges(t *testing.T) {
 // gone waits until no host has a tunnel any more.
 func gone(t *testing.T, l *lab.Lab, device string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 	defer cancel()
 	for _, h := range l.Hosts() {
 		err := eventually.Wait(ctx, device+" leaves host "+h.Name(), func() error {
