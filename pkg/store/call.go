@@ -109,7 +109,7 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 	sendCtx := context.WithValue(ctx, traceKey{}, &t)
 	if used.onTrial {
 		var cancel context.CancelFunc
-		sendCtx, cancel = context.WithTimeout(sendCtx, trialPatience)
+		sendCtx, cancel = context.WithTimeout(sendCtx, c.trial)
 		defer cancel()
 	}
 	c.roundTrips.Add(1)

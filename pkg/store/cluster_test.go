@@ -189,7 +189,7 @@ func (m *server) start() error {
 	m.etcd = e
 	select {
 	case <-e.Server.ReadyNotify():
-	case <-time.After(eventually.Limit):
+	case <-within(m.c.t, eventually.Limit).Done():
 		return fmt.Errorf("member %s did not get ready", m.cfg.Name)
 	}
 	m.proxy.set(forward)

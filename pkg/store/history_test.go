@@ -42,12 +42,10 @@ func TestMain(m *testing.M) {
 }
 
 // leaks waits until no goroutine is left; the error says which are.
-func leaks(ignore ...goleak.Option) (err error) {
-	for deadline := time.Now().Add(eventually.Limit / 4); ; {
-		if err = goleak.Find(ignore...); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
+func leaks(ignore ...goleak.Option) error {
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
+	defer cancel()
+	return eventually.Wait(ctx, "goroutines to end", func() error { return goleak.Find(ignore...) })
 }
 
 // scribble writes pairs of keys, both below different prefixes and always equal
@@ -66,9 +64,7 @@ func scribble(ctx context.Context, t *testing.T, s *Client, seed uint64) {
 		case 2:
 			change = model.Change{Puts: []model.Put{{Key: model.IPAMConfigKey{}, Value: model.DefaultIPAMConfig}}} // not watched
 		}
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := s.Commit(attempt, change)
-		cancel()
+		_, err := s.Commit(ctx, change)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrUnavailable) {
 			t.Errorf("commit: %v", err)
 		}

@@ -55,7 +55,8 @@ type lookupSRV func(ctx context.Context, service, proto, name string) (string, [
 type Client struct {
 	cfg    Config
 	lookup lookupSRV
-	tls    *tlsFiles // nil: no TLS file given
+	trial  time.Duration // trialPatience
+	tls    *tlsFiles     // nil: no TLS file given
 	log    *slog.Logger
 
 	done chan struct{}  // closed by Close
@@ -82,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
-	c := &Client{cfg: cfg, lookup: net.DefaultResolver.LookupSRV, log: cfg.Logger, done: make(chan struct{})}
+	c := &Client{cfg: cfg, lookup: net.DefaultResolver.LookupSRV, trial: trialPatience, log: cfg.Logger, done: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

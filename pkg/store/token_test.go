@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,8 +22,9 @@ import (
 type tokenRig struct {
 	*testing.T
 	*cluster
-	root *clientv3.Client
-	cfg  Config
+	root  *clientv3.Client
+	cfg   Config
+	trial time.Duration
 }
 
 func newTokenRig(t *testing.T) *tokenRig {
@@ -36,7 +38,7 @@ func newTokenRig(t *testing.T) *tokenRig {
 	t.Cleanup(func() { root.Close() })
 	dir := t.TempDir()
 	r := &tokenRig{t, c, root, Config{Endpoints: c.endpoints(), TokenDir: filepath.Join(dir, "tokens"),
-		Username: "node", PasswordFile: filepath.Join(dir, "password")}}
+		Username: "node", PasswordFile: filepath.Join(dir, "password")}, eventually.Limit}
 	r.write(r.cfg.PasswordFile, "secret")
 	return r
 }
@@ -59,6 +61,7 @@ func (r *tokenRig) call(do func(context.Context, *Client) error) (passwords, tri
 	if err != nil {
 		return 0, 0, err
 	}
+	s.trial = r.trial
 	err = do(within(r, eventually.Limit), s)
 	if err := s.Close(); err != nil {
 		r.Error(err)
@@ -110,11 +113,18 @@ func TestTokenUnknown(t *testing.T) {
 	t.Parallel()
 	r := newTokenRig(t)
 	r.wantTrips("the first call", ready, 1, 2)
-	for what, token := range map[string]string{"never one of etcd's": "ABCDEFGHIJKLMNOP.1", "of a longer log": "ABCDEFGHIJKLMNOP.1000000000"} {
-		r.write(r.file(), token)
-		r.wantTrips(what, ready, 1, 3)
-		r.wantTrips(what+", replaced", ready, 0, 1)
-	}
+	r.write(r.file(), "ABCDEFGHIJKLMNOP.1")
+	r.wantTrips("never one of etcd's", ready, 1, 3)
+	r.wantTrips("never one of etcd's, replaced", ready, 0, 1)
+	r.trial = time.Millisecond
+	eventually.True(t, "the trial is long enough to be sent", func() bool {
+		r.trial *= 2
+		r.write(r.file(), "ABCDEFGHIJKLMNOP.1000000000") // of a longer log
+		passwords, trips, err := r.call(ready)
+		return err == nil && passwords == 1 && trips == 3
+	})
+	r.trial = eventually.Limit
+	r.wantTrips("of a longer log, replaced", ready, 0, 1)
 	r.members[0].stop()
 	if err := r.members[0].start(); err != nil {
 		t.Fatal(err)

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -226,14 +228,23 @@ func TestWatchEnds(t *testing.T) {
 	if err := s.Watch(ctx, []string{configs}, nil); err != nil {
 		t.Errorf("got %v", err)
 	}
-	// Etcd is away all the time.
-	lonely := open(t, Config{Endpoints: []string{freeAddr(t)}})
-	if err := lonely.Watch(within(t, 200*time.Millisecond), []string{configs}, nil); err != nil {
-		t.Errorf("got %v", err)
-	}
-	if n := lonely.Counters().RoundTrips; n > 20 {
-		t.Errorf("%d requests in 200 ms: a busy loop", n)
-	}
+}
+
+// TestWatchAlone has nobody know where etcd is, for an hour.
+func TestWatchAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, asked := open(t, Config{DiscoverySRV: "example.org"}), 0
+		s.lookup = func(context.Context, string, string, string) (string, []*net.SRV, error) {
+			asked++
+			return "", nil, errors.New("no such host")
+		}
+		if err := s.Watch(within(t, time.Hour), []string{configs}, nil); err != nil {
+			t.Errorf("got %v", err)
+		}
+		if perSecond := asked / 3600; perSecond < 1 || perSecond > 5 {
+			t.Errorf("%d lookups a second", perSecond)
+		}
+	})
 }
 
 // TestWatchResumes breaks the connection and asks that what was missed comes, without a resync.
