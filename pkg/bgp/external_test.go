@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -373,7 +372,8 @@ func TestWrongAS(t *testing.T) {
 	becomes(t, "the other side's error", true, func() bool {
 		return strings.Contains(sb.peer(a.v4).Error, "expect another AS number of us")
 	})
-	time.Sleep((2*connectRetry + 1) * time.Second) // two more tries of each side
+	tries := counter(t, a.ns, "TcpActiveOpens")
+	becomes(t, "it is tried twice more", true, func() bool { return counter(t, a.ns, "TcpActiveOpens") > tries+2 })
 	for _, s := range []*speaker{sa, sb} {
 		said := 0 // since it couldn't be connected to, or didn't answer, as where a process waits for its turn
 		for line := range strings.Lines(s.log.String()) {

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -75,11 +74,7 @@ func (w *wire) send(m *bgp.BGPMessage) {
 
 func (w *wire) mustBeCutOff() {
 	w.t.Helper()
-	select {
-	case <-w.heard:
-	case <-time.After(eventually.Limit):
-		w.t.Fatal("it was not cut off")
-	}
+	eventually.Receive(w.t, "its connection to be cut off", w.heard)
 }
 
 func nlri(t *testing.T, prefixes ...netip.Prefix) (list []bgp.PathNLRI) {

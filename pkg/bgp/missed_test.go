@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,14 +48,18 @@ func TestNothingIsSaidWhileRestarting(t *testing.T) {
 	r := newReflected(t, 20)
 	d := r.desired
 	d.Speaker.RestartTime = 20 * time.Minute // a quarter is waited for who never comes
+	d.Speaker.KeepaliveTime = behind
 	absent := netip.MustParseAddr("10.0.1.250")
 	d.Neighbours[absent] = plan.Neighbour{Address: absent, AS: 64512, Local: r.reflector.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
 	r.come(d)
 	for _, c := range r.clients {
 		becomes(t, c.address.String(), 1, func() int { return r.speaker.peer(c.address).Received })
 	}
-	time.Sleep(3 * behind)
 	for _, c := range r.clients {
+		c.keptAlive.Store(0)
+	}
+	for _, c := range r.clients {
+		becomes(t, c.address.String()+" is kept alive", true, func() bool { return c.keptAlive.Load() > 3 })
 		if got := c.learned(); len(got) > 0 || c.said() > 0 {
 			t.Errorf("%s was told %d times, last of %v", c.address, c.said(), got)
 		}
@@ -77,7 +82,7 @@ func newReflected(t *testing.T, clients int) *reflected {
 	r := &reflected{t: t, reflector: f.host(t, 1), other: f.host(t, 2)}
 	ip(t, r.other.ns, "route add local 10.0.1.0/24 dev lo")
 	r.speaker, r.desired = r.reflector.start(t), r.reflector.desired()
-	r.desired.Speaker.ClusterID = r.reflector.v4
+	r.desired.Speaker.ClusterID, r.desired.Speaker.HoldTime = r.reflector.v4, 18*time.Hour // of which clients make no use
 	r.reflector.has(r.desired, "10.1.250.0/26")
 	for n := range clients {
 		c := &client{number: n + 1, address: netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)}), has: make(map[netip.Prefix]bool)}
@@ -126,6 +131,8 @@ type client struct {
 	address netip.Addr
 	err     error // why it ended
 
+	keptAlive atomic.Int64
+
 	mu      sync.Mutex
 	has     map[netip.Prefix]bool
 	updates int // also those that say the end of all
@@ -156,7 +163,7 @@ func (c *client) learned() []netip.Prefix {
 // talk opens the session, announces, withdraws all but one, and hears until the end.
 func (c *client) talk() error {
 	const passing = 40
-	open, err := bgp.NewBGPOpenMessage(64512, 0, c.address, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
+	open, err := bgp.NewBGPOpenMessage(64512, 65535, c.address, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
 		bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapFourOctetASNumber(64512),
 		bgp.NewCapGracefulRestart(false, false, 120, []*bgp.CapGracefulRestartTuple{bgp.NewCapGracefulRestartTuple(bgp.RF_IPv4_UC, true)}),
 	})})
@@ -183,16 +190,13 @@ func (c *client) talk() error {
 			withdrawals = append(withdrawals, bgp.NewBGPUpdateMessage(list, nil, nil))
 		}
 	}
-	for i, m := range slices.Concat(messages, withdrawals) {
+	for _, m := range slices.Concat(messages, withdrawals) {
 		data, err := m.Serialize()
 		if err != nil {
 			return err
 		}
 		if _, err := c.Write(data); err != nil {
 			return err
-		}
-		if i%10 == 9 {
-			time.Sleep(time.Millisecond) // so that it goes on while others come
 		}
 	}
 	for {
@@ -221,6 +225,8 @@ func (c *client) hear() error {
 		return err
 	}
 	switch b := m.Body.(type) {
+	case *bgp.BGPKeepAlive:
+		c.keptAlive.Add(1)
 	case *bgp.BGPUpdate:
 		c.mu.Lock()
 		defer c.mu.Unlock()

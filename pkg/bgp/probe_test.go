@@ -35,10 +35,14 @@ func TestReturnsUnheard(t *testing.T) {
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
 	before := sa.look().Status
+	probes := counter(t, a.ns, "TcpExtTCPKeepAlive")
 	for range 2 {
 		knock(t, b, netip.AddrPortFrom(a.v4, 179))
 	}
-	time.Sleep(probeAfter + time.Second) // for it to be probed: no event tells that nothing came of it
+	becomes(t, "it is probed", true, func() bool { return counter(t, a.ns, "TcpExtTCPKeepAlive") > probes })
+	a.has(da, "10.1.3.0/26") // which comes after what came of it
+	sa.apply(da)
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.3.0/26 via 10.0.0.1")
 	sameSessions(t, before, sa.look().Status)
 
 	ip(t, f.ns, "link del port2")
@@ -51,7 +55,7 @@ func TestReturnsUnheard(t *testing.T) {
 		}
 		return again.states()
 	})
-	again.mustLearn("10.1.1.0/26 via 10.0.0.1")
+	again.mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.3.0/26 via 10.0.0.1")
 }
 
 // knock connects and waits for the other side to close.

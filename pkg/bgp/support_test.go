@@ -83,6 +83,20 @@ func ip(tb testing.TB, ns netns.NsHandle, args string) {
 	})
 }
 
+// counter reads one of the kernel's counters of a namespace, such as TcpActiveOpens.
+func counter(tb testing.TB, ns netns.NsHandle, name string) (n int) {
+	tb.Helper()
+	in(tb, ns, func() error {
+		out, err := exec.Command("nstat", "-asz", name).Output()
+		if err != nil {
+			return fmt.Errorf("nstat: %w", err)
+		}
+		_, err = fmt.Sscanf(string(out), "#kernel\n"+name+"%d", &n)
+		return err
+	})
+	return n
+}
+
 func newFabric(tb testing.TB) *fabric {
 	tb.Helper()
 	f := &fabric{ns: newNamespace(tb)}
@@ -128,19 +142,12 @@ func (f *fabric) host(tb testing.TB, n int) *host {
 // becomes waits until want is what got returns.
 func becomes[T any](tb testing.TB, what string, want T, got func() T) {
 	tb.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(eventually.Limit)
-	for {
-		diff := cmp.Diff(want, got(), comparers())
-		if diff == "" {
-			return
+	eventually.Nil(tb, what, func() error {
+		if diff := cmp.Diff(want, got(), comparers()); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
 		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s (-want +got):\n%s", what, diff)
-		}
-		<-tick.C
-	}
+		return nil
+	})
 }
 
 func comparers() cmp.Option {
