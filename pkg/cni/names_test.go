@@ -83,11 +83,12 @@ func TestNodenameIsRequired(t *testing.T) {
 	r.failsLike(verb("STATUS", c), 50, "this node's name: open .*/nodename: no such file or directory")
 	fields["nodename"], fields["mtu"] = "a", 1500
 	c.Stdin = r.conf(fields)
-	r.failsLike(c, 11, "the agent didn't confirm within 1s that the pod's network is programmed: .*no agent listens")
+	r.failsLike(c, 11, "the agent didn't confirm within [0-9ms]+ that the pod's network is programmed: .*no agent listens")
 	r.failsLike(verb("STATUS", c), 51, "the agent can't serve an ADD: .*no agent listens")
 	r.must(verb("DEL", c))
 	r.empty()
 	delete(fields, "nodename_file_optional")
+	fields["policy_setup_timeout_seconds"] = 60
 	c.Stdin = r.conf(fields)
 	r.add(c)
 	fields["nodename"], fields["nodename_file_optional"] = "", false

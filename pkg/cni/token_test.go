@@ -4,9 +4,7 @@ package cni_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/test/lab"
 )
@@ -16,13 +14,6 @@ func TestToken(t *testing.T) {
 	cfg := small()
 	cfg.Auth = true
 	r := newRig(t, cfg)
-	info, err := os.Stat(r.lab.Members().PasswordFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for time.Since(info.ModTime()) < 2*time.Second {
-		time.Sleep(10 * time.Millisecond) // one that was written just now may be changed unseen
-	}
 	pod := r.pod("pod")
 	var calls []lab.Call
 	var trips []int
