@@ -15,6 +15,9 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/inflight"
 )
 
 // Target is what can be pinged: a *Pod, a *Host, an Address.
@@ -74,20 +77,11 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 		ctx, cancel = context.WithTimeout(ctx, pingPatience)
 		defer cancel()
 	}
-	network, local := "ip4:icmp", "0.0.0.0"
-	if to.Is6() {
-		network, local = "ip6:ipv6-icmp", "::"
-	}
-	var conn *icmp.PacketConn
-	err := n.Do(func() (err error) {
-		conn, err = icmp.ListenPacket(network, local)
-		return err
-	})
+	session, err := n.echoes(to)
 	if err != nil {
 		return 0, fmt.Errorf("ping %s: %w", to, err)
 	}
-	defer conn.Close()
-	session := echoes{conn: conn, to: to, id: rand.IntN(1 << 16), sent: map[int]time.Time{}}
+	defer session.conn.Close()
 	var last error
 	for ctx.Err() == nil {
 		took, err := session.ask(ctx)
@@ -109,6 +103,32 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 	return 0, fmt.Errorf("ping %s: no answer: %w", to, last)
 }
 
+// Answers sends one echo request from the namespace and reports whether there is an answer. That there is none isn't told by the clock:
+// the namespace's own answer comes first, to a request that it sends itself when nothing is on its way.
+func (n Namespace) Answers(to netip.Addr) (bool, error) {
+	session, err := n.echoes(to)
+	if err != nil {
+		return false, fmt.Errorf("ping %s: %w", to, err)
+	}
+	defer session.conn.Close()
+	self := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if to.Is6() {
+		self = netip.IPv6Loopback()
+	}
+	if err := session.conn.SetDeadline(time.Now().Add(eventually.Limit)); err != nil {
+		return false, err
+	}
+	_ = session.send(to) // what can't be sent isn't answered
+	if err := inflight.Wait(); err != nil {
+		return false, err
+	}
+	if err := session.send(self); err != nil {
+		return false, fmt.Errorf("ping %s: %w", self, err)
+	}
+	seq, err := session.receive()
+	return seq == 1, err
+}
+
 // echoes are the requests of one ping.
 type echoes struct {
 	conn *icmp.PacketConn
@@ -117,29 +137,56 @@ type echoes struct {
 	sent map[int]time.Time // by sequence number
 }
 
+func (n Namespace) echoes(to netip.Addr) (s *echoes, err error) {
+	network, local := "ip4:icmp", "0.0.0.0"
+	if to.Is6() {
+		network, local = "ip6:ipv6-icmp", "::"
+	}
+	s = &echoes{to: to, id: rand.IntN(1 << 16), sent: map[int]time.Time{}}
+	err = n.Do(func() (err error) {
+		s.conn, err = icmp.ListenPacket(network, local)
+		return err
+	})
+	return s, err
+}
+
 // ask sends one more request and waits for the reply to it, or to an earlier
 // one: that of a busy machine may be late.
 func (s *echoes) ask(ctx context.Context) (time.Duration, error) {
-	seq := len(s.sent) + 1
-	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: s.id, Seq: seq, Data: []byte("calico-lab")}}
-	want, protocol := icmp.Type(ipv4.ICMPTypeEchoReply), 1
-	if s.to.Is6() {
-		request.Type, want, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
-	}
-	packet, err := request.Marshal(nil) // the kernel fills in ICMPv6's checksum
-	if err != nil {
-		return 0, err
-	}
-	s.sent[seq] = time.Now()
-	deadline := s.sent[seq].Add(pingInterval)
+	deadline := time.Now().Add(pingInterval)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
 	if err := s.conn.SetDeadline(deadline); err != nil {
 		return 0, err
 	}
-	if _, err := s.conn.WriteTo(packet, &net.IPAddr{IP: s.to.AsSlice(), Zone: s.to.Zone()}); err != nil {
+	if err := s.send(s.to); err != nil {
 		return 0, err
+	}
+	seq, err := s.receive()
+	return time.Since(s.sent[seq]), err
+}
+
+func (s *echoes) send(to netip.Addr) error {
+	seq := len(s.sent) + 1
+	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: s.id, Seq: seq, Data: []byte("calico-lab")}}
+	if to.Is6() {
+		request.Type = ipv6.ICMPTypeEchoRequest
+	}
+	packet, err := request.Marshal(nil) // the kernel fills in ICMPv6's checksum
+	if err != nil {
+		return err
+	}
+	s.sent[seq] = time.Now()
+	_, err = s.conn.WriteTo(packet, &net.IPAddr{IP: to.AsSlice(), Zone: to.Zone()})
+	return err
+}
+
+// receive returns the number of the next request that is answered.
+func (s *echoes) receive() (seq int, err error) {
+	want, protocol := icmp.Type(ipv4.ICMPTypeEchoReply), 1
+	if s.to.Is6() {
+		want, protocol = ipv6.ICMPTypeEchoReply, 58
 	}
 	buffer := make([]byte, 1500)
 	for {
@@ -152,7 +199,7 @@ func (s *echoes) ask(ctx context.Context) (time.Duration, error) {
 			continue // a raw socket sees all that arrives
 		}
 		if e, ok := reply.Body.(*icmp.Echo); ok && e.ID == s.id && !s.sent[e.Seq].IsZero() {
-			return time.Since(s.sent[e.Seq]), nil
+			return e.Seq, nil
 		}
 	}
 }
