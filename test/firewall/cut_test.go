@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/long"
@@ -64,16 +63,8 @@ func TestCut(t *testing.T) {
 		}},
 	} {
 		undo := test.deny()
-		start := time.Now()
-		took := r.enforced()
+		r.enforced()
 		r.until(test.name+": the connections are cut", func() bool { return r.quiet(runs[0], runs) })
-		last := start
-		for _, s := range runs {
-			if at := time.Unix(0, s.last.Load()); at.After(last) {
-				last = at
-			}
-		}
-		t.Logf("%s: in etcd, enforced %v later, the last packet %v later", test.name, took.Round(time.Millisecond), last.Sub(start).Round(time.Millisecond))
 		before := counts(runs)
 		r.pause(runs[0], 400)
 		for i, s := range runs {

@@ -22,7 +22,7 @@ func TestCutFailsafe(t *testing.T) {
 	r := newHostileRig(t)
 	r.pod("witness")
 	from := func(at *place, local, to netip.AddrPort) (conn net.Conn, err error) {
-		d := net.Dialer{Timeout: eventually.Limit / 4, LocalAddr: net.TCPAddrFromAddrPort(local), Control: func(_, _ string, c syscall.RawConn) (err error) {
+		d := net.Dialer{Timeout: eventually.Limit, LocalAddr: net.TCPAddrFromAddrPort(local), Control: func(_, _ string, c syscall.RawConn) (err error) {
 			return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }), err)
 		}}
 		err = at.ns.Do(func() (err error) {

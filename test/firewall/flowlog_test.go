@@ -49,7 +49,7 @@ func TestFlowLog(t *testing.T) {
 	want := []string{"seen__udp", "no-dns", "seen__udp", "no-dns", "seen__udp", "yes", "seen__udp", "yes", "yes", "yes"}
 	var got []string
 	buf := make([]byte, 1<<16)
-	for deadline := time.Now().Add(eventually.Limit / 4); len(got) < len(want) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(eventually.Limit); len(got) < len(want) && time.Now().Before(deadline); {
 		n, _, err := unix.Recvfrom(fd, buf, 0)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			continue

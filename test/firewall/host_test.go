@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -110,7 +109,7 @@ func TestHost(t *testing.T) {
 		far := r.at(r.outside, "203.0.113.1", "2001:db8::1") // in no pool
 		source := func(to *place) (sources []netip.Addr) {
 			for _, a := range to.addrs {
-				got, err := sendUDPFrom(web, to, netip.AddrPortFrom(a, 4000), eventually.Limit/4)
+				got, err := sendUDP(web, to, netip.AddrPortFrom(a, 4000))
 				if err != nil {
 					t.Error(err)
 				}
@@ -154,7 +153,7 @@ func TestHost(t *testing.T) {
 		r.probe("1:1 NAT", yes(r.outside, nat, "tcp 80"), yes(client, nat, "tcp 80"), yes(r.self, nat, "tcp 80"), yes(r.outside, nat, "udp 53"))
 		r.probe("an endpoint that calls its own outer address", yes(web, nat, "tcp 80"), yes(web, nat, "udp 53"))
 		for i, to := range nat.addrs {
-			if got, err := sendUDPFrom(web, nat, netip.AddrPortFrom(to, 4000), eventually.Limit/4); err != nil || got.Addr() != nat.addrs[i] {
+			if got, err := sendUDP(web, nat, netip.AddrPortFrom(to, 4000)); err != nil || got.Addr() != nat.addrs[i] {
 				t.Errorf("an endpoint that calls itself sees itself come from %v, %v", got, err)
 			}
 		}

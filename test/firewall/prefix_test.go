@@ -4,11 +4,10 @@ package firewall
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -40,16 +39,10 @@ func TestWrongPrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// seen says what arrives, the first within a time, until there is nothing more.
-	seen := func(first time.Duration) (texts string) {
-		buf := make([]byte, 100)
-		for wait := first; ; wait = silence {
-			_ = sink.SetReadDeadline(time.Now().Add(wait)) // of an open socket
-			n, err := sink.Read(buf)
-			if err != nil {
-				return texts
-			}
-			texts += string(buf[:n]) + " "
+	seen := func(when string, want ...string) {
+		t.Helper()
+		if got, err := arrived(r.outside, sink); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q arrived, want %q, %v", when, got, want, err)
 		}
 	}
 	shut := func() bool {
@@ -58,19 +51,13 @@ func TestWrongPrefix(t *testing.T) {
 	}
 	r.probe("before", expect{web, r.outside, "udp 53", true}, expect{web, other, "udp 53", true})
 	send(own)
-	if got := seen(eventually.Limit / 4); got != "own " {
-		t.Fatalf("before: %q arrived", got)
-	}
+	seen("before", "own")
 	r.put(configPath("InterfacePrefix"), "tap")
 	r.until("the interface is shut", func() bool { send(forged); return shut() })
 	send(forged)
-	if got := seen(silence); got != "" {
-		t.Errorf("while the prefix changed: %q arrived", got)
-	}
+	seen("while the prefix changed")
 	send(own)
-	if got := seen(silence); got != "" {
-		t.Errorf("with a prefix that covers no endpoint: %q arrived", got)
-	}
+	seen("with a prefix that covers no endpoint")
 	r.probe("no prefix covers the pods", expect{web, r.outside, "udp 53", false}, expect{web, r.self, "udp 53", false}, expect{r.outside, web, "udp 53", false}, expect{web, other, "udp 53", false})
 	if err := r.host.Agent().Stop(); err != nil {
 		t.Fatal(err)
@@ -80,16 +67,12 @@ func TestWrongPrefix(t *testing.T) {
 	}
 	r.probe("and after a restart", expect{web, r.outside, "udp 53", false}, expect{r.outside, web, "udp 53", false})
 	send(own)
-	if got := seen(silence); got != "" {
-		t.Errorf("after a restart: %q arrived", got)
-	}
+	seen("after a restart")
 
 	r.del(configPath("InterfacePrefix"))
 	r.until("the interface is open", func() bool { send(forged); return !shut() })
 	r.written = nil
 	r.enforced()
-	if got := seen(silence); got != "" {
-		t.Errorf("while the prefix changed back: %q arrived", got)
-	}
+	seen("while the prefix changed back")
 	r.probe("back again", expect{web, r.outside, "udp 53", true}, expect{web, other, "udp 53", true})
 }

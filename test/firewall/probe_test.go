@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,12 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/inflight"
 )
-
-// silence is how long what must not come is waited for. On the way there is
-// nothing that takes time: the packet is there when the call that sends it
-// returns, or soon after.
-const silence = 50 * time.Millisecond
 
 // command1 runs a command at a place.
 func command1(ctx context.Context, at *place, command string, args ...string) (string, error) {
@@ -59,30 +56,29 @@ func (r *rig) probe(when string, lines ...expect) {
 
 func (r *rig) probeOne(when string, e expect, to netip.Addr) {
 	r.Helper()
-	wait := silence
-	if e.passes {
-		wait = eventually.Limit / 4
-	}
 	protocol, text, _ := strings.Cut(e.what, " ")
 	port, _ := strconv.Atoi(text)
+	target := netip.AddrPortFrom(to, uint16(port))
+	passes := true
 	var err error
-	switch protocol {
-	case "udp":
-		err = sendUDP(e.from, e.to, netip.AddrPortFrom(to, uint16(port)), wait)
-	case "tcp":
-		err = dialTCP(e.from, e.to, netip.AddrPortFrom(to, uint16(port)), wait)
-	case "ping":
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
-		_, err = e.from.ns.Ping(ctx, to)
-		cancel()
+	switch {
+	case protocol == "udp" && e.passes:
+		_, err = sendUDP(e.from, e.to, target)
+	case protocol == "udp":
+		passes, err = udpPasses(e.from, e.to, target)
+	case protocol == "tcp" && e.passes:
+		err = dialTCP(e.from, e.to, target)
+	case protocol == "tcp":
+		passes, err = tcpPasses(e.from, e.to, target)
+	case protocol == "ping" && e.passes:
+		_, err = e.from.ns.Ping(r.ctx(), to)
+	case protocol == "ping":
+		passes, err = e.from.ns.Answers(to)
 	default:
 		r.Fatalf("probe %q", e.what)
 	}
-	switch {
-	case e.passes && err != nil:
-		r.Errorf("%s: %s from %s to %s (%s) does not pass: %v", when, e.what, e.from.name, e.to.name, to, err)
-	case !e.passes && err == nil:
-		r.Errorf("%s: %s from %s to %s (%s) passes", when, e.what, e.from.name, e.to.name, to)
+	if err != nil || passes != e.passes {
+		r.Errorf("%s: %s from %s to %s (%s): passes %t, want %t, %v", when, e.what, e.from.name, e.to.name, to, passes && err == nil, e.passes, err)
 	}
 }
 
@@ -97,14 +93,14 @@ func listenUDP(at *place, port uint16) (conn *net.UDPConn, err error) {
 
 // bound runs what binds a port at a place. A child that is being started holds
 // what this process has closed until it becomes another program.
-func bound(at *place, bind func() error) error {
-	for deadline := time.Now().Add(eventually.Limit); ; {
-		err := at.ns.Do(bind)
-		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-	}
+func bound(at *place, bind func() error) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
+	defer cancel()
+	_ = eventually.Wait(ctx, "the port", eventually.Holds(func() bool { // err says it
+		err = at.ns.Do(bind)
+		return !errors.Is(err, unix.EADDRINUSE)
+	}))
+	return err
 }
 
 func dialUDP(at *place, to netip.AddrPort) (*net.UDPConn, error) {
@@ -116,40 +112,74 @@ func dialUDP(at *place, to netip.AddrPort) (*net.UDPConn, error) {
 	return conn, err
 }
 
-// sendUDP sends one datagram and waits for it at the other end.
-func sendUDP(from, at *place, to netip.AddrPort, wait time.Duration) error {
-	_, err := sendUDPFrom(from, at, to, wait)
-	return err
-}
-
-// sendUDPFrom also says which source it came from.
-func sendUDPFrom(from, at *place, to netip.AddrPort, wait time.Duration) (netip.AddrPort, error) {
+// sendUDP sends one datagram, waits for it at the other end, and says which source it came from.
+func sendUDP(from, at *place, to netip.AddrPort) (source netip.AddrPort, err error) {
 	sink, err := listenUDP(at, to.Port())
 	if err != nil {
-		return netip.AddrPort{}, err
+		return source, err
 	}
 	defer sink.Close()
 	conn, err := dialUDP(from, to)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return source, err
 	}
 	defer conn.Close()
 	token := rand.Text()
 	if _, err := conn.Write([]byte(token)); err != nil {
-		return netip.AddrPort{}, err
+		return source, err
 	}
-	if err := sink.SetReadDeadline(time.Now().Add(wait)); err != nil {
-		return netip.AddrPort{}, err
+	if err := sink.SetReadDeadline(time.Now().Add(eventually.Limit)); err != nil {
+		return source, err
 	}
-	buf := make([]byte, 1500)
-	for {
+	for buf := make([]byte, 100); ; {
 		n, source, err := sink.ReadFromUDPAddrPort(buf)
-		if err != nil {
-			return netip.AddrPort{}, err
+		if err != nil || string(buf[:n]) == token {
+			return netip.AddrPortFrom(source.Addr().Unmap(), source.Port()), err
 		}
-		if string(buf[:n]) == token {
-			return netip.AddrPortFrom(source.Addr().Unmap(), source.Port()), nil
+	}
+}
+
+// udpPasses says whether a datagram arrives.
+func udpPasses(from, at *place, to netip.AddrPort) (bool, error) {
+	sink, err := listenUDP(at, to.Port())
+	if err != nil {
+		return false, err
+	}
+	defer sink.Close()
+	conn, err := dialUDP(from, to)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	token := rand.Text()
+	_, _ = conn.Write([]byte(token)) // what the firewall drops on its own host is an error
+	texts, err := arrived(at, sink)
+	return slices.Contains(texts, token), err
+}
+
+// arrived are the datagrams at a socket, when none is on its way to it any more: before one that its own place sends then.
+func arrived(at *place, sink *net.UDPConn) (texts []string, err error) {
+	if err := inflight.Wait(); err != nil {
+		return nil, err
+	}
+	last, err := dialUDP(at, netip.AddrPortFrom(netip.IPv6Loopback(), sink.LocalAddr().(*net.UDPAddr).AddrPort().Port()))
+	if err != nil {
+		return nil, err
+	}
+	defer last.Close()
+	end := rand.Text()
+	if _, err := last.Write([]byte(end)); err != nil {
+		return nil, err
+	}
+	if err := sink.SetReadDeadline(time.Now().Add(eventually.Limit)); err != nil {
+		return nil, err
+	}
+	for buf := make([]byte, 100); ; {
+		n, err := sink.Read(buf)
+		if err != nil || string(buf[:n]) == end {
+			return texts, err
 		}
+		texts = append(texts, string(buf[:n]))
 	}
 }
 
@@ -162,24 +192,52 @@ func listenTCP(at *place, port uint16) (l net.Listener, err error) {
 }
 
 // dialTCP connects to a listener that it makes.
-func dialTCP(from, at *place, to netip.AddrPort, wait time.Duration) error {
+func dialTCP(from, at *place, to netip.AddrPort) error {
 	l, err := listenTCP(at, to.Port())
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	conn, err := connect(from, to, wait)
+	conn, err := connect(from, to)
 	if err == nil {
 		err = conn.Close()
 	}
 	return err
 }
 
-func connect(from *place, to netip.AddrPort, wait time.Duration) (net.Conn, error) {
+func connect(from *place, to netip.AddrPort) (net.Conn, error) {
 	var conn net.Conn
 	err := from.ns.Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", to.String(), wait)
+		conn, err = net.DialTimeout("tcp", to.String(), eventually.Limit)
 		return err
 	})
 	return conn, err
+}
+
+// tcpPasses says whether a listener that it makes can be connected to, without asking it twice.
+func tcpPasses(from, at *place, to netip.AddrPort) (bool, error) {
+	l, err := listenTCP(at, to.Port())
+	if err != nil {
+		return false, err
+	}
+	defer l.Close()
+	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
+	if to.Addr().Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	}
+	var fd int
+	err = from.ns.Do(func() (err error) {
+		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	_ = unix.Connect(fd, address) // it goes on, or the firewall has dropped it on its own host
+	if err := inflight.Wait(); err != nil {
+		return false, err
+	}
+	_, err = unix.Getpeername(fd)
+	return err == nil, nil
 }

@@ -37,7 +37,7 @@ func (r *rig) background(server, client, stranger *place) background {
 func (r *rig) nothing(when string, b background) {
 	r.Helper()
 	for _, s := range b.never {
-		if n, _ := s.leaked(); n != 0 {
+		if n := s.leaked(); n != 0 {
 			r.Errorf("%s: %s: %d of %d passed", when, s.name, n, s.sent.Load())
 		}
 	}
@@ -90,7 +90,7 @@ func TestRestart(t *testing.T) {
 		start(r.host.Agent().Kill)
 		start(r.host.Agent().Launch)
 		// Another moment each time: before, while and after it takes things over.
-		<-time.After(time.Duration(random.IntN(250)) * time.Millisecond)
+		r.pause(b.must[0], random.Int64N(250))
 	}
 	start(func() error { return r.host.Agent().Wait(r.ctx()) })
 	r.enforced() // so that nothing is left to write

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -74,6 +73,9 @@ func newRigIn(t *testing.T, cfg lab.Config) *rig {
 		outside: &place{name: "outside", ns: l.Fabric(), addrs: [2]netip.Addr{netip.MustParseAddr("172.20.0.1"), netip.MustParseAddr("fd00:fa:b::1")}},
 	}
 	r.routes("192.168.0.0/16", "fd80:24e2:f998:72d6::/64")
+	for _, p := range []*place{r.self, r.outside} {
+		r.until(p.name+" can ask for IPv6 neighbours", func() bool { return r.run(p, "ip", "-6", "addr", "show", "tentative") == "" })
+	}
 	return r
 }
 
@@ -228,32 +230,17 @@ func (r *rig) clear() {
 	r.enforced()
 }
 
-// enforced waits until the agent has read back all that was written, and
-// returns how long that took.
-func (r *rig) enforced() time.Duration {
+// enforced waits until the agent has read back all that was written.
+func (r *rig) enforced() {
 	r.Helper()
-	start := time.Now()
 	err := gate.Wait(r.ctx(), r.host.AgentSocket(), gate.Request{Endpoint: r.witness.key, Revision: r.revision})
 	if err != nil {
 		r.Fatalf("the agent does not get to revision %d: %v", r.revision, err)
 	}
-	return time.Since(start)
 }
 
 // until waits for a condition.
 func (r *rig) until(what string, condition func() bool) {
 	r.Helper()
-	if !r.comes(eventually.Limit, condition) {
-		r.Fatalf("%s: not within %v", what, eventually.Limit)
-	}
-}
-
-func (r *rig) comes(within time.Duration, condition func() bool) bool {
-	for deadline := time.Now().Add(within); !condition(); {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return true
+	eventually.True(r, what, condition)
 }

@@ -3,14 +3,12 @@
 package firewall
 
 import (
-	"context"
 	"encoding/json"
 	"net/netip"
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -48,11 +46,9 @@ func TestSecondInterface(t *testing.T) {
 		t.Helper()
 		for _, from := range []*place{client, r.self, r.outside} {
 			for _, a := range addrs {
-				ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit/6)
-				if _, err := from.ns.Ping(ctx, a); err != nil {
+				if _, err := from.ns.Ping(r.ctx(), a); err != nil {
 					t.Errorf("%s: %v", from.name, err)
 				}
-				cancel()
 			}
 		}
 	}

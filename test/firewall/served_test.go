@@ -59,9 +59,6 @@ func (r *rig) invalid() string {
 // started lets pods start whether or not it serves HTTP yet.
 func (r *rig) served(url string) (body string) {
 	r.Helper()
-	var err error
-	if !r.comes(eventually.Limit, func() bool { body, err = r.fetch(url); return err == nil }) {
-		r.Fatal(err)
-	}
+	eventually.Nil(r, url, func() (err error) { body, err = r.fetch(url); return err })
 	return body
 }

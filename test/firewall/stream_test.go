@@ -3,6 +3,7 @@
 package firewall
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,21 +28,14 @@ import (
 type stream struct {
 	name          string
 	sent, arrived atomic.Int64
-	last          atomic.Int64 // when something arrived, in nanoseconds
-	resting       atomic.Bool  // nothing is sent
+	resting       atomic.Bool // nothing is sent
 	ended         chan struct{}
 	working       sync.WaitGroup
 	closers       []io.Closer
 
 	mu     sync.Mutex
-	passed []arrival // of what must not arrive
-	since  int64     // the number of the last one that doesn't count
-}
-
-// arrival is that of one packet.
-type arrival struct {
-	number int64
-	at     time.Time
+	passed []int64 // the numbers of what arrived and must not
+	since  int64   // that of the last one that doesn't count
 }
 
 const (
@@ -102,7 +96,6 @@ func (s *stream) receive(fn func() (int64, error)) {
 				return
 			}
 			if err == nil && n > 0 {
-				s.last.Store(time.Now().UnixNano())
 				s.arrived.Add(n)
 			}
 			select {
@@ -114,31 +107,24 @@ func (s *stream) receive(fn func() (int64, error)) {
 	})
 }
 
-// complete stops sending and waits for what is under way: until all is there, or
-// no more has come for long. It returns how many never arrived.
-func (r *rig) complete(s *stream) int64 {
+// complete stops sending and waits for what is under way. It returns how many never arrived.
+func (r *rig) complete(s *stream) (lost int64) {
 	s.resting.Store(true)
-	for last, since := s.arrived.Load(), time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		n := s.arrived.Load()
-		lost := s.sent.Load() - n // less while a block is sent that is not counted yet
-		if lost == 0 || n == last && time.Since(since) > eventually.Limit/3 {
-			return lost
-		}
-		if n != last {
-			last, since = n, time.Now()
-		}
-	}
+	ctx, cancel := context.WithTimeout(r.Context(), resent)
+	defer cancel()
+	_ = eventually.Wait(ctx, s.name, eventually.Holds(func() bool { // lost says it
+		lost = s.sent.Load() - s.arrived.Load() // less while a block is sent that is not counted yet
+		return lost == 0
+	}))
+	return lost
 }
 
 // flows waits until more arrives.
 func (r *rig) flows(when string, streams ...*stream) {
 	r.Helper()
-	deadline := time.Now().Add(resent)
 	for _, s := range streams {
 		before := s.arrived.Load()
-		if !r.comes(time.Until(deadline), func() bool { return s.arrived.Load() > before+3 }) {
-			r.Errorf("%s: %s does not flow", when, s.name)
-		}
+		eventually.Within(r, resent, when+": "+s.name, eventually.Holds(func() bool { return s.arrived.Load() > before+3 }))
 	}
 }
 
@@ -240,12 +226,7 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 		_, err := client.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
 		return err
 	})
-	var peer netip.AddrPort
-	select {
-	case peer = <-known:
-	case <-time.After(eventually.Limit):
-		r.Fatalf("%s never arrives", up.name)
-	}
+	peer := eventually.Receive(r, up.name, known)
 	back := make([]byte, 64)
 	down.receive(func() (int64, error) {
 		if _, err := client.Read(back); err != nil {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // transfer is a TCP connection in which one side sends.
@@ -23,7 +21,7 @@ func (r *rig) transfer(from, at *place, to netip.AddrPort, up bool) *stream {
 		r.Fatal(err)
 	}
 	defer l.Close()
-	client, err := connect(from, to, eventually.Limit)
+	client, err := connect(from, to)
 	if err != nil {
 		r.Fatal(err)
 	}
