@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
@@ -61,13 +60,10 @@ func StartFRR(tb testing.TB, ns lab.Namespace, config string) *FRR {
 		tb.Fatal(err)
 	}
 	f.zebra = f.daemon("zebra")
-	for deadline := time.Now().Add(eventually.Limit); ; time.Sleep(10 * time.Millisecond) { // bgpd would ask again after 10 s
-		if _, err := os.Stat(filepath.Join(dir, "zserv")); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			tb.Fatalf("zebra doesn't start: %v\n%s", err, f.log)
-		}
-	}
+	eventually.Nil(tb, "zebra starts", func() error { // bgpd would ask again after 10 s
+		_, err := os.Stat(filepath.Join(dir, "zserv"))
+		return err
+	})
 	f.Start()
 	return f
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/inflight"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -55,7 +56,9 @@ func TestImitation(t *testing.T) {
 	}
 	const vni = 4096
 	send(netip.AddrPortFrom(r.hosts[1].IPv4(), 4789), append([]byte{8, 0, 0, 0, 0, vni >> 8, 0, 0}, frame...))
-	time.Sleep(50 * time.Millisecond) // what comes after it must not overtake it
+	if err := inflight.Wait(); err != nil { // what comes after it must not overtake it
+		t.Fatal(err)
+	}
 	send(netip.AddrPortFrom(victim.Addrs()[0], 7777), []byte("own"))
 	buf := make([]byte, 100)
 	_ = sink.SetReadDeadline(time.Now().Add(eventually.Limit)) // of an open socket

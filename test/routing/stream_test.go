@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/inflight"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -136,21 +135,22 @@ func (s *stream) end() {
 	s.ended.Wait()
 }
 
-// lost is how many of the requests sent until now were lost for good: an answer
-// that is late on a busy machine may come after later ones.
+// lost is how many of the requests sent until now were lost.
 func (r *trio) lost(s *stream) (lost int) {
 	r.Helper()
-	for deadline := time.Now().Add(eventually.Limit / 6); ; {
-		if lost, _ = r.settled(s); lost == 0 || time.Now().After(deadline) {
-			return lost
-		}
-	}
+	lost, _ = r.settled(s)
+	return lost
 }
 
 // settled waits until the stream flows again, and says which requests of those sent
-// until then were lost, and how many followed each other.
+// until now were lost, and how many followed each other.
 func (r *trio) settled(s *stream) (lost, longest int) {
 	r.Helper()
+	last := s.requests()
+	if err := inflight.Wait(); err != nil {
+		r.Fatal(err)
+	}
+	// All answers to them have come. That to a later one is read after them.
 	from := s.requests()
 	r.until("the stream to "+s.to.String()+" flows again", func() bool {
 		s.mu.Lock()
@@ -164,13 +164,6 @@ func (r *trio) settled(s *stream) (lost, longest int) {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := slices.Max(slices.Collect(func(yield func(int) bool) {
-		for seq := range s.answered {
-			if !yield(seq) {
-				return
-			}
-		}
-	}))
 	run := 0
 	for seq := 1; seq < last; seq++ {
 		if _, ok := s.answered[seq]; ok {

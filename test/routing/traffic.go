@@ -3,6 +3,7 @@
 package routing
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -32,7 +33,7 @@ type Traffic struct {
 	end            sync.Once
 }
 
-// StartTraffic sends datagrams until Stop; one has been answered when it returns.
+// StartTraffic sends datagrams until StopWhole; one has been answered when it returns.
 func StartTraffic(tb testing.TB, from, to *lab.Pod, v6 bool) *Traffic {
 	tb.Helper()
 	var target netip.Addr
@@ -62,12 +63,7 @@ func StartTraffic(tb testing.TB, from, to *lab.Pod, v6 bool) *Traffic {
 	t.receiving.Go(t.echo)
 	t.receiving.Go(t.count)
 	t.sending.Go(t.send)
-	select {
-	case n := <-t.first:
-		t.first <- n
-	case <-time.After(eventually.Limit):
-		tb.Fatalf("%s: nothing is answered", t.name)
-	}
+	t.first <- eventually.Receive(tb, t.name+": an answer", t.first)
 	return t
 }
 
@@ -118,11 +114,6 @@ func (t *Traffic) send() {
 	}
 }
 
-// inVain is how often to look, a hundred times a second, and find no answer more before
-// there will be none: the queues are short, but on a busy machine who reads them may have
-// to wait. Who looks waits as well then, for longer than any silence by the clock.
-const inVain = 300
-
 // close ends it, when all that will be answered has been.
 func (t *Traffic) close() {
 	t.end.Do(func() {
@@ -134,34 +125,21 @@ func (t *Traffic) close() {
 			t.first <- first
 		default: // nothing was answered
 		}
-		missing := func() bool { return t.answered.Load() < t.sent.Load()-first+1 }
-		for last, looks := t.answered.Load(), 0; missing() && looks < inVain; looks++ {
-			time.Sleep(10 * time.Millisecond)
-			if n := t.answered.Load(); n != last {
-				last, looks = n, 0
-			}
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit) // the test's own may have ended
+		defer cancel()
+		_ = eventually.Wait(ctx, t.name, eventually.Holds(func() bool { return t.answered.Load() >= t.sent.Load()-first+1 })) // StopWhole judges
 		_ = t.client.Close()
 		_ = t.server.Close()
 		t.receiving.Wait()
 	})
 }
 
-// Stop ends it and returns how many were sent, from the first that was answered,
-// and how many of them never were.
-func (t *Traffic) Stop() (sent, lost int64) {
-	t.tb.Helper()
-	t.close()
-	sent = t.sent.Load() - <-t.first + 1
-	lost = sent - t.answered.Load()
-	t.tb.Logf("%s: %d of %d datagrams lost", t.name, lost, sent)
-	return sent, lost
-}
-
-// StopWhole ends it, and none may have been lost.
+// StopWhole ends it; none may have been lost of those sent from the first that was answered.
 func (t *Traffic) StopWhole() {
 	t.tb.Helper()
-	if sent, lost := t.Stop(); lost > 0 {
+	t.close()
+	sent := t.sent.Load() - <-t.first + 1
+	if lost := sent - t.answered.Load(); lost > 0 {
 		t.tb.Errorf("%s: %d of %d datagrams were lost", t.name, lost, sent)
 	}
 }

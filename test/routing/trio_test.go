@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
@@ -113,13 +112,11 @@ func (r *trio) fetch(host int, url string) string {
 // until waits for a condition; what is shown where it doesn't come.
 func (r *trio) until(what string, met func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(eventually.Limit); !met(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			for i := range r.hosts {
-				r.show(i)
-			}
-			r.Fatalf("waited for %v: %s", eventually.Limit, what)
+	if err := eventually.Wait(r.ctx(), what, eventually.Holds(met)); err != nil {
+		for i := range r.hosts {
+			r.show(i)
 		}
+		r.Fatal(err)
 	}
 }
 
