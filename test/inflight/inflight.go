@@ -18,25 +18,8 @@ const hops = 64
 // Wait returns when each packet that was sent before has arrived or been dropped. It doesn't go by the clock: between namespaces a
 // packet waits in a queue of the CPU that sent it, on which it also goes on (enqueue_to_backlog in the kernel's net/core/dev.c). Wait
 // sends itself packets on each CPU, one after the other: each comes out of the queue behind what was in it.
-// It doesn't wait for timers, as of what TCP sends again.
+// It doesn't wait for timers, as of what TCP sends again. The loopback of the caller's namespace must be up.
 func Wait() error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		var all unix.CPUSet
-		err := os.NewSyscallError("sched_getaffinity", unix.SchedGetaffinity(0, &all))
-		if err == nil {
-			err = wait(all)
-		}
-		if unix.SchedSetaffinity(0, &all) == nil {
-			runtime.UnlockOSThread() // else the thread ends
-		}
-		done <- err
-	}()
-	return <-done
-}
-
-func wait(all unix.CPUSet) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -55,6 +38,24 @@ func wait(all unix.CPUSet) error {
 	if err != nil {
 		return os.NewSyscallError("connect", err)
 	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		var all unix.CPUSet
+		err := os.NewSyscallError("sched_getaffinity", unix.SchedGetaffinity(0, &all))
+		if err == nil {
+			err = onEach(all, fd)
+		}
+		if unix.SchedSetaffinity(0, &all) == nil {
+			runtime.UnlockOSThread() // else the thread ends
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// onEach sends packets on each CPU and waits for them.
+func onEach(all unix.CPUSet, fd int) error {
 	for cpu := range len(all) * 64 {
 		if !all.IsSet(cpu) {
 			continue

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -39,7 +38,7 @@ func TestEtcdLeaderKilled(t *testing.T) {
 	ctx := soon(t)
 	if err := eventually.Wait(ctx, "a write without the old leader", func() error {
 		// One attempt must not wait for the member that is gone until ctx ends.
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		attempt, cancel := context.WithTimeout(ctx, eventually.Limit/2)
 		defer cancel()
 		return touch(attempt, l)
 	}); err != nil {
@@ -70,13 +69,15 @@ func TestEtcdLeaderKilled(t *testing.T) {
 func TestEtcdPaused(t *testing.T) {
 	long.Test(t)
 	l := ForTest(t, Config{NoAgent: true})
+	p, err := l.Members().Process(1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := l.Members().Pause(1); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := touch(ctx, l); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("write to a paused etcd: got %v, want %v", err, store.ErrUnavailable)
+	if err := p.standsStill(); err != nil {
+		t.Errorf("paused: %v", err)
 	}
 	if err := l.Members().Resume(1); err != nil {
 		t.Fatal(err)
@@ -86,10 +87,6 @@ func TestEtcdPaused(t *testing.T) {
 	}
 
 	// The moment that it returns, no thread runs; not only most of the time.
-	p, err := l.Members().Process(1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range 50 {
 		if err := p.Pause(); err != nil {
 			t.Fatal(err)

@@ -28,8 +28,8 @@ func TestPartition(t *testing.T) {
 	want := func(step string, names []string) {
 		t.Helper()
 		// A neighbour that didn't answer is asked again after a second, not at once.
-		if err := eventuallySeen(t, step, func(within time.Duration) error {
-			if diff := cmp.Diff(names, reachable(t, l, within)); diff != "" {
+		if err := eventually.Wait(soon(t), step, func() error {
+			if diff := cmp.Diff(names, reachable(t, l)); diff != "" {
 				return fmt.Errorf("(-want +got):\n%s", diff)
 			}
 			return nil
@@ -96,8 +96,8 @@ func TestPartitionOfPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		for host, want := range map[string]bool{"b": c.b, "c": c.c} {
-			if err := eventuallySeen(t, fmt.Sprintf("%v parted", c.parted), func(within time.Duration) error {
-				if got := answers(t, l.Host(host), Address(pod.Addr()), within); got != want {
+			if err := eventually.Wait(soon(t), fmt.Sprintf("%v parted", c.parted), func() error {
+				if got := reaches(t, l.Host(host), Address(pod.Addr())); got != want {
 					return fmt.Errorf("host %s reaches the pod on a: %v, want %v", host, got, want)
 				}
 				return nil
@@ -122,7 +122,7 @@ func TestLoss(t *testing.T) {
 	}
 	// A quarter of the requests gets an answer; that fewer than 4 or more than
 	// 100 of 200 do has a chance of less than one in 10^12.
-	if n := answered(t, a, b, 200, 7); n < 4 || n > 100 {
+	if n := answered(t, a, b, 200); n < 4 || n > 100 {
 		t.Errorf("half of all packets lost each way: %d of 200 requests answered", n)
 	}
 	if err := b.SetLoss(100); err != nil {
@@ -131,7 +131,7 @@ func TestLoss(t *testing.T) {
 	if reaches(t, a, b) || reaches(t, b, a) {
 		t.Error("all packets are lost, and there is an answer")
 	}
-	if n := answered(t, a, c, 100, 200); n != 100 { // so many have room in the socket
+	if n := answered(t, a, c, 100); n != 100 { // so many have room in the socket
 		t.Errorf("a loss of b's is felt between a and c: %d of 100 requests answered", n)
 	}
 	if err := b.SetLoss(0); err != nil {

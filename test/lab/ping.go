@@ -119,7 +119,7 @@ func (n Namespace) Answers(to netip.Addr) (bool, error) {
 		return false, err
 	}
 	_ = session.send(to) // what can't be sent isn't answered
-	if err := inflight.Wait(); err != nil {
+	if err := n.Do(inflight.Wait); err != nil {
 		return false, err
 	}
 	if err := session.send(self); err != nil {

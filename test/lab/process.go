@@ -106,13 +106,14 @@ func (ps *processes) start(s spec) (*Process, error) {
 // Linux 6.1 a new child has been seen to still be a copy of this process, and
 // then it is not what the record says.
 func (p *Process) awaitProgram() {
-	for !p.matches() {
+	_ = eventually.Wait(context.Background(), "the program", eventually.Holds(func() bool {
 		select {
 		case <-p.done:
-			return
-		case <-time.After(time.Millisecond):
+			return true
+		default:
+			return p.matches()
 		}
-	}
+	}))
 }
 
 // Alive reports whether it still runs.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
@@ -33,9 +32,7 @@ func TestForwardingByHand(t *testing.T) {
 		if _, err := a.Exec(soon(t), "sysctl", "-qw", sysctl+"=0"); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
 		reach()
-		t.Logf("%s=0: pods reach each other after %s", sysctl, time.Since(began).Round(time.Millisecond))
 		err := eventually.Wait(soon(t), sysctl+" is back", func() error {
 			if got, err := a.Exec(soon(t), "sysctl", "-n", sysctl); err != nil || strings.TrimSpace(string(got)) != "1" {
 				return fmt.Errorf("it is %q, %v", got, err)
