@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/calico-go/calico/test/lab"
 )
@@ -15,11 +14,10 @@ import (
 // tally counts calls by verb and outcome.
 type tally map[string]*count
 
-// count is what calls of one verb with one outcome took.
+// count is of calls of one verb with one outcome.
 type count struct {
-	took                  []time.Duration
-	conflicts, roundTrips int
-	mostConflicts         int
+	calls, conflicts, roundTrips int
+	mostConflicts                int
 }
 
 // note takes one call.
@@ -39,7 +37,7 @@ func (t *tally) note(verb string, reply lab.Reply, err error) {
 		(*t)[what] = c
 	}
 	n := logged(reply.Stderr, "conflicts")
-	c.took = append(c.took, reply.Took)
+	c.calls++
 	c.conflicts += n
 	c.mostConflicts = max(c.mostConflicts, n)
 	c.roundTrips += logged(reply.Stderr, "round_trips")
@@ -68,13 +66,10 @@ func (t tally) conflicts() (n int) {
 
 // report logs the tally.
 func (r *race) report() {
-	r.Logf("%d ADDs on %d hosts in %v", r.added.Load(), raceHosts, time.Since(r.start).Round(time.Millisecond))
+	r.Logf("%d ADDs on %d hosts", r.added.Load(), raceHosts)
 	for _, what := range slices.Sorted(maps.Keys(r.tally)) {
 		c := r.tally[what]
-		slices.Sort(c.took)
-		n := len(c.took)
-		r.Logf("%-12s %4d times: p50 %v, p99 %v, longest %v; conflicts %.2f each, %d at most; round trips %.2f each", what, n,
-			c.took[n/2].Round(time.Millisecond), c.took[n*99/100].Round(time.Millisecond), c.took[n-1].Round(time.Millisecond),
-			float64(c.conflicts)/float64(n), c.mostConflicts, float64(c.roundTrips)/float64(n))
+		r.Logf("%-12s %4d times: conflicts %.2f each, %d at most; round trips %.2f each", what, c.calls,
+			float64(c.conflicts)/float64(c.calls), c.mostConflicts, float64(c.roundTrips)/float64(c.calls))
 	}
 }
