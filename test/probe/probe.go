@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/inflight"
 )
 
 const (
@@ -23,8 +24,6 @@ const (
 	every = 500 * time.Microsecond
 	// enough is how many packets that are sent after a change must feel it, in a row.
 	enough = 20
-	// after is when a packet that hasn't arrived never will.
-	after = 50 * time.Millisecond
 )
 
 // A Namespace runs functions in itself, each on a thread of its own.
@@ -78,26 +77,20 @@ func (p *Path) Change(ctx context.Context, allows bool, change func() error) (Ef
 	}
 	changed := time.Now()
 	var effect Effect
-	for err == nil {
-		var felt int
-		if err = receive(p.conn, arrived); err == nil {
-			effect, felt = judge(s.sentBefore(time.Now().Add(-after)), arrived, allows, changed)
-		}
-		if err != nil || felt >= enough {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			err = fmt.Errorf("%d of %d packets to %s arrived, and no %d in a row felt the change: %w", len(arrived), s.count(), p.to, enough, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
+	if err == nil {
+		err = eventually.Wait(ctx, fmt.Sprintf("%d packets in a row to feel the change", enough), func() error {
+			sent, felt := s.all(), 0
+			if failed := errors.Join(inflight.Wait(), receive(p.conn, arrived)); failed != nil {
+				return failed
+			}
+			if effect, felt = judge(sent, arrived, allows, changed); felt < enough {
+				return fmt.Errorf("%d of %d packets to %s arrived", len(arrived), len(sent), p.to)
+			}
+			return nil
+		})
 	}
 	p.port = s.end()
-	select {
-	case <-ctx.Done():
-	case <-time.After(after): // what is under way arrives
-	}
-	return effect, errors.Join(err, s.err, receive(p.conn, arrived))
+	return effect, errors.Join(err, s.err, inflight.Wait(), receive(p.conn, arrived))
 }
 
 // judge finds since when all packets have felt a change, and how many have that were sent after it was made.

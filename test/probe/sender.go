@@ -88,21 +88,11 @@ func (s *sender) end() int {
 	return s.port
 }
 
-// sentBefore is when each packet was sent, of those before a time.
-func (s *sender) sentBefore(t time.Time) []time.Time {
+// all is when each packet was sent.
+func (s *sender) all() []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.sent)
-	for n > 0 && s.sent[n-1].After(t) {
-		n--
-	}
-	return s.sent[:n:n]
-}
-
-func (s *sender) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.sent)
+	return s.sent[:len(s.sent):len(s.sent)]
 }
 
 func send(from int, to unix.Sockaddr, number uint64) error {
