@@ -6,10 +6,8 @@ package pods
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
@@ -72,18 +70,13 @@ func Wire(tb testing.TB, n int, addrs ...netip.Addr) Pod {
 // and tells of a change more.
 func AwaitSettled(tb testing.TB, name string) {
 	tb.Helper()
-	for deadline := time.Now().Add(eventually.Limit); ; time.Sleep(time.Millisecond) {
+	eventually.True(tb, name+" has a carrier where it is up", func() bool {
 		l, err := link.Find(name)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if l.Running == l.Up {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s is up and has no carrier", name)
-		}
-	}
+		return l.Running == l.Up
+	})
 }
 
 func Uplink(tb testing.TB) {
@@ -105,13 +98,8 @@ func AwaitAddr(tb testing.TB, a netip.Addr) {
 		tb.Fatal(err)
 	}
 	defer c.Close()
-	for end := time.Now().Add(eventually.Limit); ; {
-		if r, ok := c.Lookup(a, 0); ok && r.Local {
-			return
-		}
-		if time.Now().After(end) {
-			tb.Fatalf("%s never became local", a)
-		}
-		runtime.Gosched()
-	}
+	eventually.True(tb, a.String()+" is local", func() bool {
+		r, ok := c.Lookup(a, 0)
+		return ok && r.Local
+	})
 }
