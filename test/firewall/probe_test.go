@@ -221,23 +221,5 @@ func tcpPasses(from, at *place, to netip.AddrPort) (bool, error) {
 		return false, err
 	}
 	defer l.Close()
-	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
-	if to.Addr().Is4() {
-		family, address = unix.AF_INET, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
-	}
-	var fd int
-	err = from.ns.Do(func() (err error) {
-		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(fd)
-	_ = unix.Connect(fd, address) // it goes on, or the firewall has dropped it on its own host
-	if err := inflight.Wait(); err != nil {
-		return false, err
-	}
-	_, err = unix.Getpeername(fd)
-	return err == nil, nil
+	return from.ns.Connects(to)
 }

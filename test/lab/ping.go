@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/inflight"
@@ -127,6 +128,29 @@ func (n Namespace) Answers(to netip.Addr) (bool, error) {
 	}
 	seq, err := session.receive()
 	return seq == 1, err
+}
+
+// Connects reports likewise whether a connection of TCP is made without anything sent twice.
+func (n Namespace) Connects(to netip.AddrPort) (made bool, err error) {
+	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
+	if to.Addr().Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	}
+	err = n.Do(func() error {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		defer unix.Close(fd)
+		_ = unix.Connect(fd, address) // it goes on, or the firewall has dropped it on its own host
+		if err := inflight.Wait(); err != nil {
+			return err
+		}
+		_, err = unix.Getpeername(fd)
+		made = err == nil
+		return nil
+	})
+	return made, err
 }
 
 // echoes are the requests of one ping.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/long"
 	"github.com/google/go-cmp/cmp"
@@ -66,9 +67,7 @@ func TestConnections(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := near.Ping(t.Context(), far); err != nil {
-		t.Error(err)
-	}
+	eventually.Nil(t, "the pod network goes on", func() error { return near.Ping(t.Context(), far) })
 	if err := endpoint.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
@@ -117,12 +116,11 @@ func (r *rig) reaches(p *lab.Pod, reply map[string]string) {
 	if err != nil {
 		r.Fatalf("%v: %v", reply, err)
 	}
-	eventually.Nil(r, "the endpoint answers", func() error {
-		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-		defer cancel()
-		_, err := p.Namespace().Ping(ctx, peer.Addr())
-		return err
-	})
+	ctx, cancel := context.WithTimeout(r.Context(), eventually.Limit)
+	defer cancel()
+	if _, err := p.Namespace().Ping(ctx, peer.Addr()); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // ip is what ip prints in a pod.

@@ -33,7 +33,7 @@ type Traffic struct {
 	end            sync.Once
 }
 
-// StartTraffic sends datagrams until StopWhole; one has been answered when it returns.
+// StartTraffic sends datagrams until Stop; one has been answered when it returns.
 func StartTraffic(tb testing.TB, from, to *lab.Pod, v6 bool) *Traffic {
 	tb.Helper()
 	var target netip.Addr
@@ -127,19 +127,26 @@ func (t *Traffic) close() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit) // the test's own may have ended
 		defer cancel()
-		_ = eventually.Wait(ctx, t.name, eventually.Holds(func() bool { return t.answered.Load() >= t.sent.Load()-first+1 })) // StopWhole judges
+		_ = eventually.Wait(ctx, t.name, eventually.Holds(func() bool { return t.answered.Load() >= t.sent.Load()-first+1 })) // Stop counts
 		_ = t.client.Close()
 		_ = t.server.Close()
 		t.receiving.Wait()
 	})
 }
 
-// StopWhole ends it; none may have been lost of those sent from the first that was answered.
-func (t *Traffic) StopWhole() {
+// Stop ends it and returns how many were sent, from the first that was answered,
+// and how many of them never were.
+func (t *Traffic) Stop() (sent, lost int64) {
 	t.tb.Helper()
 	t.close()
-	sent := t.sent.Load() - <-t.first + 1
-	if lost := sent - t.answered.Load(); lost > 0 {
+	sent = t.sent.Load() - <-t.first + 1
+	return sent, sent - t.answered.Load()
+}
+
+// StopWhole ends it, and none may have been lost.
+func (t *Traffic) StopWhole() {
+	t.tb.Helper()
+	if sent, lost := t.Stop(); lost > 0 {
 		t.tb.Errorf("%s: %d of %d datagrams were lost", t.name, lost, sent)
 	}
 }
