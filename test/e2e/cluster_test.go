@@ -125,12 +125,12 @@ func (c *cluster) restart(ctx context.Context, end func()) {
 // fetch asks for a page over HTTP from a host's network.
 func fetch(ctx context.Context, from *lab.Host, to netip.AddrPort) (page string, err error) {
 	err = from.Do(func() error {
-		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", to.String())
+		conn, err := (&net.Dialer{Timeout: eventually.Limit / 2}).DialContext(ctx, "tcp", to.String())
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(eventually.Limit / 2)); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/test/eventually"
 )
@@ -152,11 +151,7 @@ func (d *daemon) stop(sig syscall.Signal) {
 	if err := d.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		d.t.Fatal(err)
 	}
-	select {
-	case <-d.done:
-	case <-time.After(time.Minute):
-		d.t.Fatalf("containerd did not end within a minute of %v", sig)
-	}
+	eventually.Receive(d.t, "containerd's end by "+sig.String(), d.done)
 }
 
 // groups is the control group that pods are made in.

@@ -19,7 +19,6 @@ func TestMany(t *testing.T) {
 	c := newCluster(ctx, t, network{})
 	pods := make([]*pod, count)
 	var g errgroup.Group
-	start := time.Now()
 	for i := range pods {
 		g.Go(func() (err error) {
 			pods[i], err = c.run(ctx, fmt.Sprintf("pod-%02d", i))
@@ -29,7 +28,6 @@ func TestMany(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d pods run after %v", count, time.Since(start).Round(time.Millisecond))
 
 	owner := map[netip.Addr]string{}
 	for _, p := range pods {
@@ -46,7 +44,6 @@ func TestMany(t *testing.T) {
 	}
 	c.reachableFrom(ctx, pods[0], pods[count-1])
 
-	start = time.Now()
 	for _, p := range pods {
 		g.Go(func() error {
 			if err := c.stopSandbox(ctx, p); err != nil {
@@ -58,7 +55,6 @@ func TestMany(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d pods stopped and removed after %v", count, time.Since(start).Round(time.Millisecond))
 	for _, p := range pods {
 		c.gone(ctx, p, 2)
 	}

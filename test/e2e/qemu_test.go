@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
@@ -155,7 +154,8 @@ func (g *guest) sh(command string) (string, int) {
 // until returns what the guest writes before a mark, and what stands behind that on its line.
 func (g *guest) until(mark string) (out, rest string) {
 	g.t.Helper()
-	late := time.After(eventually.Limit)
+	ctx, cancel := context.WithTimeout(g.t.Context(), eventually.Limit)
+	defer cancel()
 	for {
 		select {
 		case line, ok := <-g.lines:
@@ -168,7 +168,7 @@ func (g *guest) until(mark string) (out, rest string) {
 				return out, rest
 			}
 			out += "\n"
-		case <-late:
+		case <-ctx.Done():
 			g.t.Fatalf("the machine doesn't say %s:\n%s", mark, out)
 		}
 	}

@@ -42,14 +42,12 @@ func TestVirtualMachine(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	began := time.Now()
 	g := startGuest(ctx, t, m.host, kernel, image, "tapvm", m.spec.MAC.String(), "")
 	m.write(ctx)
 	if out, _ := g.sh("until [ -e /leased ]; do sleep 0.1; done; cat /leased"); !strings.Contains(out, "192.168.200.24/24 192.168.200.1 192.168.200.53 vm.example.com 1400") {
 		log, _ := g.sh("cat /udhcpc")
 		t.Fatalf("leased: %s\n%s", out, log)
 	}
-	t.Logf("booted and has its address after %.1f s", time.Since(began).Seconds())
 
 	ping := "ping -c 1 -W 2 " + pod.Addrs()[0].String()
 	eventually.Nil(t, "the machine to reach a pod", func() error { return g.passes(ping) })
@@ -68,13 +66,11 @@ func TestVirtualMachine(t *testing.T) {
 	say("before it moves")
 	way := "unix:" + filepath.Join(t.TempDir(), "move")
 	moved := startGuest(ctx, t, l.Host("b"), kernel, image, "tapvm", m.spec.MAC.String(), way)
-	began = time.Now()
 	g.moveTo(way)
 	old := m.key()
 	m.host = l.Host("b")
 	commit(ctx, t, l, model.Change{Puts: []model.Put{{Key: m.key(), Value: m.spec}}, Deletes: []model.Key{old}})
 	say("after it moved")
-	t.Logf("moved, and its connection goes on, after %.1f s", time.Since(began).Seconds())
 	moved.said = g.said
 	if err := moved.passes(ping); err != nil {
 		t.Errorf("from its new host: %v", err)
