@@ -34,13 +34,13 @@ func TestConnectBeside(t *testing.T) {
 				c := newClockwork(t)
 				c.expect(t, "at the start", "whole 0s")
 				if test.before != nil {
-					c.kernelTable.set(func() { c.kernelTable.fail = test.before })
+					c.kernelTable.Do(func() { c.kernelTable.Fail = test.before })
 					c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 2)}}
 					synctest.Wait()
 					c.did()
 				}
 				time.Sleep(time.Second - time.Since(c.start))
-				c.kernelTable.set(func() { c.kernelTable.fail, c.kernelTable.hold = nil, time.Second })
+				c.kernelTable.Do(func() { c.kernelTable.Fail, c.kernelTable.Hold = nil, time.Second })
 				c.updates <- model.Update{Revision: 3, Entries: test.entries}
 				key := test.entries[len(test.entries)-1].Key.(model.WorkloadEndpointKey)
 				if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: key, Revision: 2}); err != nil {

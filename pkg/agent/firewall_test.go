@@ -5,8 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,129 +12,34 @@ import (
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
-
-// kernelTable is the kernel's side of the firewall. What it does is tested in pkg/nft.
-type kernelTable struct {
-	mu       sync.Mutex
-	refuse   map[string]error // by endpoint
-	fail     error            // of every call
-	hold     time.Duration    // of every call
-	updates  []policy.Changes
-	links    map[string]int // their indexes, as told
-	applied  map[string]int // the same, when it was applied last
-	audits   int
-	repairs  int // of the next call
-	tampered chan nft.Event
-}
-
-// Configure is of firewall.Table.
-func (w *kernelTable) Configure(policy.Settings) {}
-
-// Update is of firewall.Table.
-func (w *kernelTable) Update(c policy.Changes) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !c.Empty() {
-		w.updates = append(w.updates, c)
-	}
-}
-
-// Tunnels is of firewall.Table.
-func (w *kernelTable) Tunnels(policy.Tunnels) {}
-
-// Links is of firewall.Table.
-func (w *kernelTable) Links(indexes map[string]int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for name, index := range indexes {
-		if w.links == nil {
-			w.links = map[string]int{}
-		}
-		w.links[name] = index
-	}
-}
-
-// Cut is of firewall.Table.
-func (w *kernelTable) Cut([]nft.Cut) error { return nil }
-
-// Uncut is of firewall.Table.
-func (w *kernelTable) Uncut([]nft.Flow) error { return nil }
-
-// ReadCuts is of firewall.Table.
-func (w *kernelTable) ReadCuts() ([]nft.Flow, error) { return nil, nil }
-
-// Apply is of firewall.Table.
-func (w *kernelTable) Apply(context.Context) (nft.Report, error) {
-	w.mu.Lock()
-	hold := w.hold
-	w.mu.Unlock()
-	time.Sleep(hold)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.applied = maps.Clone(w.links)
-	if w.fail != nil {
-		return nft.Report{}, w.fail
-	}
-	r := nft.Report{Programmed: map[string]error{}, Repairs: w.repairs}
-	w.repairs = 0
-	for _, c := range w.updates {
-		for path, ep := range c.Endpoints {
-			if ep != nil {
-				r.Programmed[path] = w.refuse[path]
-			}
-		}
-	}
-	return r, nil
-}
-
-// Audit is of firewall.Table.
-func (w *kernelTable) Audit() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.audits++
-}
-
-// Subscribe is of firewall.Table.
-func (w *kernelTable) Subscribe(context.Context) (<-chan nft.Event, error) { return w.tampered, nil }
-
-// Close is of firewall.Table.
-func (w *kernelTable) Close() error { return nil }
-
-// set changes what the firewall does, or looks at it.
-func (w *kernelTable) set(change func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	change()
-}
 
 // TestFirewallFirst has the firewall fail: nothing is connected until it stands.
 func TestFirewallFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.kernelTable.fail = errors.New("no nftables") })
+		c := startClockwork(t, func(c *clockwork) { c.kernelTable.Fail = errors.New("no nftables") })
 		time.Sleep(2500 * time.Millisecond)
 		c.expect(t, "without a firewall")
 		if got := c.health.Unready(); got == "" {
 			t.Error("it is ready")
 		}
-		c.kernelTable.set(func() { c.kernelTable.fail = nil })
+		c.kernelTable.Do(func() { c.kernelTable.Fail = nil })
 		time.Sleep(time.Second)
 		c.expect(t, "once it stands", "whole 3s")
-		c.kernelTable.set(func() { c.kernelTable.fail = errors.New("again") })
+		c.kernelTable.Do(func() { c.kernelTable.Fail = errors.New("again") })
 		b := testKey("b")
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
 		c.expect(t, "one that stood goes on", "some 3.5s")
 		ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
 		defer cancel()
-		if err := (gatekeeper{loop: c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: again") {
+		if err := (gatekeeper{loop: c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: apply policy to nftables: again") {
 			t.Errorf("the gate while the firewall fails: %v", err)
 		}
-		if got := c.health.Unready(); got != "firewall: again" {
+		if got := c.health.Unready(); got != "firewall: apply policy to nftables: again" {
 			t.Errorf("while the firewall fails it is unready because of %q", got)
 		}
-		c.kernelTable.set(func() { c.kernelTable.fail = nil })
+		c.kernelTable.Do(func() { c.kernelTable.Fail = nil })
 		if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
 			t.Errorf("the gate: %v", err)
 		}
@@ -151,7 +54,7 @@ func TestFirewallFirst(t *testing.T) {
 func TestFirewallOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := testKey("a"), testKey("b")
-		c := startClockwork(t, func(c *clockwork) { c.kernelTable.refuse = map[string]error{b.Path(): errors.New("too many rules")} })
+		c := startClockwork(t, func(c *clockwork) { c.kernelTable.Refuse = map[string]error{b.Path(): errors.New("too many rules")} })
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
 		if err := (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: a, Revision: 2}); err != nil {
 			t.Errorf("the other's gate: %v", err)
@@ -173,13 +76,13 @@ func TestTampering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.params.FirewallInterval = 10 * time.Second })
 		audits := func() (n int) {
-			c.kernelTable.set(func() { n, c.kernelTable.audits = c.kernelTable.audits, 0 })
+			c.kernelTable.Do(func() { n, c.kernelTable.Audits = c.kernelTable.Audits, 0 })
 			return n
 		}
 		time.Sleep(time.Second)
 		audits()
 		for range 10 {
-			c.kernelTable.tampered <- nft.Event{}
+			c.kernelTable.Tamper()
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(time.Second)

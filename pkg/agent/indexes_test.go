@@ -24,8 +24,8 @@ func TestIndexesAreTold(t *testing.T) {
 		expect := func(name string, want map[string]int) {
 			t.Helper()
 			synctest.Wait()
-			c.kernelTable.set(func() {
-				if diff := cmp.Diff(want, c.kernelTable.applied); diff != "" {
+			c.kernelTable.Do(func() {
+				if diff := cmp.Diff(want, c.kernelTable.Applied); diff != "" {
 					t.Errorf("%s: what was told when it was applied last, -want +got:\n%s", name, diff)
 				}
 			})

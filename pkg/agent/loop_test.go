@@ -31,7 +31,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/test/doubles"
 )
 
 // clockwork is a loop under a clock of the test, whose kernel does what it is
@@ -43,7 +43,7 @@ type clockwork struct {
 	cancel      context.CancelFunc
 	start       time.Time
 	events      chan hostpath.Event
-	kernelTable kernelTable
+	kernelTable *doubles.Table
 	first       []model.Entry // what etcd holds
 
 	mu       sync.Mutex
@@ -132,15 +132,14 @@ func named(host string, h *health.Monitor, log *slog.Logger) *status.Reporter {
 
 // startClockwork is newClockwork, prepared before it starts.
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
-	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event)}
+	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event), kernelTable: doubles.NewTable()}
 	params := params.Resolve().Params
 	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	c.kernelTable.tampered = make(chan nft.Event)
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), named("h", h, log))
 	c.system = system{
 		open:              func([]string) (workload.Path, error) { return c, nil },
-		openFirewall:      func(func()) (firewall.Table, error) { return &c.kernelTable, nil },
+		openFirewall:      func(func()) (firewall.Table, error) { return c.kernelTable, nil },
 		deleteConnections: func([]conntrack.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]hostnet.Interface, error) { return nil, nil },
 		routes:            func() connections.Routes { return noRoutes{} },

@@ -26,6 +26,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/doubles"
 )
 
 // crossroads is a router under a clock of the test, whose kernel and speaker do
@@ -33,15 +34,12 @@ import (
 // packets is tested in test/fabric.
 type crossroads struct {
 	*Router
-	start  time.Time
-	events chan struct{}
-	ready  chan struct{}
+	kernelFabric doubles.Fabric
+	start        time.Time
+	ready        chan struct{}
 
 	mu       sync.Mutex
 	calls    []string
-	fail     error // of the kernel
-	lacking  []fabric.Problem
-	changed  bool
 	losses   uint32 // of its link's carrier
 	former   []plan.Route
 	etcd     map[netip.Addr]bool
@@ -54,8 +52,7 @@ type crossroads struct {
 	disk     disk
 	refuse   error // of the speaker
 	hang     chan struct{}
-	heard    *News      // by the loop, latest
-	held     plan.State // by the kernel
+	heard    *News // by the loop, latest
 }
 
 // disk keeps what BGP was told.
@@ -100,34 +97,26 @@ func (c *crossroads) loop(ctx context.Context) {
 	}
 }
 
-func (c *crossroads) did(what string) (fabric.Report, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls = append(c.calls, fmt.Sprintf("%s %v", what, time.Since(c.start)))
-	return fabric.Report{Problems: c.lacking}, c.fail
+func (c *crossroads) did(what string) {
+	c.with(func() { c.calls = append(c.calls, fmt.Sprintf("%s %v", what, time.Since(c.start))) })
 }
 
 // Apply is of fabric. Where it finds all as it should be, that is not worth a word.
-func (c *crossroads) Apply(_ context.Context, st plan.State) (fabric.Report, error) {
-	c.mu.Lock()
-	same := c.held.Routes != nil && maps.EqualFunc(c.held.Routes, st.Routes, func(a, b plan.Route) bool { return a.String() == b.String() })
-	same = same && !c.changed && c.fail == nil && len(c.lacking) == 0
-	c.held = st.Clone()
-	c.mu.Unlock()
-	if same {
-		return fabric.Report{}, nil
+func (c *crossroads) Apply(ctx context.Context, st plan.State) (fabric.Report, error) {
+	r, err := c.kernelFabric.Apply(ctx, st)
+	if r.Writes > 0 || len(r.Problems) > 0 || err != nil {
+		var words []string
+		for _, r := range st.Routes {
+			words = append(words, r.String())
+		}
+		slices.Sort(words)
+		c.did("whole [" + strings.Join(words, ", ") + "]")
 	}
-	var words []string
-	for _, r := range st.Routes {
-		words = append(words, r.String())
-	}
-	slices.Sort(words)
-	return c.did("whole [" + strings.Join(words, ", ") + "]")
+	return r, err
 }
 
 // ApplySome is of fabric.
-func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (fabric.Report, error) {
-	c.with(func() { c.held.Apply(ch) })
+func (c *crossroads) ApplySome(ctx context.Context, ch plan.Changes) (fabric.Report, error) {
 	var words []string
 	for p, r := range ch.Routes {
 		if r == nil {
@@ -154,11 +143,14 @@ func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (fabric.Repor
 			words = append(words, "no tunnel")
 		}
 	}
-	return c.did("some [" + strings.Join(words, ", ") + "]")
+	c.did("some [" + strings.Join(words, ", ") + "]")
+	return c.kernelFabric.ApplySome(ctx, ch)
 }
 
 // Subscribe is of fabric.
-func (c *crossroads) Subscribe(context.Context) (<-chan struct{}, error) { return c.events, nil }
+func (c *crossroads) Subscribe(ctx context.Context) (<-chan struct{}, error) {
+	return c.kernelFabric.Subscribe(ctx)
+}
 
 // Close is of fabric.
 func (c *crossroads) Close() {}
@@ -265,7 +257,7 @@ func (c *crossroads) expectSaid(t *testing.T, name string, want ...string) {
 
 // startCrossroads runs a router, in a synctest bubble, that has heard of nothing.
 func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
-	c := &crossroads{start: time.Now(), events: make(chan struct{}), ready: make(chan struct{}, 1)}
+	c := &crossroads{start: time.Now(), ready: make(chan struct{}, 1)}
 	c.disk.c = c
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	n := network{
@@ -552,15 +544,16 @@ func TestRouterOpens(t *testing.T) {
 		c.with(func() { c.calls, c.said = nil, nil })
 		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
 		time.Sleep(100 * time.Millisecond)
-		c.with(func() { c.fail = errors.New("broken") }) // which has all compared
+		c.kernelFabric.Do(func() { c.kernelFabric.Fail = errors.New("broken") }) // which has all compared
 		c.Hear(model.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
 		time.Sleep(100 * time.Millisecond)
-		c.with(func() { c.fail = nil })
+		c.kernelFabric.Do(func() { c.kernelFabric.Fail = nil })
 		c.Hear(model.Update{Revision: 5, Entries: []model.Entry{testBlock("10.1.2.0/26", "o", 5)}})
 		time.Sleep(500 * time.Millisecond)
 		const through6 = "fd00::80/122 via fe80::6448:d7ff:fe0e:303b dev vxlan-v6.calico"
 		c.expect(t, "two tunnels",
 			"some [vxlan.calico] 59s", "some [vxlan.calico, vxlan-v6.calico] 59.1s",
+			"whole [blackhole 10.1.0.0/26, blackhole 10.2.0.0/26, blackhole fd00::40/122] 59.2s",
 			"some [10.1.1.0/26 via 192.0.2.2 dev vxlan.calico onlink, 10.1.2.0/26 via 192.0.2.2 dev vxlan.calico onlink, "+through6+"] 59.35s")
 		const said = "as 64512 neighbours [192.0.2.2 2001:db8::2] advertises [10.1.0.0/26 10.2.0.0/26 fd00::40/122] "
 		c.expectSaid(t, "BGP", said+"59s", said+"59.1s")
@@ -615,29 +608,28 @@ func TestRouterRepairs(t *testing.T) {
 		c.expect(t, "start", whole+"0s")
 		time.Sleep(31 * time.Second)
 		c.expect(t, "audits that find nothing")
-		c.with(func() { c.changed = true })
 		for range 5 { // another program that doesn't give up
-			c.events <- struct{}{}
+			c.kernelFabric.Tamper()
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
 		c.expect(t, "a fight", whole+"31s", whole+"31.02s", whole+"31.04s")
-		c.with(func() { c.changed, c.fail = false, errors.New("broken") })
+		c.kernelFabric.Do(func() { c.kernelFabric.Fail = errors.New("broken") })
 		time.Sleep(12 * time.Second)
 		c.expect(t, "a kernel that can't be read", whole+"40s", whole+"41s", whole+"43s")
 		c.kernel.health.Turn() // there is no loop here
 		if got := c.kernel.health.Unready(); !strings.Contains(got, "routes to other hosts: broken") {
 			t.Errorf("health: %q", got)
 		}
-		c.with(func() {
-			c.fail, c.lacking = nil, []fabric.Problem{{Subject: "10.1.1.0/26", Err: errors.New("no")}}
+		c.kernelFabric.Do(func() {
+			c.kernelFabric.Fail, c.kernelFabric.Lacking = nil, []fabric.Problem{{Subject: "10.1.1.0/26", Err: errors.New("no")}}
 		})
 		time.Sleep(5 * time.Second)
 		c.expect(t, "a route that the kernel refuses", whole+"47s")
 		if got := c.reports.ledger.All(); len(got) != 1 || got[0].Reason != "no" || got[0].Kind != problemKernel {
 			t.Errorf("problems: %v", got)
 		}
-		c.with(func() { c.lacking = nil })
+		c.kernelFabric.Do(func() { c.kernelFabric.Lacking = nil })
 		time.Sleep(time.Minute)
 		if got := c.reports.ledger.All(); len(got) != 0 {
 			t.Errorf("problems: %v", got)
