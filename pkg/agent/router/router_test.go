@@ -608,7 +608,7 @@ func TestRouterRepairs(t *testing.T) {
 		c.expect(t, "start", whole+"0s")
 		time.Sleep(31 * time.Second)
 		c.expect(t, "audits that find nothing")
-		for range 5 { // another program that doesn't give up
+		for range 7 { // another program that doesn't give up
 			c.kernelFabric.Tamper()
 			time.Sleep(5 * time.Millisecond)
 		}
