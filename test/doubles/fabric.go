@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
@@ -18,28 +17,13 @@ import (
 
 // Fabric stands for fabric.Fabric. Its fields are read and changed within Do. The zero value holds nothing.
 type Fabric struct {
+	kernel[struct{}]
 	Fail    error            // of every Apply and ApplySome
 	Lacking []fabric.Problem // always
 	Links   []netip.Prefix   // a next hop elsewhere can't be reached; none = all can
 	Held    plan.State
 
-	mu     sync.Mutex
-	events signal[struct{}]
 	wanted plan.State
-	drift  int // changes of others
-}
-
-// Do has the fields for itself.
-func (f *Fabric) Do(look func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	look()
-}
-
-// Tamper is a change that another program makes, of what is held.
-func (f *Fabric) Tamper() {
-	f.Do(func() { f.drift++ })
-	f.events.tell()
 }
 
 // Apply is fabric.Fabric's.
@@ -108,11 +92,6 @@ func differences[K comparable, V any](a, b map[K]V) (n int) {
 		}
 	}
 	return n
-}
-
-// Subscribe is fabric.Fabric's.
-func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
-	return f.events.subscribe(ctx), nil
 }
 
 // Close is fabric.Fabric's.

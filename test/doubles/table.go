@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doubles has what stands for the kernel in tests of those who program it: in memory, under a virtual clock, and failing when
-// told to. Its own tests ask the same of each double and of the real one.
 package doubles
 
 import (
@@ -12,7 +10,6 @@ import (
 	"maps"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/nft"
@@ -21,20 +18,18 @@ import (
 
 // Table stands for nft.Firewall. Its fields are read and changed within Do.
 type Table struct {
+	kernel[nft.Event]
 	Hold    time.Duration    // of every Apply
 	Fail    error            // of every Apply
 	Refuse  map[string]error // of endpoints, by path
 	Audits  int              // asked for so far
 	Applied map[string]int   // the indexes of links, by name, when it was applied last
 
-	mu        sync.Mutex
-	events    signal[nft.Event]
 	settings  policy.Settings
 	endpoints map[string]*policy.Endpoint
 	links     map[string]int
 	touched   map[string]bool // endpoints to report on
 	pending   int             // changes that aren't written
-	drift     int             // changes of others
 	checked   bool            // what is held is known: it needn't be compared
 	cuts      map[string]nft.Flow
 }
@@ -42,19 +37,6 @@ type Table struct {
 // NewTable makes one that holds nothing.
 func NewTable() *Table {
 	return &Table{endpoints: map[string]*policy.Endpoint{}, links: map[string]int{}, touched: map[string]bool{}, cuts: map[string]nft.Flow{}, pending: 1}
-}
-
-// Do has the fields for itself.
-func (t *Table) Do(look func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	look()
-}
-
-// Tamper is a change that another program makes.
-func (t *Table) Tamper() {
-	t.Do(func() { t.drift++ })
-	t.events.tell()
 }
 
 // Configure is nft.Firewall's.
@@ -165,11 +147,6 @@ func (t *Table) ReadCuts() (flows []nft.Flow, err error) {
 		}
 	})
 	return flows, nil
-}
-
-// Subscribe is nft.Firewall's.
-func (t *Table) Subscribe(ctx context.Context) (<-chan nft.Event, error) {
-	return t.events.subscribe(ctx), nil
 }
 
 // Close is nft.Firewall's.
