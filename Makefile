@@ -20,9 +20,9 @@ ISOLATE  := bin/tools/isolate
 TAGS     := $(shell scripts/tags.sh shipped)
 
 # Runs tests where they can do the machine no harm; what became of each is in bin/test/TARGET.json. RERUN=1 runs what fails again, twice at
-# most, and tells what passed then in bin/test/TARGET.rerun; a data race is never run again.
+# most; a data race is never run again.
 GOTESTSUM = $(ISOLATE) bin/tools/gotestsum --format pkgname-and-test-fails --hide-summary skipped,output --jsonfile bin/test/$@.json \
-	$(if $(RERUN),--rerun-fails=2 --rerun-fails-max-failures=6 --rerun-fails-abort-on-data-race --rerun-fails-report=bin/test/$@.rerun)
+	$(if $(RERUN),--rerun-fails=2 --rerun-fails-max-failures=6 --rerun-fails-abort-on-data-race)
 
 .PHONY: build demo test smoke soak e2e e2e-vm e2e-k8s kubernetes bench fuzz lint vuln clean tools isolate modules programs images manifests protos
 
@@ -59,11 +59,15 @@ endif
 	$(ISOLATE) $(GO) test -C tools ./...
 
 # The whole through the built binaries: a walk for each capability.
+SMOKE := Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections
 smoke: PROGRAMS = test smoke
 smoke: programs modules build isolate tools
 	@mkdir -p bin/test && rm -f bin/test/$@.*
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" \
-		$(GOTESTSUM) --packages='./test/e2e ./test/nsm' -- -tags e2e -p 1 -count=1 -timeout $(TIMEOUT) -run '^Test(Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections)$$'
+		$(GOTESTSUM) --packages='./test/e2e ./test/nsm' -- -tags e2e -p 1 -count=1 -timeout $(TIMEOUT) -run '^Test($(SMOKE))$$'
+	@for t in $(subst |, ,$(SMOKE)); do \
+		jq -e --arg t "Test$$t" 'select(.Test == $$t and .Action == "pass")' bin/test/$@.json >/dev/null || { echo "smoke: there is no Test$$t" >&2; exit 1; }; \
+	done
 
 # Everything, whole, part after part: hours. PARTS='chaos e2e-k8s' runs some; RESUME=1 goes on where it was. Logs are in bin/soak.
 soak:
@@ -77,7 +81,8 @@ e2e: programs modules build isolate tools
 		$(GOTESTSUM) --packages='./test/e2e/... ./pkg/bgp ./pkg/kernel/legacy' -- -tags e2e -p 1 -count=1 -timeout 60m $(E2EFLAGS)
 
 # Tests of what this machine's kernel may lack, such as IPIP, in an emulated machine with Debian's kernel. VMFLAGS=-run=IPIP runs a part.
-e2e-vm: build modules
+e2e-vm: PROGRAMS = test e2e
+e2e-vm: programs build modules
 	scripts/vmkernel.sh bin/vm/kernel
 	rm -f bin/vm/*.test
 	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/ ./pkg/kernel/...
@@ -87,7 +92,8 @@ e2e-vm: build modules
 # Tests on a real Kubernetes. K8SFLAGS=-run=Smoke runs a part.
 K8SFILES := $(shell grep -rl --include='*_test.go' '^//go:build e2ek8s' cmd pkg test)
 K8SPACKAGES ?= $(sort $(dir $(K8SFILES)))
-e2e-k8s: modules build isolate tools kubernetes
+e2e-k8s: PROGRAMS = test e2e
+e2e-k8s: programs modules build isolate tools kubernetes
 	$(MAKE) images IMAGEFLAGS='-arch $(shell $(GO) env GOARCH)'
 	@# Without these packages' other tests, which are make test's.
 	@mkdir -p bin/test && rm -f bin/test/$@.*

@@ -16,6 +16,7 @@ test curl curl curl
 test jq jq jq
 test busybox busybox-static busybox
 test sysctl procps procps-ng
+test unshare util-linux util-linux
 smoke containerd containerd containerd
 smoke runc runc runc
 smoke bird bird2 bird
@@ -67,6 +68,10 @@ while IFS=: read -r feature command; do
 done <<'END'
 network namespaces:true
 veth:ip link add v type veth peer name w
+bridges:ip link add br0 type bridge
+macvlan:ip link add v type veth peer name w && ip link add mv0 link v type macvlan
+taps:ip tuntap add tap0 mode tap
+token buckets:tc qdisc add dev lo root tbf rate 1mbit burst 10k latency 10ms
 VXLAN:ip link add x type vxlan id 1 dstport 4789
 nftables:nft add table inet t
 END

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything, whole, part after part, on after a failure; the arguments name parts. Logs and results are in bin/soak. RESUME=1 goes on where
-# the last run was: it leaves out what has a result. Run by `make soak`.
+# the last run of this commit was: it leaves out what has passed. Run by `make soak`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go} dir=bin/soak
@@ -12,8 +12,16 @@ for p in "$@"; do
 	case " ${parts[*]} " in *" $p "*) ;; *) echo "soak: there is no part $p; there are: ${parts[*]}" >&2; exit 2 ;; esac
 done
 trap 'exit 130' INT TERM # without a result of the part that runs
+unset RERUN # what fails once has failed
 mkdir -p "$dir"
-[ -n "${RESUME:-}" ] || rm -f "$dir"/*
+commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo none)
+for p in "$@"; do
+	[ -n "${RESUME:-}" ] && grep -qs " passed $commit\$" "$dir/$p.result" || rm -f "$dir/$p".*
+done
+needs=test
+case " $* " in *' e2e'*) needs='test e2e' ;; esac
+# shellcheck disable=SC2086 # several words
+GO="$go" scripts/programs.sh $needs || exit
 
 run() {
 	case $1 in
@@ -40,24 +48,25 @@ left() {
 	{
 		find /run/netns -mindepth 1 2>/dev/null
 		awk '$5 ~ /calico|netns/ { print "mount " $5 }' /proc/self/mountinfo
-		ps -eo comm= | grep -xE 'calico.*|etcd|bird|zebra|bgpd|containerd.*|kube.*|qemu.*|.*\.test' | sed 's/^/process /'
+		ps -eo pid=,comm= | grep -E ' (calico.*|etcd|bird|zebra|bgpd|containerd.*|kube.*|qemu.*|dhclient|dhcpcd|isolate|gotestsum|.*\.test)$' | sed 's/^ */process /'
 	} | sort
 }
 
-before=$(left)
+# Since the first run that is gone on with: one that was interrupted has looked at nothing.
+[ -n "${RESUME:-}" ] && [ -e "$dir/before" ] || left >"$dir/before"
 for p in "$@"; do
 	[ ! -e "$dir/$p.result" ] || continue
 	echo "soak: $p: see $dir/$p.log"
 	began=$SECONDS verdict=passed
 	run "$p" >"$dir/$p.log" 2>&1 </dev/null || verdict=FAILED
-	echo "$p $(counts "$p" "$dir/$p.log") $((SECONDS - began)) $verdict" >"$dir/$p.result"
+	echo "$p $(counts "$p" "$dir/$p.log") $((SECONDS - began)) $verdict $commit" >"$dir/$p.result"
 done
-leftovers=$(comm -13 <(echo "$before") <(left))
+leftovers=$(comm -13 "$dir/before" <(left))
 
 status=0
 printf '%-14s %8s %8s %8s\n' part tests failed seconds
 for p in "$@"; do
-	read -r part tests failed seconds verdict <"$dir/$p.result"
+	read -r part tests failed seconds verdict _ <"$dir/$p.result"
 	printf '%-14s %8d %8d %8d  %s\n' "$part" "$tests" "$failed" "$seconds" "$verdict"
 	[ "$verdict" = passed ] || status=1
 done
