@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	usesClock = regexp.MustCompile(`\btime\.(Sleep|Since|After)\(`)
-	hasLimit  = regexp.MustCompile(`\b(WithTimeout|Within|DialTimeout|AfterFunc|NewTimer|time\.Now\(\)\.Add)\(`)
+	usesClock = regexp.MustCompile(`\btime\.(Sleep|Since|After|Tick|NewTimer)\(|\btime\.Now\(\)\.Sub\(`)
+	hasLimit  = regexp.MustCompile(`\b(WithTimeout|Within|DialTimeout|AfterFunc|time\.Now\(\)\.Add)\(`)
 	seconds   = regexp.MustCompile(`(?:\b(\d+) ?\* ?)?\btime\.(Nanos|Micros|Millis|S)econd\b`)
 )
 

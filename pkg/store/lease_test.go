@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,22 @@ func TestLeaseLeft(t *testing.T) {
 	if !exists(t, watcher, "long") {
 		t.Error("closing the client has revoked a lease")
 	}
+}
+
+// TestLeaseLost has nobody know where etcd is: a lease is lost when its time to live is over, and no later.
+func TestLeaseLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Config{DiscoverySRV: "example.org"})
+		s.lookup = func(context.Context, string, string, string) (string, []*net.SRV, error) {
+			return "", nil, errors.New("no such host")
+		}
+		l, granted := &Lease{c: s, ttl: 15 * time.Second, lost: make(chan struct{})}, time.Now()
+		go l.keepAlive(t.Context(), granted)
+		<-l.lost
+		if took := time.Since(granted); took < 14*time.Second || took > 15*time.Second {
+			t.Errorf("lost after %v", took)
+		}
+	})
 }
 
 func TestLease(t *testing.T) {

@@ -113,6 +113,18 @@ func testTable(t *testing.T, f firewall, tamper func()) {
 	f.Update(policy.Changes{Endpoints: map[string]*policy.Endpoint{"c": nil}})
 	apply("gone", false, true, 0, map[string]string{"c": ""})
 
+	f.Configure(policy.Settings{Prefixes: []string{"cali"}, EndpointToHost: policy.ToHostDrop})
+	apply("settings as they were", false, false, 0, nil)
+	f.Configure(policy.Settings{Prefixes: []string{"eth"}, EndpointToHost: policy.ToHostDrop})
+	apply("other settings", false, true, 0, map[string]string{"a": "begins with none of the prefixes", "b": ""})
+	f.Configure(policy.Settings{Prefixes: []string{"cali"}, EndpointToHost: policy.ToHostDrop})
+	apply("the former settings", false, true, 0, map[string]string{"a": "", "b": "begins with none of the prefixes"})
+
+	former, cease := context.WithCancel(t.Context())
+	if _, err := f.Subscribe(former); err != nil {
+		t.Fatal(err)
+	}
+	cease() // which may come to pass only after the next one has subscribed
 	ctx, end := context.WithCancel(t.Context())
 	events, err := f.Subscribe(ctx)
 	if err != nil {
@@ -227,6 +239,18 @@ func testFabric(t *testing.T, f routes, tamper func()) {
 	}
 	expect("what an interruption left", true, 0, "")(f.Apply(t.Context(), st))
 
+	if r, err := f.ApplySome(over, some(route("10.1.4.0/26", "192.0.2.3"))); !errors.Is(err, context.Canceled) || r.Writes != 0 {
+		t.Errorf("interrupted: %+v, %v", r, err)
+	}
+	expect("what isn't asked for stays", false, 0, "")(f.ApplySome(t.Context(), some(near)))
+	expect("a whole Apply mends it", true, 0, "")(f.Apply(t.Context(), plan.State{Routes: map[netip.Prefix]plan.Route{near.Destination: near, hole.Destination: hole, netip.MustParsePrefix("10.1.4.0/26"): route("10.1.4.0/26", "192.0.2.3")}}))
+	expect("as before", true, 0, "")(f.Apply(t.Context(), st))
+
+	former, cease := context.WithCancel(t.Context())
+	if _, err := f.Subscribe(former); err != nil {
+		t.Fatal(err)
+	}
+	cease() // which may come to pass only after the next one has subscribed
 	ctx, end := context.WithCancel(t.Context())
 	signals, err := f.Subscribe(ctx)
 	if err != nil {

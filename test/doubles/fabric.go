@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -34,7 +35,7 @@ func (f *Fabric) Apply(ctx context.Context, desired plan.State) (fabric.Report, 
 	return f.converge(ctx, func(netip.Prefix) bool { return true })
 }
 
-// ApplySome is fabric.Fabric's.
+// ApplySome is fabric.Fabric's. What isn't asked for stays as it is held.
 func (f *Fabric) ApplySome(ctx context.Context, c plan.Changes) (fabric.Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,26 +44,30 @@ func (f *Fabric) ApplySome(ctx context.Context, c plan.Changes) (fabric.Report, 
 	if c.Devices == nil {
 		f.drift = 0 // isn't looked for
 	}
-	r, err := f.converge(ctx, func(p netip.Prefix) bool { return c.Devices != nil || c.Routes[p] != nil })
+	r, err := f.converge(ctx, func(p netip.Prefix) bool { _, is := c.Routes[p]; return is || c.Devices != nil })
 	if c.Devices == nil {
 		f.drift = drift
 	}
 	return r, err
 }
 
-// converge has what is wanted be held, and reports on what was asked for.
+// converge has what is wanted be held of the routes that are asked for, and of all else, and reports on it.
 func (f *Fabric) converge(ctx context.Context, asked func(netip.Prefix) bool) (fabric.Report, error) {
 	if err := cmp.Or(ctx.Err(), f.Fail); err != nil {
 		return fabric.Report{}, err
 	}
 	r := fabric.Report{Problems: slices.Clone(f.Lacking), Repairs: f.drift}
 	next := f.wanted.Clone()
-	for p, route := range next.Routes {
-		if slices.ContainsFunc(route.Hops, f.lost) {
-			delete(next.Routes, p)
-			if asked(p) {
-				r.Problems = append(r.Problems, fabric.Problem{Subject: p.String(), Err: errors.New("there is no way to a next hop")})
-			}
+	maps.DeleteFunc(next.Routes, func(p netip.Prefix, route plan.Route) bool {
+		lost := slices.ContainsFunc(route.Hops, f.lost)
+		if lost && asked(p) {
+			r.Problems = append(r.Problems, fabric.Problem{Subject: p.String(), Err: errors.New("there is no way to a next hop")})
+		}
+		return lost || !asked(p)
+	})
+	for p, route := range f.Held.Routes {
+		if !asked(p) {
+			next.Routes[p] = route
 		}
 	}
 	r.Writes = differences(f.Held.Routes, next.Routes) + differences(f.Held.Remotes, next.Remotes) + f.drift

@@ -41,7 +41,9 @@ func (k *kernel[T]) Subscribe(ctx context.Context) (<-chan T, error) {
 	k.Do(func() { k.out = out })
 	context.AfterFunc(ctx, func() {
 		k.Do(func() {
-			k.out = nil
+			if k.out == out {
+				k.out = nil
+			}
 			close(out)
 		})
 	})

@@ -40,7 +40,20 @@ func NewTable() *Table {
 }
 
 // Configure is nft.Firewall's.
-func (t *Table) Configure(s policy.Settings) { t.Do(func() { t.settings = s }) }
+func (t *Table) Configure(s policy.Settings) {
+	t.Do(func() {
+		if reflect.DeepEqual(t.settings, s) {
+			return
+		}
+		t.settings = s
+		t.pending++
+		for path, ep := range t.endpoints {
+			if ep != nil {
+				t.touched[path] = true
+			}
+		}
+	})
+}
 
 // Tunnels is nft.Firewall's. It keeps nothing of them.
 func (t *Table) Tunnels(policy.Tunnels) {}

@@ -58,14 +58,14 @@ func TestUpgrade(t *testing.T) {
 
 // A flood is a ping every 2 ms, from one pod to another.
 type flood struct {
-	c    *Cluster
-	from Pod
-	out  chan string
+	c        *Cluster
+	from, to Pod
+	out      chan string
 }
 
 func (c *Cluster) flood(t *testing.T, from, to Pod) *flood {
 	t.Helper()
-	f := &flood{c, from, make(chan string, 1)}
+	f := &flood{c, from, to, make(chan string, 1)}
 	eventually.Within(t, Patience, from.Name+" to reach "+to.Name, func() error { return c.connect(from, to.IP.String()+":8080") })
 	go func() {
 		out, err := c.TryKubectl("", "exec", "-n", from.Namespace, from.Name, "--", "ping", "-i", "0.002", "-w", "300", to.IP.String())
@@ -76,9 +76,11 @@ func (c *Cluster) flood(t *testing.T, from, to Pod) *flood {
 
 var pinged = regexp.MustCompile(`: seq=(\d+) `)
 
-// end stops it and finds that every packet came back before the last that did: what was sent later may be under way.
+// end stops it and finds that every packet came back before the last that did: what was sent later may be under way. That
+// the last is of now is known by a connection, which comes first.
 func (f *flood) end(t *testing.T) {
 	t.Helper()
+	eventually.Within(t, Patience, f.from.Name+" to reach the other", func() error { return f.c.connect(f.from, f.to.IP.String()+":8080") })
 	f.c.Kubectl("exec", "-n", f.from.Namespace, f.from.Name, "--", "sh", "-c", "kill -INT $(busybox pidof ping)")
 	out := <-f.out
 	received, sent := map[int]bool{}, 0

@@ -106,7 +106,9 @@ func (ps *processes) start(s spec) (*Process, error) {
 // Linux 6.1 a new child has been seen to still be a copy of this process, and
 // then it is not what the record says.
 func (p *Process) awaitProgram() {
-	_ = eventually.Wait(context.Background(), "the program", eventually.Holds(func() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
+	defer cancel()
+	_ = eventually.Wait(ctx, "the program", eventually.Holds(func() bool {
 		select {
 		case <-p.done:
 			return true
