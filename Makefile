@@ -66,7 +66,7 @@ smoke: programs modules build isolate tools
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" \
 		$(GOTESTSUM) --packages='./test/e2e ./test/nsm' -- -tags e2e -p 1 -count=1 -timeout $(TIMEOUT) -run '^Test($(SMOKE))$$'
 	@for t in $(subst |, ,$(SMOKE)); do \
-		jq -e --arg t "Test$$t" 'select(.Test == $$t and .Action == "pass")' bin/test/$@.json >/dev/null || { echo "smoke: there is no Test$$t" >&2; exit 1; }; \
+		grep -q "\"pass\".*\"Test$$t\"" bin/test/$@.json || { echo "smoke: there is no Test$$t" >&2; exit 1; }; \
 	done
 
 # Everything, whole, part after part: hours. PARTS='chaos e2e-k8s' runs some; RESUME=1 goes on where it was. Logs are in bin/soak.
