@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// lateAfter is how long a caller of the gate waits for a revision of etcd before the
-// watch is told that there is one. It has been written then, and its event takes milliseconds.
+// lateAfter is how long a caller of the gate waits before it is looked whether pods are let in at all, and whether etcd
+// is back.
 const lateAfter = time.Second
 
 // wait is one request to the gate.
@@ -30,12 +30,11 @@ type waiters struct {
 	leaves  chan *wait
 	late    mailbox.Signal // somebody has waited for long
 	waiting map[*wait]struct{}
-	expect  func(revision int64) // tells the watch of etcd that there is one
-	held    func() string        // why no pod is let in, "" = they are
+	held    func() string // why no pod is let in, "" = they are
 }
 
 func newWaiters() waiters {
-	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, expect: func(int64) {}, held: func() string { return "" }}
+	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, held: func() string { return "" }}
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
@@ -78,7 +77,6 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			if err := g.held(false); err != nil {
 				return g.leave(ctx, w, err)
 			}
-			g.loop.gate.expect(r.Revision)
 			g.loop.gate.late.Send()
 		case <-ctx.Done():
 		}

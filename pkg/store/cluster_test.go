@@ -56,7 +56,6 @@ type server struct {
 	etcd       *embed.Etcd
 	asked      sync.RWMutex // held by requests for the member's status
 	halted     bool
-	mute       atomic.Bool // its streams say nothing
 	passwords  atomic.Int64
 }
 
@@ -101,7 +100,7 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		}
 		initial = append(initial, cfg.Name+"=http://"+peer)
 		m := &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)}
-		cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(m.serve), grpc.ChainStreamInterceptor(m.stream)}
+		cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(m.serve)}
 		c.members = append(c.members, m)
 	}
 	for _, m := range c.members {
@@ -147,25 +146,6 @@ func (m *server) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return nil, status.Error(codes.Unavailable, "halted")
 	}
 	return handler(ctx, req)
-}
-
-// stream keeps back what the streams of a mute member have to say. All else it answers, so
-// that nothing but the silence shows that it hangs.
-func (m *server) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return handler(srv, &speaker{s, m})
-}
-
-type speaker struct {
-	grpc.ServerStream
-	m *server
-}
-
-func (s *speaker) SendMsg(msg any) error {
-	if s.m.mute.Load() {
-		<-s.Context().Done()
-		return s.Context().Err()
-	}
-	return s.ServerStream.SendMsg(msg)
 }
 
 func (m *server) setHalted(halted bool) {

@@ -392,14 +392,17 @@ func TestDenied(t *testing.T) {
 			Puts:     []model.Put{put("A", "1")}, Deletes: []model.Key{hostKey("A")}})
 		return err
 	}
-	watch := func() (err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		done := make(chan error)
-		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(model.Update) error { return nil }) }()
-		eventually.True(t, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
-		cancel()
-		return errors.Join(err, <-done)
+	watch := func(prefixes ...string) func() error {
+		return func() (err error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			done := make(chan error)
+			go func() { done <- s.Watch(ctx, prefixes, func(model.Update) error { return nil }) }()
+			eventually.True(t, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
+			cancel()
+			s.interrupted.Store(nil)
+			return errors.Join(err, <-done)
+		}
 	}
 	if err := errors.Join(read(), write()); err != nil {
 		t.Fatal(err)
@@ -421,7 +424,8 @@ func TestDenied(t *testing.T) {
 		{"/calico/v1/config/", write, "the user part may not write /calico/v1/config/A: "},
 		{"/calico/v1/host/", write, "the user part may not write /calico/v1/host/h/config/A: "},
 		{"/calico/v1/Ready", write, "the user part may not read /calico/v1/Ready: "},
-		{"/calico/v1/host/", watch, "the user part may not read all that begins with /calico/v1/host/: "},
+		{"/calico/v1/host/", watch(configs, hosts), "the user part may not read all that begins with /calico/v1/host/: "},
+		{"/calico/v1/Ready", watch(configs, hosts), "the user part may not read all that begins with /calico/v1/: "},
 	} {
 		end := clientv3.GetPrefixRangeEnd(tt.prefix)
 		if _, err := root.RoleRevokePermission(ctx, "part", tt.prefix, end); err != nil {

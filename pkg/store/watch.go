@@ -26,14 +26,15 @@ var errResync = errors.New("the watch can't be resumed")
 // callbackError is what the caller's function returned.
 type callbackError struct{ error }
 
-// watch is one call of Watch.
+// watch is one call of Watch. It is one watch of etcd, on all that begins with what its prefixes have in common: etcd
+// sends the events of one watch in order, and those of one transaction together.
 type watch struct {
 	c        *Client
 	prefixes []string
+	common   string
 	fn       func(model.Update) error
 
-	expected chan int64       // the last revision given to Expect
-	merger   *merger          // nil: a snapshot is due
+	seen     int64            // up to this revision all has been delivered; 0: a snapshot is due
 	page     int64            // entries per request of a snapshot, 0 = all in one
 	cluster  uint64           // etcd's cluster id
 	last     *mvccpb.KeyValue // the last that was written since the snapshot; nil = none
@@ -44,15 +45,14 @@ type watch struct {
 // Watch calls fn with all that the prefixes hold, then with each change, in one goroutine, until the context ends (it
 // returns nil) or fn returns an error (it returns that). Leader changes, disconnections and restarts of etcd are
 // logged, and Watch goes on after them: no change is lost, and none is delivered twice. Where etcd has compacted what
-// was missed, a Resync follows.
+// was missed, a Resync follows. The user must have the permission to read all that begins with what the prefixes have in
+// common.
 func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Update) error) error {
-	roots, err := disjoint(prefixes)
+	roots, common, err := disjoint(prefixes)
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	w := &watch{c: c, prefixes: roots, fn: fn, page: pageSize, expected: make(chan int64, 1)}
-	c.watches.Store(w, nil)
-	defer c.watches.Delete(w)
+	w := &watch{c: c, prefixes: roots, common: common, fn: fn, page: pageSize}
 	for round := 0; ; round++ {
 		began := time.Now()
 		err := w.run(ctx)
@@ -67,7 +67,7 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 			return fmt.Errorf("watch: %w", err)
 		case errors.Is(err, errResync):
 			c.log.Info("etcd watch starts over from a snapshot", "reason", err)
-			w.merger = nil
+			w.seen = 0
 		default:
 			w.report(err)
 		}
@@ -80,21 +80,9 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 	}
 }
 
-// Expect tells the watches that etcd has reached a revision, which the caller knows from elsewhere. A watch that has not
-// heard of it asks its member, and turns to another member if that one hangs.
-func (c *Client) Expect(revision int64) {
-	c.watches.Range(func(w, _ any) bool {
-		select {
-		case w.(*watch).expected <- revision:
-		default: // it is about to ask
-		}
-		return true
-	})
-}
-
 // run takes a snapshot if one is due, and delivers the changes after it until that fails.
 func (w *watch) run(ctx context.Context) error {
-	if w.merger == nil {
+	if w.seen == 0 {
 		p, err := w.c.snapshot(ctx, w.prefixes, w.page)
 		if errors.Is(err, errResync) {
 			w.page = 0 // one request is at one revision, however fast etcd compacts
@@ -103,7 +91,7 @@ func (w *watch) run(ctx context.Context) error {
 			return err
 		}
 		w.page = pageSize
-		w.merger, w.cluster, w.last = newMerger(len(w.prefixes), p.Revision), p.cluster, nil
+		w.seen, w.cluster, w.last = p.Revision, p.cluster, nil
 		if err := w.fn(model.Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
 			return callbackError{err}
 		}
@@ -165,22 +153,27 @@ func (c *Client) WatchTrouble() (since time.Time, err error) {
 	return time.Time{}, nil
 }
 
-// disjoint sorts the prefixes and drops those inside another.
-func disjoint(prefixes []string) ([]string, error) {
-	if len(prefixes) == 0 || slices.Contains(prefixes, "") {
-		return nil, fmt.Errorf("no prefix, or an empty one, names the whole of etcd: name a part of it, such as %s", model.Root)
-	}
+// disjoint sorts the prefixes and drops those inside another. common is what all begin with.
+func disjoint(prefixes []string) (roots []string, common string, err error) {
 	sorted := slices.Sorted(slices.Values(prefixes))
-	var roots []string
+	if len(sorted) > 0 {
+		first, last := sorted[0], sorted[len(sorted)-1]
+		for common = first; !strings.HasPrefix(last, common); {
+			common = common[:len(common)-1]
+		}
+	}
+	if common == "" {
+		return nil, "", fmt.Errorf("no prefix, an empty one, or two that have nothing in common name the whole of etcd: name a part of it, such as %s", model.Root)
+	}
 	for _, p := range sorted {
 		if n := len(roots); n == 0 || !strings.HasPrefix(p, roots[n-1]) {
 			roots = append(roots, p)
 		}
 	}
 	if len(roots) > maxOps {
-		return nil, fmt.Errorf("%d prefixes: at most %d can be watched together: watch a common part of them", len(roots), maxOps)
+		return nil, "", fmt.Errorf("%d prefixes: at most %d can be watched together: watch a common part of them", len(roots), maxOps)
 	}
-	return roots, nil
+	return roots, common, nil
 }
 
 // snapshot reads the prefixes in pages, all at one revision. If etcd compacts that revision meanwhile, the error is

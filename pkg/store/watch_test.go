@@ -399,6 +399,34 @@ func TestWatchWithoutLeader(t *testing.T) {
 	}
 }
 
+func TestDisjoint(t *testing.T) {
+	for _, tt := range []struct {
+		prefixes, want []string
+		common         string
+	}{
+		{[]string{"/b/", "/a/b/", "/a/", "/b/", "/a", "/c/"}, []string{"/a", "/b/", "/c/"}, "/"},
+		{[]string{hosts, configs}, []string{configs, hosts}, "/calico/v1/"},
+		{[]string{hosts, "/calico/v1/", configs}, []string{"/calico/v1/"}, "/calico/v1/"},
+	} {
+		roots, common, err := disjoint(tt.prefixes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(tt.want, roots); d != "" || common != tt.common {
+			t.Errorf("%v have %q in common: %s", tt.prefixes, common, d)
+		}
+	}
+	var many []string
+	for i := range maxOps + 1 {
+		many = append(many, fmt.Sprintf("/%d/", i))
+	}
+	for _, bad := range [][]string{nil, {""}, {"a", "b"}, many} {
+		if _, _, err := disjoint(bad); err == nil {
+			t.Errorf("%d prefixes were taken", len(bad))
+		}
+	}
+}
+
 type syncBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

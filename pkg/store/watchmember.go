@@ -3,11 +3,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,22 +16,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
-const (
-	// createTimeout is how long a member may take to set up the watches.
-	createTimeout = answerPatience
-	// askAgain is when a member that did not say how far it is is asked again: it keeps silent while a watch is behind.
-	// It doubles up to a second.
-	askAgain = 20 * time.Millisecond
-	// silence is how long a member that is asked may say nothing at all.
-	silence = 3 * time.Second
-)
+// createTimeout is how long a member may take to set up the watch.
+const createTimeout = answerPatience
 
-// errSilent ends the watches of a member that does not answer.
-var errSilent = errors.New("no answer")
-
-// follow delivers the changes after the merger's state from one member, until that fails. It always returns an error.
+// follow delivers the changes since the last from one member, until that fails. It always returns an error.
 func (w *watch) follow(ctx context.Context) error {
 	m, ring, err := w.c.member(ctx)
 	if err != nil {
@@ -50,14 +43,14 @@ func (w *watch) follow(ctx context.Context) error {
 	}
 	w.c.failover(m)
 	f := judge(m.url, err, true, w.c.cfg.Username != "")
-	if f.next == renew {
+	switch {
+	case f.next == renew:
 		w.c.forgetToken(tok)
 		if w.renewals++; w.renewals <= maxRenewals {
 			f.kind = ErrUnavailable // until the next token is there
 		}
-	}
-	if f.kind == ErrDenied {
-		w.merger = nil // reading the snapshot names the prefix
+	case f.kind == ErrDenied:
+		f.reason = w.c.denied(authCtx, client, []clientv3.Op{clientv3.OpGet(w.common, clientv3.WithPrefix(), clientv3.WithCountOnly())}, f.reason)
 	}
 	if f.kind == nil {
 		f.kind = ErrUnavailable
@@ -65,117 +58,35 @@ func (w *watch) follow(ctx context.Context) error {
 	return fmt.Errorf("watch: %w: %s: %s", f.kind, m.url, f.reason)
 }
 
-// answer is what etcd says on one of the watches.
-type answer struct {
-	watch int
-	clientv3.WatchResponse
-}
-
-// followMember watches each prefix, on one stream to the member.
+// followMember delivers what one stream of the member brings.
 func (w *watch) followMember(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	watcher := clientv3.NewWatcher(client)
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	defer func() { _ = watcher.Close() }() // there is nothing to lose
 	defer cancel()
 
-	w.merger.rewind()
 	tooLate := time.AfterFunc(createTimeout, cancel)
-	channels := make([]clientv3.WatchChan, len(w.prefixes))
-	for i, p := range w.prefixes {
-		channels[i] = watcher.Watch(ctx, p, clientv3.WithPrefix(), clientv3.WithRev(w.merger.seen[i]+1), clientv3.WithProgressNotify(), clientv3.WithFragment())
-	}
+	answers := watcher.Watch(ctx, w.common, clientv3.WithPrefix(), clientv3.WithRev(w.seen+1), clientv3.WithFragment())
 	if !tooLate.Stop() {
-		return fmt.Errorf("%w within %v", errSilent, createTimeout)
-	}
-	answers := make(chan answer)
-	for i, ch := range channels {
-		wg.Go(func() {
-			// The channel of a stream that broke may be closed without a word.
-			last := clientv3.WatchResponse{Canceled: true, CancelReason: "the stream ended"}
-			for ok := true; ok; {
-				var r clientv3.WatchResponse
-				if r, ok = <-ch; !ok {
-					r = last
-				}
-				select {
-				case answers <- answer{i, r}:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
+		return fmt.Errorf("no answer within %v", createTimeout)
 	}
 	// A watch that could not be created says so on its channel; what else came meanwhile is kept there.
 	if err := w.checkHistory(ctx, client); err != nil {
 		return err
 	}
-	return w.take(ctx, watcher, answers)
-}
-
-// take delivers what the watches say. Where entries wait, or somebody expects a revision, it asks the member how far it
-// is.
-func (w *watch) take(ctx context.Context, watcher clientv3.Watcher, answers <-chan answer) error {
-	var (
-		expected int64
-		heard    time.Time // of anything, or when the watches fell behind
-		behind   bool
-		asked    bool  // how far the member is
-		least    int64 // up to where all watches were when it was asked
-		wait     time.Duration
-	)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case r := <-answers:
-			if err := w.merge(r); err != nil {
-				return err
-			}
-			for _, u := range w.merger.ready() {
-				if err := w.fn(u); err != nil {
-					return callbackError{err}
-				}
-			}
-			heard = time.Now() // after the call, which may have taken long
-		case expected = <-w.expected:
-		case <-timer.C:
-			if behind && time.Since(heard) > silence {
-				return fmt.Errorf("%w for %v", errSilent, silence)
-			}
-			asked = false
-		}
-		before := behind
-		if behind = w.merger.behind(expected); !behind {
-			asked = false
-			continue
-		}
-		if !before {
-			heard = time.Now()
-		}
-		if w.merger.least() > least {
-			asked, wait = false, askAgain // it has answered
-		}
-		if !asked {
-			if err := watcher.RequestProgress(ctx); err != nil {
-				return err
-			}
-			asked, least = true, w.merger.least()
-			timer.Reset(wait)
-			wait = min(2*wait, time.Second)
+	for r := range answers {
+		if err := w.take(r); err != nil {
+			return err
 		}
 	}
+	return errors.New("the stream ended") // without a word
 }
 
-// merge puts one answer of etcd into the merger.
-func (w *watch) merge(r answer) error {
-	m := w.merger
+// take delivers one answer of etcd, an update for each revision. What is in none of the prefixes is left out.
+func (w *watch) take(r clientv3.WatchResponse) error {
 	switch {
 	case r.CompactRevision != 0:
-		return fmt.Errorf("%w: etcd has compacted the revisions since %d", errResync, m.delivered)
+		return fmt.Errorf("%w: etcd has compacted the revisions since %d", errResync, w.seen)
 	case r.Canceled:
 		return cancelError(r)
 	}
@@ -183,25 +94,38 @@ func (w *watch) merge(r answer) error {
 	if id := r.Header.ClusterId; id != w.cluster && id != 0 && w.cluster != 0 {
 		return fmt.Errorf("%w: the endpoints lead to another etcd cluster now", errResync)
 	}
-	upTo := r.Header.Revision // of a notice that nothing came before
-	for _, ev := range r.Events {
-		upTo = ev.Kv.ModRevision
-		e := w.c.entry(ev.Kv, ev.Type == mvccpb.Event_DELETE)
-		if ev.Type == mvccpb.Event_DELETE {
-			e.Err, e.Revision, e.Created = nil, 0, 0
-		} else {
+	var u model.Update
+	for i, ev := range r.Events {
+		if u.Revision = ev.Kv.ModRevision; u.Revision <= w.seen {
+			return fmt.Errorf("%w: events of revision %d came late", errResync, u.Revision)
+		}
+		deleted := ev.Type == mvccpb.Event_DELETE
+		if !deleted {
 			w.last = ev.Kv
 		}
-		if !m.event(r.watch, upTo, e) {
-			return fmt.Errorf("%w: events of revision %d came late", errResync, upTo)
+		if slices.ContainsFunc(w.prefixes, func(p string) bool { return bytes.HasPrefix(ev.Kv.Key, []byte(p)) }) {
+			e := w.c.entry(ev.Kv, deleted)
+			if deleted {
+				e.Err, e.Revision, e.Created = nil, 0, 0
+			}
+			u.Entries = append(u.Entries, e)
 		}
+		if i+1 < len(r.Events) && r.Events[i+1].Kv.ModRevision == u.Revision {
+			continue
+		}
+		w.seen = u.Revision
+		if len(u.Entries) > 0 {
+			if err := w.fn(u); err != nil {
+				return callbackError{err}
+			}
+		}
+		u = model.Update{}
 	}
-	m.arrived(r.watch, upTo)
 	return nil
 }
 
 // cancelError is why a watch ended. etcd's own reason is the text of a status that was not sent as one.
-func cancelError(r answer) error {
+func cancelError(r clientv3.WatchResponse) error {
 	err := r.Err()
 	if _, final := errors.AsType[finalError](err); final {
 		return err
@@ -218,7 +142,7 @@ func cancelError(r answer) error {
 func (w *watch) checkHistory(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	key, revision := w.prefixes[0], w.merger.delivered
+	key, revision := w.prefixes[0], w.seen
 	if w.last != nil {
 		key, revision = string(w.last.Key), w.last.ModRevision
 	}
