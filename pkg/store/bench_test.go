@@ -57,8 +57,7 @@ func processorTime(b *testing.B) int64 {
 	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
-// BenchmarkWatch is the time from the start of a commit to its update, with one
-// prefix and with several, whose events are joined.
+// BenchmarkWatch is the time from the start of a commit to its update, with one prefix and with several.
 func BenchmarkWatch(b *testing.B) {
 	c := startCluster(b, clusterOptions{})
 	s := open(b, Config{Endpoints: []string{c.members[0].clientAddr}})
