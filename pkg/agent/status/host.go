@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -52,7 +53,7 @@ type host struct {
 func newHost(cfg Config, client *store.Client, n *Naming) *host {
 	known, err := openLeases(cfg.VarDir, cfg.Place)
 	if err != nil {
-		cfg.Logger.Warn("what proves that the host's status is its own can't be read: where one is in etcd its lease must end first", "reason", err)
+		cfg.Logger.Warn("the file that proves the host's status to be its own can't be read: where etcd has a status and none of the host's addresses, its lease must end first", "file", filepath.Join(cfg.VarDir, LeasesName), "reason", err)
 	}
 	return &host{
 		log: cfg.Logger, store: client, name: cfg.Node, health: cfg.Health, problems: cfg.Problems, naming: n,
@@ -186,17 +187,21 @@ func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
 	if err := h.hold(ctx, ttl); err != nil {
 		return err
 	}
+	own, err := h.addresses()
+	if err != nil {
+		return fmt.Errorf("write the host's status: read the host's addresses: %w", err)
+	}
 	now := time.Now()
 	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(h.started), FirstUpdate: first}
 	key := model.StatusKey{Host: h.name}
 	revision, err := h.store.Transact(ctx, h.ranges(), func(v *model.View) (model.Change, error) {
-		if err := h.judge(v); err != nil {
+		if err := h.judge(v, own); err != nil {
 			return model.Change{}, err
 		}
 		c := model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: key, Value: status}}}
 		if stands := v.Get(key); !stands.Exists() {
 			// Another host may have had an address since, and must not hear that this one lives and has it.
-			for _, stale := range h.staleAddresses(v) {
+			for _, stale := range h.staleAddresses(v, own) {
 				c.Compares, c.Deletes = append(c.Compares, v.Compare(stale)), append(c.Deletes, stale)
 			}
 		}
@@ -245,7 +250,7 @@ func (h *host) hold(ctx context.Context, ttl time.Duration) error {
 // keep says that the leases are not on disk, once.
 func (h *host) keep(err error) {
 	if err != nil && !h.unkept {
-		h.log.Warn("what proves that the host's status is its own is not on disk: the next agent waits until its lease ends", "reason", err)
+		h.log.Warn("what proves that the host's status is its own is not on disk: the next agent waits until its lease ends, should the host have other addresses then", "reason", err)
 	}
 	h.unkept = err != nil
 }
@@ -254,8 +259,12 @@ func (h *host) keep(err error) {
 // without the other is of a dead host.
 func (h *host) fallSilent(ctx context.Context) error {
 	keys := []model.Key{model.StatusKey{Host: h.name}, model.LastStatusKey{Host: h.name}}
-	_, err := h.store.Transact(ctx, append(h.ranges(), model.KeyRange(keys[1])), func(v *model.View) (model.Change, error) {
-		if err := h.judge(v); err != nil {
+	own, err := h.addresses()
+	if err != nil {
+		return fmt.Errorf("delete the host's status: read the host's addresses: %w", err)
+	}
+	_, err = h.store.Transact(ctx, append(h.ranges(), model.KeyRange(keys[1])), func(v *model.View) (model.Change, error) {
+		if err := h.judge(v, own); err != nil {
 			return model.Change{}, err
 		}
 		var c model.Change

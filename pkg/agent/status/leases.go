@@ -113,13 +113,6 @@ func (l *leases) owns(id int64) bool {
 	return slices.Contains(l.taken, id) || l.place != "" && slices.Contains(l.all, heldLease{id, l.place})
 }
 
-// knows says whether a lease is on this host's disk.
-func (l *leases) knows(id int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.all, func(h heldLease) bool { return h.id == id })
-}
-
 // Place says where this process runs: the kernel's boot, and the network namespace by a number that the kernel gives once.
 func Place() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -36,19 +36,19 @@ func (h *host) ranges() []model.Range {
 }
 
 // judge returns a *nameTakenError where the status in etcd is another host's. It is this host's where its lease was taken
-// in the place where this agent runs or, as after a boot, is on this host's disk while the host has the addresses that
-// etcd says. A copy of the disk has others.
-func (h *host) judge(v *model.View) error {
+// in the place where this agent runs, and where an agent that starts finds one of the host's own addresses beside it: of
+// the agent before the boot. An agent that has had the name knows better: two hosts with one address would take it
+// from each other for ever.
+func (h *host) judge(v *model.View, own []netip.Addr) error {
 	stands := v.Get(model.StatusKey{Host: h.name})
-	stored := storedAddresses(h.name, v)
-	switch {
-	case !stands.Exists(), h.leases.owns(stands.Lease):
-		return nil
-	case h.leases.knows(stands.Lease) && len(stored) > 0 && len(h.staleAddresses(v)) == 0:
+	if !stands.Exists() || h.leases.owns(stands.Lease) {
 		return nil
 	}
 	taken := &nameTakenError{Name: h.name}
-	for _, a := range stored {
+	for _, a := range storedAddresses(h.name, v) {
+		if h.written == 0 && slices.Contains(own, a) {
+			return nil
+		}
 		if !taken.Addr.IsValid() || a.Is4() {
 			taken.Addr = a
 		}
@@ -76,12 +76,8 @@ func storedAddresses(host string, v *model.View) map[model.Key]netip.Addr {
 	return all
 }
 
-// staleAddresses are the keys of addresses in etcd that the host doesn't have. Where its own can't be read there is none.
-func (h *host) staleAddresses(v *model.View) []model.Key {
-	own, err := h.addresses()
-	if err != nil {
-		return nil
-	}
+// staleAddresses are the keys of addresses in etcd that the host doesn't have.
+func (h *host) staleAddresses(v *model.View, own []netip.Addr) []model.Key {
 	var stale []model.Key
 	for key, a := range storedAddresses(h.name, v) {
 		if slices.Contains(own, a) {
