@@ -5,8 +5,9 @@
 // translation that a new connection would get.
 //
 // A Cutter is told what changed once the firewall stands with the change. It then
-// walks the kernel's table of connections once, judges those that the change is
-// about by the policy that is enforced, and deletes.
+// walks the kernel's table of connections, judges those that the change is about by
+// the policy that is enforced, and deletes. A walk may miss what comes to another place of the
+// table, or into it, meanwhile: walks go on until one finds nothing, and another one a second later doesn't either.
 package connections
 
 import (
@@ -32,6 +33,8 @@ const (
 	retryPause = time.Second
 	// gatherTime is how long a change that is in no hurry waits for more of its kind.
 	gatherTime = 100 * time.Millisecond
+	// sureAfter is when all is judged again that a walk found nothing of.
+	sureAfter = time.Second
 )
 
 // silencePauses are how long after a hole in the firewall all connections are judged
@@ -99,10 +102,11 @@ type Cutter struct {
 
 	mu      sync.Mutex
 	wake    mailbox.Signal
-	queued  set         // for the next walk
-	walking set         // of the one under way
-	due     time.Time   // of the next walk, zero = there is nothing to do
-	again   []time.Time // when all are judged once more
+	queued  set       // for the next walk
+	repeat  set       // what it is to judge once more
+	walking set       // of the one under way
+	due     time.Time // of the next walk, zero = there is nothing to do
+	again   []later   // the earliest first
 }
 
 // set is work gathered.
@@ -110,6 +114,12 @@ type set struct {
 	lost, suspects   map[netip.Addr]struct{}
 	outer            map[netip.Addr]netip.Addr
 	all, masquerades bool
+}
+
+// later is what is judged once more, and when.
+type later struct {
+	at   time.Time
+	what set
 }
 
 func newSet() set {
@@ -123,9 +133,13 @@ func (s *set) add(o set) {
 	s.all, s.masquerades = s.all || o.all, s.masquerades || o.masquerades
 }
 
+func (s *set) empty() bool {
+	return len(s.lost) == 0 && len(s.suspects) == 0 && len(s.outer) == 0 && !s.all && !s.masquerades
+}
+
 // New makes a Cutter with nothing to do.
 func New(cfg Config) *Cutter {
-	return &Cutter{cfg: cfg, wake: mailbox.NewSignal(), queued: newSet(), walking: newSet()}
+	return &Cutter{cfg: cfg, wake: mailbox.NewSignal(), queued: newSet(), repeat: newSet(), walking: newSet()}
 }
 
 // Add has Run look at more. It never blocks.
@@ -144,7 +158,7 @@ func (c *Cutter) Add(w Work) {
 	if w.Hole {
 		c.again = nil
 		for _, pause := range silencePauses {
-			c.again = append(c.again, now.Add(pause))
+			c.again = append(c.again, later{now.Add(pause), set{all: true}})
 		}
 	}
 	if !w.urgent() {
@@ -209,14 +223,15 @@ func (c *Cutter) Run(ctx context.Context) {
 func (c *Cutter) wait(ctx context.Context) bool {
 	for {
 		c.mu.Lock()
-		due, again := c.due, false
-		if len(c.again) > 0 && (due.IsZero() || c.again[0].Before(due)) {
-			due, again = c.again[0], true
+		due := c.due
+		if len(c.again) > 0 && (due.IsZero() || c.again[0].at.Before(due)) {
+			due = c.again[0].at
 		}
 		left := time.Until(due)
 		if !due.IsZero() && left <= 0 {
-			if again {
-				c.again, c.queued.all = c.again[1:], true
+			for len(c.again) > 0 && time.Until(c.again[0].at) <= 0 {
+				c.repeat.add(c.again[0].what)
+				c.again = c.again[1:]
 			}
 			c.mu.Unlock()
 			return ctx.Err() == nil
@@ -235,41 +250,56 @@ func (c *Cutter) wait(ctx context.Context) bool {
 	}
 }
 
-// turn does what is queued, which is queued again where that fails.
+// turn does what is queued, which is queued again where that fails, or finds something. What is new and has nothing to be
+// found is judged again after a while.
 func (c *Cutter) turn() error {
 	c.mu.Lock()
-	work := c.queued
-	c.queued, c.walking, c.due = newSet(), work, time.Time{}
+	fresh, work := c.queued, newSet()
+	work.add(fresh)
+	work.add(c.repeat)
+	c.queued, c.repeat, c.walking, c.due = newSet(), newSet(), work, time.Time{}
 	c.mu.Unlock()
-	err := c.walk(work)
+	found, err := c.walk(work)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.walking = newSet()
 	if err != nil {
 		c.queued.add(work)
 		c.dueAt(time.Now())
+		return err
 	}
-	c.mu.Unlock()
-	if err == nil && len(work.lost) > 0 {
+	lost := len(work.lost) > 0
+	work.lost, fresh.lost = nil, nil // somebody else may have the addresses from now on
+	switch {
+	case found:
+		c.queued.add(work)
+		c.dueAt(time.Now())
+	case !fresh.empty():
+		c.again = append(c.again, later{time.Now().Add(sureAfter), fresh})
+		slices.SortFunc(c.again, func(a, b later) int { return a.at.Compare(b.at) })
+	}
+	if lost {
 		c.cfg.Deleted()
 	}
-	return err
+	return nil
 }
 
-// walk finds the connections that the work is about, and deletes those that may not go on.
-func (c *Cutter) walk(work set) error {
+// walk finds the connections that the work is about, and deletes those that may not go on. It reports whether there were
+// any but those of lost addresses.
+func (c *Cutter) walk(work set) (found bool, err error) {
 	routes := c.cfg.Routes()
 	defer routes.Close()
 	var untranslated translations
 	c.cfg.Policy(func(p Policy) { untranslated = work.untranslated(p.State) })
-	found, err := c.cfg.List(func(t conntrack.Connection) bool {
+	list, err := c.cfg.List(func(t conntrack.Connection) bool {
 		return involves(t, work.lost) || work.suspect(t) || untranslated.may(t)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	var over, denied []conntrack.Tracked
 	var cuts []nft.Cut
-	judge(c, found, routes, func(at *paths, t conntrack.Tracked) {
+	judge(c, list, routes, func(at *paths, t conntrack.Tracked) {
 		is, cut := false, (*nft.Cut)(nil)
 		if work.suspect(t.Connection) && !involves(t.Connection, work.lost) {
 			is, cut = at.judge(t)
@@ -277,8 +307,10 @@ func (c *Cutter) walk(work set) error {
 		switch {
 		case is:
 			denied = append(denied, t)
-		case involves(t.Connection, work.lost), untranslated.has(t):
+		case involves(t.Connection, work.lost):
 			over = append(over, t)
+		case untranslated.has(t):
+			over, found = append(over, t), true
 		}
 		if cut != nil {
 			cuts = append(cuts, *cut)
@@ -295,7 +327,7 @@ func (c *Cutter) walk(work set) error {
 	if m > 0 {
 		c.cfg.Logger.Info("cut connections that policy denies now", "connections", m)
 	}
-	return errors.Join(append(errs, err, c.allowAgain(work, routes))...)
+	return found || len(denied) > 0, errors.Join(append(errs, err, c.allowAgain(work, routes))...)
 }
 
 // judgedAtOnce is how many connections are judged before policy may change.

@@ -266,6 +266,46 @@ func TestPickedUp(t *testing.T) {
 	})
 }
 
+// TestMissed has walks miss a connection that policy denies: the next ones find it. There is no end of walks only as long
+// as they find something.
+func TestMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t)
+		var hidden []conntrack.Tracked
+		list := x.cfg.List
+		x.cfg.List = func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
+			defer x.with(func() {
+				if len(hidden) > 0 {
+					x.table, hidden = append(x.table, hidden[0]), hidden[1:]
+				}
+			})
+			return list(keep)
+		}
+		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 81), tcp("10.0.0.1", 1001, "10.0.0.2", 80))
+		for i := range uint16(3) {
+			hidden = append(hidden, tcp("10.0.0.1", 1002+i, "10.0.0.2", 81))
+		}
+		suspect := Work{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.1"): {}}}
+		cuts := []nft.Flow{backOf(tcp("10.0.0.1", 1000, "10.0.0.2", 81))}
+		for _, c := range hidden {
+			cuts = append(cuts, backOf(c))
+		}
+		x.write(suspect, deny("no-81", to(81)))
+		x.expect("walk by walk", []uint16{1001}, cuts...)
+		if x.walks != 6 { // four that find one, one that finds none, and one to be sure
+			t.Errorf("%d walks", x.walks)
+		}
+		x.walks = 0
+		hidden = []conntrack.Tracked{tcp("10.0.0.1", 1005, "10.0.0.2", 81)}
+		x.write(suspect)
+		time.Sleep(time.Minute)
+		x.expect("a second later", []uint16{1001}, append(cuts, backOf(tcp("10.0.0.1", 1005, "10.0.0.2", 81)))...)
+		if x.walks != 4 {
+			t.Errorf("%d walks, and it was to be nothing, something, nothing, nothing", x.walks)
+		}
+	})
+}
+
 // TestHeardLater has connections that began while the firewall had a hole, and were silent
 // when it was mended.
 func TestHeardLater(t *testing.T) {
