@@ -50,11 +50,23 @@ func UnknownFields(k Key, data []byte) error {
 	return fmt.Errorf("%s%s: unknown, and passed over: want one of %s", strings.Join(unknown, ", "), rest, strings.Join(known, ", "))
 }
 
-// UnknownBGPKey says of a path below BGPPrefix that nothing is known of it, and what is known there; nil = it
+// UnknownKey says of a path below BGPPrefix, BlockPrefix or StatusPrefix that nothing is known of it, and what is known there; nil = it
 // is known, if only to another program that keeps its settings there, or doesn't lie there. Host is whose it is, "" = everybody's.
-func UnknownBGPKey(path string) (host string, err error) {
+func UnknownKey(path string) (host string, err error) {
+	if _, bad := ParseKey(path); !errors.Is(bad, ErrUnknownKey) {
+		return "", nil
+	}
+	const unknown = "nothing is known of this key, and it is passed over: want, below "
+	for _, v6 := range []bool{false, true} {
+		if blocks := BlockPrefix(v6); strings.HasPrefix(path, blocks) {
+			return "", fmt.Errorf("%s%s, a CIDR with - for /", unknown, blocks)
+		}
+	}
+	if of, is := strings.CutPrefix(path, StatusPrefix("")); is {
+		return hostOf(of), fmt.Errorf("%s%s<host>/, one of %s", unknown, StatusPrefix(""), namesBelow("felix/v1/host/*/", "<name>"))
+	}
 	rest, ok := strings.CutPrefix(path, Root)
-	if _, bad := ParseKey(path); !ok || !strings.HasPrefix(path, bgpRoot) || !errors.Is(bad, ErrUnknownKey) {
+	if !ok || !strings.HasPrefix(path, bgpRoot) {
 		return "", nil
 	}
 	if strings.HasPrefix(rest, "bgp/v1/global/custom_filters/") {
@@ -66,27 +78,31 @@ func UnknownBGPKey(path string) (host string, err error) {
 			return "", nil
 		}
 	}
-	const unknown = "nothing is known of this key, and it is passed over: want, below "
 	if of, is := strings.CutPrefix(rest, "bgp/v1/host/"); is {
-		host, _, _ = strings.Cut(of, "/")
-		if name, err := UnescapeName(host); err == nil {
-			host = name
-		}
-		return host, fmt.Errorf("%s%shost/<host>/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/host/*/"))
+		return hostOf(of), fmt.Errorf("%s%shost/<host>/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/host/*/", "<address>"))
 	}
 	if strings.HasPrefix(rest, "bgp/v1/global/") {
-		return "", fmt.Errorf("%s%sglobal/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/global/"))
+		return "", fmt.Errorf("%s%sglobal/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/global/", "<address>"))
 	}
 	return "", fmt.Errorf("%s%s, global/<name> or host/<host>/<name>", unknown, bgpRoot)
 }
 
-// namesBelow lists the keys below a place of the data model that may have an address in their names.
-func namesBelow(place string) string {
+// hostOf is the host whose name a path begins with.
+func hostOf(path string) string {
+	host, _, _ := strings.Cut(path, "/")
+	if name, err := UnescapeName(host); err == nil {
+		return name
+	}
+	return host
+}
+
+// namesBelow lists the keys below a place of the data model, with what stands for the variable parts of their names.
+func namesBelow(place, variable string) string {
 	var all []string
 	for _, k := range kinds {
 		for _, p := range k.places {
 			if name, is := strings.CutPrefix(p.pattern, place); is {
-				all = append(all, strings.Replace(name, "*", "<address>", 1))
+				all = append(all, strings.ReplaceAll(name, "*", variable))
 			}
 		}
 	}

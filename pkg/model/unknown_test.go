@@ -59,7 +59,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-func TestUnknownBGPKey(t *testing.T) {
+func TestUnknownKey(t *testing.T) {
 	const passedOver = "nothing is known of this key, and it is passed over: want, below /calico/bgp/v1/"
 	const global = passedOver + "global/, one of as_num, node_mesh, peer_v4/<address>, peer_v6/<address>"
 	const host = passedOver + "host/<host>/, one of peer_v4/<address>, peer_v6/<address>, ip_addr_v4, ip_addr_v6, as_num, network_v4, route_reflector_cluster_id"
@@ -73,6 +73,10 @@ func TestUnknownBGPKey(t *testing.T) {
 		{"/calico/bgp/v1/host/a%/as_number", "a%", host},
 		{"/calico/bgp/v1/hosts/a/as_num", "", passedOver + ", global/<name> or host/<host>/<name>"},
 		{"/calico/bgp/v1/as_num", "", passedOver + ", global/<name> or host/<host>/<name>"},
+		{"/calico/ipam/v2/assignment/ipv4/block/10.65.3.0-26/x", "", "nothing is known of this key, and it is passed over: want, below /calico/ipam/v2/assignment/ipv4/block/, a CIDR with - for /"},
+		{"/calico/felix/v1/host/a/stat", "a", "nothing is known of this key, and it is passed over: want, below /calico/felix/v1/host/<host>/, one of status, last_reported_status, workload/<name>/<name>/endpoint/<name>, endpoint/<name>"},
+		{path: "/calico/ipam/v2/assignment/ipv6/block/10.65.300.0-26"},
+		{path: "/calico/felix/v1/host/a/status"},
 		{path: "/calico/bgp/v1/global/as_num"},
 		{path: "/calico/bgp/v1/host/a/as_num"},
 		{path: "/calico/bgp/v1/global/peer_v4/x"}, // it says what is wrong with it itself
@@ -86,7 +90,7 @@ func TestUnknownBGPKey(t *testing.T) {
 		{path: ""},
 	} {
 		got := ""
-		host, err := model.UnknownBGPKey(tt.path)
+		host, err := model.UnknownKey(tt.path)
 		if err != nil {
 			got = err.Error()
 		}

@@ -4,7 +4,8 @@ package problems
 
 import "github.com/calico-go/calico/pkg/model"
 
-// Unknown shows the objects of etcd with unknown fields, which were passed over, and unknown keys of BGP. A newer version
+// Unknown shows the objects of etcd with unknown fields, which were passed over, and keys
+// of which nothing is known below the prefixes that are only Calico's. A newer version
 // may have written them, so the object is acted upon all the same; but what a mistyped field asks for doesn't hold.
 type Unknown struct {
 	host     string
@@ -61,7 +62,7 @@ func (f *Unknown) Hear(u model.Update) {
 // of says what is unknown of an entry, nil = nothing that is this agent's to report.
 func (f *Unknown) of(e model.Entry) error {
 	if e.Key == nil && e.Exists() {
-		host, err := model.UnknownBGPKey(e.Path)
+		host, err := model.UnknownKey(e.Path)
 		if host != "" && host != f.host {
 			return nil
 		}
