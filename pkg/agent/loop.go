@@ -337,7 +337,8 @@ func (l *loop) decide() workload.Change {
 		}
 		verdicts[path] = v
 	}
-	l.firewall.SetIndexes(l.workload.Indexes(l.firewall.Decide(verdicts)))
+	l.firewall.Take(verdicts)
+	l.firewall.SetIndexes(l.workload.Indexes(l.firewall.Decide()))
 	l.reports.reportInvalid()
 	l.adoption.SayMisfit(l.workload.Misfit())
 	return c

@@ -4,6 +4,7 @@ package firewall
 
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -18,6 +19,7 @@ type closed struct {
 	own    map[string]int
 	judged map[string]bool // whether each is closed, as far as looked at
 	stale  bool            // the host's links may be others
+	links  []hostnet.Role  // as read since; nil: they weren't
 }
 
 func newClosed() *closed { return &closed{names: map[string]string{}, own: map[string]int{}} }
@@ -38,31 +40,35 @@ func (x *closed) note(path, name string) {
 // has says whether the interface of an endpoint is closed.
 func (x *closed) has(path string) bool { return x.judged[x.names[path]] }
 
-// judge tells the host's own links from the others, where these may have changed, and
-// returns the endpoints for which that made a difference.
-func (x *closed) judge(roles params.LinkRoles) (paths []string, err error) {
+// look reads the host's links, where they may have changed and bear on anything.
+func (x *closed) look(roles params.LinkRoles) (err error) {
+	if x.links = nil; len(x.names) > 0 && x.stale {
+		x.links, err = roles([]string{""})
+	}
+	return err
+}
+
+// judge tells the host's own links from the others, where these were read anew, and returns the endpoints for which that
+// made a difference.
+func (x *closed) judge() (paths []string) {
 	if len(x.names) == 0 {
 		x.stale, x.judged = false, nil
 		clear(x.own)
 	}
-	if !x.stale {
-		return nil, nil
-	}
-	links, err := roles([]string{""})
-	if err != nil {
-		return nil, err
+	if x.links == nil {
+		return nil
 	}
 	own := map[string]int{policy.Loopback: 0}
 	for _, name := range link.TunnelNames() { // there or not
 		own[name] = 0
 	}
-	for _, l := range links {
+	for _, l := range x.links {
 		was, seen := x.own[l.Name]
 		if l.Loopback || l.Tunnel || len(l.Addrs) > 0 || l.Uplink || seen && was == l.Index {
 			own[l.Name] = l.Index
 		}
 	}
-	x.stale, x.judged = false, map[string]bool{}
+	x.stale, x.judged, x.links = false, map[string]bool{}, nil
 	clear(x.own)
 	for path, name := range x.names {
 		index, is := own[name]
@@ -72,18 +78,5 @@ func (x *closed) judge(roles params.LinkRoles) (paths []string, err error) {
 		x.judged[name] = !is
 		paths = append(paths, path)
 	}
-	return paths, nil
-}
-
-// judgeClosed adds the endpoints to the paths for which it made a difference that the host's links
-// are others.
-func (r *Reconciler) judgeClosed(paths map[string]struct{}) {
-	more, err := r.closed.judge(r.cfg.Roles)
-	if err != nil {
-		r.cfg.Logger.Warn("the host's own links could not be read, to close those of endpoints that no prefix covers; trying again", "err", err)
-		r.again()
-	}
-	for _, path := range more {
-		paths[path] = struct{}{}
-	}
+	return paths
 }

@@ -49,10 +49,10 @@ func TestClosed(t *testing.T) {
 		{"back", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
 	} {
 		step.change()
-		_, err := x.judge(func([]string) ([]hostnet.Role, error) { return step.links, step.broken })
-		if !errors.Is(err, step.broken) {
+		if err := x.look(func([]string) ([]hostnet.Role, error) { return step.links, step.broken }); !errors.Is(err, step.broken) {
 			t.Errorf("%s: %v", step.name, err)
 		}
+		x.judge()
 		var got []string
 		for path, name := range named {
 			if x.has(path) {
@@ -67,7 +67,7 @@ func TestClosed(t *testing.T) {
 	for path := range named {
 		names(path, "")
 	}
-	if _, err := x.judge(nil); err != nil || len(x.names)+len(x.own)+len(x.judged) != 0 {
+	if err := x.look(nil); err != nil || len(x.judge())+len(x.names)+len(x.own)+len(x.judged) != 0 {
 		t.Errorf("without endpoints: %+v, %v", x, err)
 	}
 }

@@ -25,12 +25,10 @@ type Verdict struct {
 	Outside string
 }
 
-// Decide works out what changes for the kernel, given what was decided anew on workload
-// endpoints, by path. It returns the interfaces of those that come, or are others.
-func (r *Reconciler) Decide(verdicts map[string]Verdict) (interfaces []string) {
-	paths := make(map[string]struct{}, len(verdicts))
+// Take takes in what was decided anew on workload endpoints, by path, and reads the host's links where they bear on that.
+func (r *Reconciler) Take(verdicts map[string]Verdict) {
 	for path, v := range verdicts {
-		paths[path] = struct{}{}
+		r.decided[path] = struct{}{}
 		if v.Connect {
 			r.verdicts[path] = v
 		} else {
@@ -38,8 +36,20 @@ func (r *Reconciler) Decide(verdicts map[string]Verdict) (interfaces []string) {
 		}
 		r.closed.note(path, v.Outside)
 	}
-	r.judgeClosed(paths)
-	c := r.follow(paths)
+	if err := r.closed.look(r.cfg.Roles); err != nil {
+		r.cfg.Logger.Warn("the host's own links could not be read, to close those of endpoints that no prefix covers; trying again", "err", err)
+		r.again()
+	}
+}
+
+// Decide works out what changes for the kernel, given what was taken in. It returns the interfaces of endpoints that come,
+// or are others.
+func (r *Reconciler) Decide() (interfaces []string) {
+	for _, path := range r.closed.judge() {
+		r.decided[path] = struct{}{}
+	}
+	c := r.follow(r.decided)
+	clear(r.decided)
 	r.table.Update(c)
 	for _, ep := range c.Endpoints {
 		if ep != nil && ep.Workload && ep.Interface != "" {

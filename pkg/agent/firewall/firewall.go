@@ -73,7 +73,8 @@ type Reconciler struct {
 	settings   policy.Settings
 	interfaces []policy.Interface // the host's own
 
-	verdicts map[string]Verdict // of workload endpoints that have access, by path
+	verdicts map[string]Verdict  // of workload endpoints that have access, by path
+	decided  map[string]struct{} // paths of those on which was decided since the last turn
 	closed   *closed
 	found    map[string]*policy.Endpoint // every local endpoint, by path
 	hosts    map[string]struct{}         // host endpoints on which is to be reported
@@ -109,7 +110,7 @@ type repairs struct {
 // New makes a Reconciler that knows no policy yet.
 func New(cfg Config) *Reconciler {
 	return &Reconciler{
-		cfg: cfg, engine: policy.NewEngine(cfg.Host), state: &policy.State{}, verdicts: map[string]Verdict{}, closed: newClosed(),
+		cfg: cfg, engine: policy.NewEngine(cfg.Host), state: &policy.State{}, verdicts: map[string]Verdict{}, decided: map[string]struct{}{}, closed: newClosed(),
 		found: map[string]*policy.Endpoint{}, hosts: map[string]struct{}{}, failing: map[string]error{}, work: newWork(),
 		counts: counts{rules: map[string]int{}, users: newUsers()}, retry: time.NewTimer(time.Hour),
 	}

@@ -78,9 +78,11 @@ func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide decid
 	if err := s.open(ctx); err != nil {
 		return 0, err
 	}
+	var read *model.View
+	defer func() { s.warnInvalid(read) }()
 	revision, err := s.client.Transact(ctx, ranges,
 		func(v *model.View) (model.Change, error) {
-			s.warnInvalid(v)
+			read = v
 			return decide(v)
 		},
 		store.BeforeCommit(func(v *model.View) error {
@@ -169,17 +171,23 @@ func (s *Store) Read(ctx context.Context, ranges []model.Range, look func(*model
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+	var read *model.View
+	defer func() { s.warnInvalid(read) }()
 	_, err := s.client.Transact(ctx, ranges, func(v *model.View) (model.Change, error) {
 		if look == nil {
 			return model.Change{}, nil
 		}
-		s.warnInvalid(v)
+		read = v
 		return model.Change{}, look(v)
 	})
 	return err
 }
 
+// warnInvalid logs what can't be read of what a decision was made from last.
 func (s *Store) warnInvalid(v *model.View) {
+	if v == nil {
+		return
+	}
 	for _, r := range v.Ranges() {
 		entries, _ := v.Read(r)
 		for _, e := range entries {
