@@ -105,7 +105,7 @@ func agentAtScale(ctx context.Context, b *bench) (_ result, err error) {
 
 	t := table{
 		title:  fmt.Sprintf("The agent with %d endpoints on its host", agentEndpoints),
-		note:   "Each endpoint has a veth, an IPv4 and an IPv6 address, labels and a profile. What is measured while nothing changes takes " + idleFor.String() + ", with the kernel read back every 10 s, as by default.",
+		note:   "Each endpoint has a veth, an IPv4 and an IPv6 address, labels and a profile. What is measured while nothing changes takes " + idleFor.String() + ", with the kernel read back every 30 s, as by default.",
 		header: []string{"what", "figure"},
 	}
 	figures := []struct {

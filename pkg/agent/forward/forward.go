@@ -21,7 +21,7 @@ const (
 	// period is how often it is looked whether any ruleset has changed, which costs one message.
 	period = time.Second
 	// settingsPeriod is how often the host's settings are read, of whose changes nothing tells.
-	settingsPeriod = 10 * time.Second
+	settingsPeriod = 30 * time.Second
 	// share is how much of the time reading and changing others' chains may take: one of so many parts.
 	share = 100
 )

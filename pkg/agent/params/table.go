@@ -33,7 +33,7 @@ func Table() []param {
 				"An interface that an endpoint of the host names and no prefix covers passes nothing, unless it is the host's own as above.",
 		},
 		{
-			Name: "RouteRefreshInterval", Initial: "10", Effect: atOnce,
+			Name: "RouteRefreshInterval", Initial: "30", Effect: atOnce,
 			Values: seconds(time.Second, time.Hour, func(p *Params) *time.Duration { return &p.RefreshInterval }),
 			Does: "How often the host's routes, neighbours and sysctls are read back from the kernel and repaired. " +
 				"The kernel's own notices of a change are acted on at once, whatever this says.",

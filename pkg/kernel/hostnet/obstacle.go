@@ -102,7 +102,7 @@ func (o *Obstacles) dropped() (since uint64, err error) {
 		o.rounds = 0
 		return 0, err
 	}
-	if o.rounds++; o.rounds < 3 { // the first may have been any time ago
+	if o.rounds++; o.rounds < 2 { // the first may have been any time ago
 		return 0, err
 	}
 	return total - before, err
