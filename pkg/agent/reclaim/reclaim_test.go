@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -292,5 +294,18 @@ func TestHeld(t *testing.T) {
 	h.setUp()
 	if err := <-heard; !errors.Is(err, ErrReplaced) || h.endpoint("one").ContainerID != "c1" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestReadGUID: a file whose content never came to the disk is as one that isn't there.
+func TestReadGUID(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{"": "", "\n": "", string(make([]byte, 40)): "", "0ead38fc\n": "0ead38fc"} {
+		if err := os.WriteFile(filepath.Join(dir, GUIDName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readGUID(dir); got != want || err != nil {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
 	}
 }

@@ -121,12 +121,13 @@ func (r record) remove(path string) error {
 	return nil
 }
 
+// readGUID returns "" where the file isn't there, or its content never came to the disk: it is empty then, or full of NULs.
 func readGUID(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, GUIDName))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	return strings.TrimSpace(string(data)), err
+	return strings.Trim(string(data), "\x00 \n"), err
 }
 
 func writeGUID(dir, guid string) error {
