@@ -152,8 +152,11 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		writeNode:  func() error { return nil },
 		programmed: func(string, int64) {},
 	}
-	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other
-	c.first = []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1)}
+	c.params.RefreshInterval, c.params.FirewallInterval = 10*time.Second, time.Hour // an audit of the firewall would be a turn like any other
+	c.first = []model.Entry{
+		put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("10"), 1), put(model.GlobalConfigKey{Name: "NftablesRefreshInterval"}, model.Text("3600"), 1),
+		put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1),
+	}
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	c.ctx, c.cancel = ctx, cancel

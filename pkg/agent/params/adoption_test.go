@@ -160,7 +160,7 @@ level=WARN msg="setting names no parameter that is known, and is not used" setti
 		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
 			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
 			func(p *Params) { p.FirewallInterval = time.Minute },
-			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"10\", default"
+			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"30\", default"
 level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="too large" instead="\"INFO\", default"
 level=INFO msg=setting name=NftablesRefreshInterval value=60 from=/calico/v1/config/ was=10 applies="at once"
 level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/host/h/config/InterfacePrefix stronger=/etc/felix.cfg value=tap
@@ -169,20 +169,20 @@ level=WARN msg="setting names no parameter that is known, and is not used" setti
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/config/IpInIpEnabled
 `, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*Params) {},
-			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"10\", default"
+			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"30\", default"
 level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
 level=INFO msg=setting name=NftablesRefreshInterval value=10 from=default was=60 applies="at once"
 `, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"right", []model.Entry{refresh("20\n")}, func(p *Params) { p.RefreshInterval = 20 * time.Second },
 			`level=INFO msg="setting is in order again" setting=/calico/v1/config/RouteRefreshInterval
-level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=10 applies="at once"
+level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=30 applies="at once"
 `, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *Params) { p.RefreshInterval = 30 * time.Second },
-			`level=INFO msg=setting name=RouteRefreshInterval value=30 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
+		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "40")}, func(p *Params) { p.RefreshInterval = 40 * time.Second },
+			`level=INFO msg=setting name=RouteRefreshInterval value=40 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
 `, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"another spelling of the key", []model.Entry{odd}, func(*Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/%52outeRefreshInterval reason="the key isn't spelled as it should be" instead="as if it were not there"
-level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 applies="at once"
+level=INFO msg=setting name=RouteRefreshInterval value=30 from=default was=40 applies="at once"
 `, []string{"/calico/v1/config/%52outeRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"empty", nil, func(*Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 	}

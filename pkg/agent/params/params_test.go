@@ -33,7 +33,7 @@ func defaults() Params {
 	udp := func(port uint16) policy.ProtoPort { return policy.ProtoPort{Protocol: model.ProtocolUDP, Port: port} }
 	return Params{
 		InterfacePrefixes: []string{"cali"},
-		RefreshInterval:   10 * time.Second,
+		RefreshInterval:   30 * time.Second,
 		FirewallInterval:  10 * time.Second,
 		LogLevel:          slog.LevelInfo,
 		LogFileLevel:      slog.LevelInfo,
