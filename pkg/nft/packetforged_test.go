@@ -8,13 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestForged sends what looks like DHCP from another's address. It comes to the host
-// alone, and opens nothing for who has that address.
+// spoofSource is the chain that drops what is from another's address.
+const spoofSource = "workload-source"
+
+// TestForged sends what looks like DHCP from another's address: it comes to nobody.
 func TestForged(t *testing.T) { bothWays(t, testForged) }
 
 func testForged(t *testing.T, tell func(*Firewall)) {
@@ -42,10 +46,10 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 			atSink, atHost := sink.listen(int(ports[1])), listen(t, int(ports[1]))
 			from := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, ports[0]) }
 			toSink, toHost := netip.AddrPortFrom(sink.ep.Addrs[v], ports[1]), netip.AddrPortFrom(own[v], ports[1])
-			spoofed := count(t, "forward-calico", "spoofed source")
+			spoofed := count(t, spoofSource, "spoofed source")
 
 			send(t, thief, from(victim.ep.Addrs[v]), toSink)
-			waitCount(t, "forward-calico", "spoofed source", spoofed+1)
+			waitCount(t, spoofSource, "spoofed source", spoofed+1)
 			// Not even as part of a connection that the victim has.
 			send(t, victim, from(victim.ep.Addrs[v]), toSink)
 			if _, _, err := readWithin(atSink, buf); err != nil {
@@ -57,7 +61,7 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 				}
 			})
 			send(t, thief, from(victim.ep.Addrs[v]), toSink)
-			waitCount(t, "forward-calico", "spoofed source", spoofed+2)
+			waitCount(t, spoofSource, "spoofed source", spoofed+2)
 			if waits(t, atSink) {
 				t.Error("it came to another pod")
 			}
@@ -66,21 +70,66 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 				t.Errorf("its own address: %v, %v", sender, err)
 			}
 
-			// The host has it, and who has the address is denied as before.
-			send(t, thief, from(out.ep.Addrs[v]), toHost)
-			if _, _, err := readWithin(atHost, buf); err != nil {
-				t.Error(err)
+			// Nor to the host.
+			for i, s := range []space{victim, out} {
+				send(t, thief, from(s.ep.Addrs[v]), toHost)
+				waitCount(t, spoofSource, "spoofed source", spoofed+3+uint64(i))
 			}
-			if _, err := atHost.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(from(out.ep.Addrs[v]))); !isPerm(err) {
-				t.Errorf("an answer to whom it claims to be from: %v, want that policy denies it", err)
+			if waits(t, atHost) {
+				t.Error("it came to the host")
 			}
-			denied := count(t, "host-in-eth0", "no policy or profile allows it")
-			send(t, out, from(out.ep.Addrs[v]), toHost)
-			waitCount(t, "host-in-eth0", "no policy or profile allows it", denied+1)
+			if v == 1 {
+				testLinkLocal(t, thief, out, atHost, own[v])
+			}
 			send(t, thief, from(thief.ep.Addrs[v]), toHost)
 			if _, _, err := readWithin(atHost, buf); err != nil {
 				t.Errorf("to the host from its own address: %v", err)
 			}
 		}
 	})
+}
+
+// testLinkLocal has DHCPv6 come from a link-local address to the host and to all servers. It opens nothing for who has
+// the same address on another link.
+func testLinkLocal(t *testing.T, pod, out space, atHost net.PacketConn, own netip.Addr) {
+	t.Helper()
+	servers, buf := ip("ff02::1:2"), make([]byte, 10)
+	link, err := net.InterfaceByName("cali1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := atHost.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: servers.As16(), Interface: uint32(link.Index)})
+	}); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	local := ip("fe80::77")
+	ask := func(s space, to netip.Addr) {
+		s.do(func() {
+			zone := strings.SplitN(run(t, "ip", "-o", "link", "show", "dev", "eth0"), ":", 2)[0] // Go remembers names of another namespace
+			if to.IsMulticast() {
+				to = to.WithZone(zone)
+			}
+			sendUDP(t, netip.AddrPortFrom(local.WithZone(zone), 546), netip.AddrPortFrom(to, 547))
+		})
+	}
+	for _, s := range []space{pod, out} {
+		s.do(func() { addAddrs(t, "eth0", local) })
+	}
+	for _, to := range []netip.Addr{own, servers} {
+		ask(pod, to)
+		if _, sender, err := readWithin(atHost, buf); err != nil || !sender.(*net.UDPAddr).IP.Equal(local.AsSlice()) {
+			t.Errorf("from a link-local address to %v: %v, %v", to, sender, err)
+		}
+	}
+	spoofed := count(t, spoofSource, "spoofed source")
+	ask(pod, ip("ff02::1"))
+	waitCount(t, spoofSource, "spoofed source", spoofed+1)
+	denied := count(t, "host-in-eth0", "no policy or profile allows it")
+	ask(out, own)
+	waitCount(t, "host-in-eth0", "no policy or profile allows it", denied+1)
 }

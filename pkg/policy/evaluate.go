@@ -30,11 +30,11 @@ import (
 // The order is this. A packet leaves it where it is dropped, and where it says accept.
 //
 //  1. Before connection tracking, a packet from a workload interface:
-//     (a) no endpoint: dropped, but for UDP 68→67 over IPv4, where there is none that is Dropped: it asks for
+//     (a) no endpoint: dropped, but for UDP 68→67 from 0.0.0.0, where there is none that is Dropped: it asks for
 //     the endpoint's address, and goes on to 3.
 //     (b) its source is one of the endpoint's Addrs: on to 3.
-//     (c) neighbour discovery: on to 3. UDP 68→67 over IPv4, UDP 546→547 over IPv6: untracked, on to 3. So
-//     is what (a) lets go on.
+//     (c) neighbour discovery: on to 3. UDP 68→67 from 0.0.0.0, UDP 546→547 from fe80::/10 to ff02::1:2 or no
+//     multicast address: untracked, on to 3. So is what (a) lets go on.
 //     (d) else: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:
@@ -64,8 +64,7 @@ import (
 //     of a flow that was cut: dropped; a tunnel's, from a workload interface to outside of
 //     Pools.All, where it would be masqueraded and pass as this host's: dropped.
 //     (e) from a workload interface: no endpoint, or its source none of the endpoint's Addrs:
-//     dropped; not DHCP or neighbour discovery
-//     as in 1(c), its endpoint has a MAC and the packet's is another: dropped; else Outbound of
+//     dropped; not neighbour discovery, its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, unless 2(f) allowed it: ForwardInbound of
 //     its host endpoint, and where there is a wildcard, Inbound of the wildcard.
 //     (f) to a workload interface: Inbound of its endpoint; to any other: ForwardOutbound of its host endpoint, and
@@ -74,7 +73,7 @@ import (
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
 //     (a) from a workload interface: invalid dropped; established accept; related as
-//     in 4(b); DHCP as in 1 and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
+//     in 4(b); DHCP (UDP 68→67 over IPv4, 546→547 over IPv6) and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
 //     dropped; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
 //     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
@@ -194,13 +193,13 @@ func (e *evaluation) evaluate() bool {
 func (e *evaluation) admit(ep *Endpoint) bool {
 	p := &e.p
 	switch {
-	case ep == nil && e.p.isUDP4(68, 67) && !e.isClosed(p.In):
+	case ep == nil && p.Src.Is4() && p.asksDHCP() && !e.isClosed(p.In):
 		e.r.Untracked = true
 		e.note("from workload interface %s, DHCP before it has an endpoint: go on", p.In)
 	case ep == nil:
 		return e.fromNone()
 	case slices.Contains(ep.Addrs, p.Src):
-	case e.p.isDHCP():
+	case p.asksDHCP():
 		e.r.Untracked = true
 		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
 	case e.p.isNeighbour(true):
@@ -229,7 +228,7 @@ func (e *evaluation) fromNone() bool {
 
 // ownMAC is what 4(e) and 5(a) say of MAC addresses; false = dropped.
 func (e *evaluation) ownMAC(ep *Endpoint) bool {
-	if ep.MAC.IsZero() || e.p.MAC.IsZero() || ep.MAC == e.p.MAC || e.p.isDHCP() || e.p.isNeighbour(true) {
+	if ep.MAC.IsZero() || e.p.MAC.IsZero() || ep.MAC == e.p.MAC || e.p.isNeighbour(true) {
 		return true
 	}
 	e.of(ep, model.Outbound, "source %s is not the MAC address of the endpoint: drop", e.p.MAC)

@@ -291,7 +291,16 @@ func TestSpoofing(t *testing.T) {
 		// DHCP and neighbour discovery are exempt first.
 		{nil, "cali1>- 0.0.0.0>255.255.255.255 udp:68>67", Accept, "DHCP"},
 		{nil, "cali1>- fe80::1>ff02::1:2 udp:546>547", Accept, "DHCP"},
+		{nil, "cali1>- fe80::1>2001:db8::a udp:546>547", Accept, "DHCP"},
+		{nil, "cali1>- fe80::1>ff02::1 udp:546>547", Drop, "not an address"},
+		{nil, "cali1>eth0 fe80::1>2001:db8::1 udp:546>547", Drop, "not an address"},
 		{nil, "cali1>- 0.0.0.0>255.255.255.255 udp:67>68", Drop, "not an address"},
+		// But not from another's address.
+		{nil, "cali1>- fd00::2>ff02::1:2 udp:546>547", Drop, "not an address"},
+		{nil, "cali1>- fd00::2>2001:db8::a udp:546>547", Drop, "not an address"},
+		{nil, "cali1>- 10.0.0.2>255.255.255.255 udp:68>67", Drop, "not an address"},
+		{nil, "cali1>- fd00::1>2001:db8::a udp:546>547", Accept, "DHCP or neighbour discovery to the host"},
+		{nil, "cali9>- 10.0.0.1>255.255.255.255 udp:68>67", Drop, "which no endpoint has"},
 		{nil, "cali1>- fe80::1>ff02::1:2 udp:68>67", Drop, "not an address"},
 		{nil, "cali1>- 10.0.0.1>192.0.2.10 udp:546>547", Drop, "endpoint to host action"},
 		{nil, "cali1>- fe80::1>ff02::1:ff00:1 icmpv6:135/0", Accept, "neighbour discovery"},

@@ -79,6 +79,17 @@ func (p *Packet) isDHCP() bool {
 	return p.isUDP4(68, 67) || !p.Src.Is4() && p.Protocol == model.ProtocolUDP && p.SrcPort == 546 && p.DstPort == 547
 }
 
+// allDHCPServers is where DHCPv6's clients ask (RFC 8415, section 7.1).
+var allDHCPServers = netip.MustParseAddr("ff02::1:2")
+
+// asksDHCP says whether it is DHCP of who may have no other address yet: from 0.0.0.0, or over IPv6 from a link-local one.
+func (p *Packet) asksDHCP() bool {
+	if p.Src.Is4() {
+		return p.isDHCP() && p.Src.IsUnspecified()
+	}
+	return p.isDHCP() && p.Src.IsLinkLocalUnicast() && (p.Dst == allDHCPServers || !p.Dst.IsMulticast())
+}
+
 // isUDP4 says whether it is UDP over IPv4 between these ports.
 func (p *Packet) isUDP4(from, to uint16) bool {
 	return p.Protocol == model.ProtocolUDP && p.Src.Is4() && p.SrcPort == from && p.DstPort == to

@@ -39,6 +39,10 @@ func TestCases(t *testing.T) {
 		p.Dst = hostAddr(0, version)
 		forgedToHost = append(forgedToHost, p)
 	}
+	asking := forgedToHost[1]
+	asking.Src = addr("fe80::1:2")
+	toServers, toMany := asking, asking
+	toServers.Dst, toMany.Dst = addr("ff02::1:2"), addr("ff02::1")
 	other := stranger
 	other.Src = outside(0, 4)[0]
 	for _, tt := range []struct {
@@ -58,7 +62,9 @@ func TestCases(t *testing.T) {
 		{"a tunnel's packet from another host, past a host endpoint", vxlan, map[string]string{hostEndpointPath: `{"name":"eth0"}`}, []probe{other}, policy.Accept},
 		{"and past its untracked policy", vxlan, map[string]string{hostEndpointPath: `{"name":"eth0"}`, closedPolicyPath: untracked}, []probe{other}, policy.Accept},
 		{"a forged DHCP packet to another pod", policy.Tunnels{}, map[string]string{pod: podSpec}, forged, policy.Drop},
-		{"a forged DHCP packet to the host", policy.Tunnels{}, map[string]string{pod: podSpec}, forgedToHost, policy.Accept},
+		{"a forged DHCP packet to the host", policy.Tunnels{}, map[string]string{pod: podSpec}, forgedToHost, policy.Drop},
+		{"DHCPv6 from a link-local address", policy.Tunnels{}, map[string]string{pod: podSpec}, []probe{asking, toServers}, policy.Accept},
+		{"and to another group", policy.Tunnels{}, map[string]string{pod: podSpec}, []probe{toMany}, policy.Drop},
 	} {
 		w := world{settings, tt.tunnels, map[string]item{}}
 		for path, data := range tt.items {

@@ -195,7 +195,7 @@ func (c chance) service(p *probe) {
 			} else if version == 4 {
 				p.Src, p.Dst = netip.IPv4Unspecified(), addr("255.255.255.255")
 			} else {
-				p.Src, p.Dst = addr("fe80::1:2"), addr("ff02::2")
+				p.Src, p.Dst = addr("fe80::1:2"), one(c, addr("ff02::1:2"), addr("ff02::2"))
 			}
 		}
 	case 1: // DNS

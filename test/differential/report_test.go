@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -88,7 +89,9 @@ func (t tally) add(p probe, out string, f fate, r policy.Result) {
 	for what, is := range map[string]bool{
 		"logged": len(f.logged) > 0, "masqueraded": r.Masqueraded, "dnat": r.DNAT.IsValid(), "snat": r.SNAT.IsValid(),
 		"by an untracked policy": r.Untracked && !told(r, "DHCP"), "dropped before tracking": f.state == "", "to itself": p.In == "" && out == "",
-		"fragmented": p.Fragmented, "tunnelled": told(r, "tunnel"), "to the loopback": told(r, "to the host's loopback"), "shut": told(r, "which is shut"), "forged DHCP": told(r, "DHCP: not checked") && told(r, "is not an address"), "imitating a tunnel": told(r, "not to a pool"), "about others": told(r, "of others"),
+		"fragmented": p.Fragmented, "tunnelled": told(r, "tunnel"), "to the loopback": told(r, "to the host's loopback"), "shut": told(r, "which is shut"),
+		"forged DHCP": told(r, "is not an address") && p.Protocol == model.ProtocolUDP && (p.DstPort == 67 || p.DstPort == 547), "DHCP": told(r, "DHCP: not checked"),
+		"imitating a tunnel": told(r, "not to a pool"), "about others": told(r, "of others"),
 		"passed on by a tier": told(r, "none of its policies decides: pass"), "denied by another tier": told(r, "end of tier t") || told(r, "end of tier kube"), "sent on": told(r, "next-tier"),
 		"answered by the host": p.In == "" && p.To != nil, "to everybody": p.Dst.IsMulticast() || p.Dst.Is4() && p.Dst.As4()[3] == 255,
 	} {
@@ -118,7 +121,7 @@ const enough = 5000
 // check fails where something never happened.
 func (t tally) check() error {
 	for _, what := range [...]string{"accept", "drop", "established", "related", "invalid", "untracked", "by an untracked policy", "logged", "masqueraded", "dnat",
-		"to itself", "fragmented", "tunnelled", "imitating a tunnel", "forged DHCP", "about others", "shut", "to the loopback", "answered by the host", "to everybody",
+		"to itself", "fragmented", "tunnelled", "imitating a tunnel", "forged DHCP", "DHCP", "about others", "shut", "to the loopback", "answered by the host", "to everybody",
 		"passed on by a tier", "denied by another tier", "sent on"} {
 		if t[what] == 0 {
 			return fmt.Errorf("of %d packets not one was %s: the test does not test it", t["packets"], what)

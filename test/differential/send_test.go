@@ -107,6 +107,11 @@ func (l *lab) openRaw() error {
 		}
 		l.raw[version] = fd
 	}
+	for _, p := range l.ports { // as a server of DHCPv6 does
+		if err := unix.SetsockoptIPv6Mreq(l.raw[6], unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: addr("ff02::1:2").As16(), Interface: uint32(p.index)}); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
 	return nil
 }
 

@@ -174,8 +174,11 @@ func sources() []table.Rule {
 	}
 	none := drop("no endpoint has the interface")
 	none.Do = append([]table.Statement{table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetWorkloads}}, none.Do...)
-	out = append(append(out, notTracked(dhcpBefore()), none), exempt(notTracked)...)
-	return append(out, drop("spoofed source"))
+	out = append(out, notTracked(dhcpBefore()), none)
+	for _, r := range asksDHCP() {
+		out = append(out, notTracked(r))
+	}
+	return append(out, discovers(), drop("spoofed source"))
 }
 
 // foreign is sources again, without what is exempt: that is for the host itself, and
@@ -196,23 +199,16 @@ func (x Renderer) foreign() []table.Rule {
 // macs are for the first packet of a connection only: to compare each costs a
 // small one 2 % of its way, and those that follow are of what was accepted.
 func macs() []table.Rule {
-	out := []table.Rule{
+	return []table.Rule{
 		accept(table.Return, "", table.InSet{Fields: []table.Field{inName, etherSource}, Set: SetMACs}),
 		accept(table.Return, "of unknown MAC address", table.InSet{Fields: []table.Field{inName}, Set: SetAnyMAC}),
+		discovers(),
+		drop("spoofed MAC address"),
 	}
-	out = append(out, exempt(func(r table.Rule) table.Rule { return r })...)
-	return append(out, drop("spoofed MAC address"))
 }
 
-// exempt is what is not checked for spoofing: it comes before an address is known.
-// The tracker leaves neighbour discovery alone by itself.
-func exempt(asDHCP func(table.Rule) table.Rule) []table.Rule {
-	var out []table.Rule
-	for _, r := range dhcp(table.Return) {
-		out = append(out, asDHCP(r))
-	}
-	return append(out, accept(table.Return, "neighbour discovery", neighbours(true)))
-}
+// discovers lets neighbour discovery pass unchecked. The tracker leaves it alone by itself.
+func discovers() table.Rule { return accept(table.Return, "neighbour discovery", neighbours(true)) }
 
 // notTracked keeps from the connection tracker what a rule lets pass: a forged address
 // would be given a connection, by which its owner comes past policy.
@@ -331,7 +327,7 @@ var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
 
 func (x Renderer) toHost() []table.Rule {
 	out := append(connected(), dropInvalid(), jump(chainCut, ""))
-	out = append(out, dhcp(table.Accept)...)
+	out = append(out, dhcp()...)
 	out = append(out, accept(table.Accept, "neighbour discovery", neighbours(true)))
 	if x.Settings.EndpointDNS || x.Settings.EndpointToHost != policy.ToHostDrop {
 		r := drop("the host's loopback, by its own address")

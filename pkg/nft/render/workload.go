@@ -3,6 +3,7 @@
 package render
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -69,25 +70,43 @@ func neighbours(workload bool) table.Statement {
 }
 
 // dhcp are the requests of a DHCP client, for both IP versions.
-func dhcp(kind table.VerdictKind) []table.Rule {
+func dhcp() []table.Rule {
 	return []table.Rule{
-		accept(kind, "DHCP", udpBetween(4, 68, 67)...),
-		accept(kind, "DHCPv6", udpBetween(6, 546, 547)...),
+		accept(table.Accept, "DHCP", udpBetween(isFamily(4), 68, 67)...),
+		accept(table.Accept, "DHCPv6", udpBetween(isFamily(6), 546, 547)...),
 	}
+}
+
+// asksDHCP are those of them that may come before an address is known: from 0.0.0.0, or from a link-local address
+// to all servers (RFC 8415, section 7.1) or the host.
+func asksDHCP() []table.Rule {
+	out, to := []table.Rule{accept(table.Return, "DHCP", asksDHCPv4()...)}, address(6, true)
+	from := table.Within{Field: address(6, false), Prefix: netip.MustParsePrefix("fe80::/10")}
+	for _, server := range [...]table.Statement{
+		table.Is{Field: to, Value: table.AddrBytes(netip.MustParseAddr("ff02::1:2"))},
+		table.Within{Field: to, Not: true, Prefix: netip.MustParsePrefix("ff00::/8")},
+	} {
+		out = append(out, accept(table.Return, "DHCPv6", append(udpBetween(from, 546, 547), server)...))
+	}
+	return out
+}
+
+func asksDHCPv4() []table.Statement {
+	return udpBetween(table.Is{Field: address(4, false), Value: table.AddrBytes(netip.IPv4Unspecified())}, 68, 67)
 }
 
 // dhcpBefore and dhcpAnswer are for an interface without an endpoint yet, whose address is asked for.
 func dhcpBefore() table.Rule {
-	return accept(table.Return, "DHCP asks for the endpoint's address", append(udpBetween(4, 68, 67), table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetClosed})...)
+	return accept(table.Return, "DHCP asks for the endpoint's address", append(asksDHCPv4(), table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetClosed})...)
 }
 
 func dhcpAnswer(to table.Statement) table.Rule {
-	return accept(table.Accept, "DHCP's answer", append(append([]table.Statement{to}, udpBetween(4, 67, 68)...), table.InSet{Fields: []table.Field{outName}, Not: true, Set: SetClosed})...)
+	return accept(table.Accept, "DHCP's answer", append(append([]table.Statement{to}, udpBetween(isFamily(4), 67, 68)...), table.InSet{Fields: []table.Field{outName}, Not: true, Set: SetClosed})...)
 }
 
-func udpBetween(version int, source, destination uint16) []table.Statement {
+func udpBetween(from table.Statement, source, destination uint16) []table.Statement {
 	return []table.Statement{
-		isFamily(version),
+		from,
 		table.Is{Field: port(model.ProtocolUDP, false), Value: table.PortBytes(source)},
 		table.Is{Field: port(model.ProtocolUDP, true), Value: table.PortBytes(destination)},
 	}
