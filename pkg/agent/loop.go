@@ -340,6 +340,7 @@ func (l *loop) decide() workload.Change {
 	l.firewall.Take(verdicts)
 	l.firewall.SetIndexes(l.workload.Indexes(l.firewall.Decide()))
 	l.reports.reportInvalid()
+	l.reports.reportUndoing()
 	l.adoption.SayMisfit(l.workload.Misfit())
 	return c
 }

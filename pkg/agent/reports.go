@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -35,6 +36,7 @@ type reports struct {
 	waiting      string              // why nothing is done, as it was logged
 	invalid      map[string]struct{} // objects that only policy finds wrong
 	linksUnknown bool                // the host's links could not be read
+	undoing      map[string]error    // policies by which NetworkPolicies of Kubernetes have no effect
 	absent       map[string]string   // interfaces that host endpoints name and that aren't there, by the endpoint's path
 }
 
@@ -235,6 +237,31 @@ func (r *reports) reportInvalid() {
 	for path := range before {
 		if _, still := r.invalid[path]; !still && r.etcd.objects[path].invalid == nil {
 			r.problems.Report(path, nil)
+		}
+	}
+}
+
+// reportUndoing notes the policies that older controllers left and by which NetworkPolicies of Kubernetes have no effect.
+func (r *reports) reportUndoing() {
+	before := r.undoing
+	r.undoing = map[string]error{}
+	note := func(key model.PolicyKey, whose, does string) {
+		path := key.Path()
+		r.undoing[path] = fmt.Errorf("%s: delete it, unless one still runs or it is meant so: calicoctl delete globalnetworkpolicy %s. It %s, so that NetworkPolicies of Kubernetes deny nothing by default there", whose, key.Policy, does)
+		if was, is := r.problems.Note(problems.Notice, path, r.undoing[path]); was == "" {
+			r.log.Warn("NetworkPolicies have no effect beside a policy", "key", path, "reason", is)
+		}
+	}
+	if _, there := r.etcd.objects[kubepolicy.NoMatch.Path()]; there {
+		note(kubepolicy.NoMatch, "older controllers leave it", "passes all pods on to their profiles")
+	}
+	for key, endpoint := range r.firewall.Undoing() {
+		note(key, "it is named as older controllers name those of NetworkPolicies", "lets everything pass, for instance at "+endpoint)
+	}
+	for path := range before {
+		if r.undoing[path] == nil {
+			r.problems.Note(problems.Notice, path, nil)
+			r.log.Info("policy doesn't undo NetworkPolicies any more", "key", path)
 		}
 	}
 }

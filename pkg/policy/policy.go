@@ -57,6 +57,9 @@ type Rule struct {
 	LogPrefix string
 }
 
+// Always reports whether the rule matches every packet.
+func (r Rule) Always() bool { return r.equal(Rule{Action: r.Action, LogPrefix: r.LogPrefix}) }
+
 // Criteria are of a packet; a zero field does not constrain.
 type Criteria struct {
 	Protocol         model.Protocol
