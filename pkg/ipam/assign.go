@@ -235,6 +235,11 @@ func (a *assignment) ready(p pick) *draft {
 	}
 	switch {
 	case p.from == fromNew && !a.exists(p.block):
+		for _, q := range a.pools { // an older one that claims the range from now on
+			if q.CIDR.Overlaps(p.block) && q.entry.Created <= p.pool.entry.Created {
+				a.compares[q.entry.Key] = q.entry.Revision
+			}
+		}
 		return a.create(p.block, a.Host)
 	case p.from == fromEmpty:
 		if p.left != "" {

@@ -196,8 +196,16 @@ func TestAssign(t *testing.T) {
 			[]model.Pool{{CIDR: cidr("10.0.0.8/30"), BlockSize: 32}, {CIDR: cidr("fd00::8/126"), BlockSize: 128}}},
 		{"the largest blocks", nil, both, []string{"10.1.48.0 new", "fd00::a281:a000 new"},
 			[]model.Pool{{CIDR: cidr("10.1.0.0/16"), BlockSize: 20}, {CIDR: cidr("fd00::/96"), BlockSize: 116}}},
-		{"never where pools overlap", nil, v4, []string{"10.0.0.64 new"},
-			[]model.Pool{{CIDR: cidr("10.0.0.0/25")}, {CIDR: cidr("10.0.0.0/26")}}},
+		// Pools that overlap: a disabled one hinders nobody, of two others the older gives.
+		{"in a disabled pool", nil, v4, []string{"10.0.0.0 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/16"), Disabled: true}, {CIDR: cidr("10.0.0.0/26")}}},
+		{"around a disabled pool", nil, v4, []string{"10.0.0.0 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.0.0.0/28"), Disabled: true}}},
+		{"own block of a disabled pool inside", func(s *etcd) { s.fill("10.0.0.0/26", "a", 1) }, v4, []string{"10.0.0.1 of a"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), Disabled: true}, {CIDR: cidr("10.0.0.0/24")}}},
+		{"beside blocks of a disabled pool", func(s *etcd) { s.fill("10.0.0.0/28", "b", 1) }, v4, []string{"10.0.0.64 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/25"), BlockSize: 28, Disabled: true}, {CIDR: cidr("10.0.0.0/25"), BlockSize: 26}}},
+		{"in an older pool", nil, v4, []string{"10.0.0.0 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/26"), BlockSize: 26}, {CIDR: cidr("10.0.0.0/28"), BlockSize: 28}}},
+		{"around an older pool", nil, v4, []string{"10.0.0.0 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/28")}, {CIDR: cidr("10.0.0.0/8")}}},
+		{"never where another plugin gives", func(s *etcd) { s.othersPool("10.0.0.0/26") }, v4, []string{"10.0.0.64 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/25")}}},
 
 		// Blocks of another size, left by a pool that was changed.
 		{"beside smaller blocks", func(s *etcd) { s.fillAll("b", 1, "10.0.0.3/32", "10.0.0.8/29") }, v4, []string{"10.0.0.4 new"}, nil},

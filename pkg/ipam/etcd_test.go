@@ -190,6 +190,11 @@ func (s *etcd) pool(p model.Pool) {
 	s.put(model.PoolKey{CIDR: p.CIDR}, p)
 }
 
+// othersPool makes a pool whose addresses another IPAM plugin gives.
+func (s *etcd) othersPool(c string) {
+	s.put(model.PoolKey{CIDR: cidr(c)}, model.Pool{CIDR: cidr(c)})
+}
+
 func (s *etcd) block(c string) *model.Block {
 	s.t.Helper()
 	e := s.entry(model.BlockKey{CIDR: cidr(c)}.Path(), false)

@@ -135,13 +135,13 @@ func TestGapRounds(t *testing.T) {
 	}
 }
 
-// A listed pool has no room where another pool is or a larger block reaches in.
+// A listed pool has no room where another plugin's pool is or a larger block reaches in.
 func TestGapBesideOthers(t *testing.T) {
 	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 28}
 	s := newEtcd(t)
 	s.pool(p)
 	s.stuff(p, cidr("10.0.9.16/28"))
-	s.pool(model.Pool{CIDR: cidr("10.0.9.0/27"), Disabled: true})
+	s.othersPool("10.0.9.0/27")
 	r := Request{Host: "a", Handle: "h", IPv4: true, Now: noon}
 	var exhausted *ExhaustedError
 	if choice, err := s.assign(r); !errors.As(err, &exhausted) {
@@ -157,8 +157,8 @@ func TestGapBesideOthers(t *testing.T) {
 		t.Fatalf("got %v, %v", choice, err)
 	}
 
-	// A disabled pool around all of it leaves no room at all.
-	s.pool(model.Pool{CIDR: cidr("10.0.0.0/8"), Disabled: true})
+	// Another plugin's pool around all of it leaves no room at all.
+	s.othersPool("10.0.0.0/8")
 	s.remove(model.BlockKey{CIDR: cidr("10.0.99.0/28")}.Path())
 	r.Handle = "h2"
 	s.fill("10.0.31.240/28", "a", 16)

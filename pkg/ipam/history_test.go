@@ -58,7 +58,7 @@ type operation struct {
 // historyHosts are how many hosts there are: few meet in few blocks, of many most have none of their own.
 var historyHosts = [...]int{3, 3, 8, 20}
 
-// historyPools are places that never overlap; each is one of its values at a time.
+// historyPools are places; each is one of its values at a time. The last two overlap.
 var historyPools = [][]model.Pool{
 	{
 		{CIDR: cidr("10.0.0.0/27"), BlockSize: 29},
@@ -77,6 +77,15 @@ var historyPools = [][]model.Pool{
 		{CIDR: cidr("fd00::/123"), BlockSize: 126},
 		{CIDR: cidr("fd00::/124"), BlockSize: 124},
 		{CIDR: cidr("fd00::/112"), BlockSize: 125},
+	},
+	{
+		{CIDR: cidr("10.2.0.0/27"), BlockSize: 29},
+		{CIDR: cidr("10.2.0.0/27"), BlockSize: 29, Disabled: true},
+	},
+	{
+		{CIDR: cidr("10.2.0.16/28"), BlockSize: 30, Disabled: true},
+		{CIDR: cidr("10.2.0.16/28"), BlockSize: 30},
+		{CIDR: cidr("10.2.0.0/26"), BlockSize: 28},
 	},
 }
 

@@ -51,7 +51,14 @@ type pool struct {
 	entry    model.Entry
 	err      error // why it hands out nothing
 	selector *selector.Selector
+	under    *pool // the oldest of the pools that overlap it and claim their ranges, nil = none
 }
+
+// claims reports whether the pool's addresses are given out here, or may be when it has been corrected.
+func (p *pool) claims() bool { return p.err != nil || p.IPAM && !p.Disabled }
+
+// yields reports whether the pool hinders no other that overlaps it: it is disabled, or the later one.
+func (p *pool) yields() bool { return p.under != nil || p.err == nil && p.Disabled }
 
 var errNotCanonical = errors.New("the key is not in its canonical form, so it can't be compared")
 
@@ -76,7 +83,7 @@ func newIndex(v *model.View) *index {
 			x.listed = append(x.listed, r.Prefix)
 		}
 	}
-	slices.SortFunc(x.pools, func(a, b *pool) int { return a.CIDR.Compare(b.CIDR) })
+	x.rankPools()
 	for host, blocks := range x.own {
 		slices.SortFunc(blocks, func(a, b affinity) int {
 			return cmp.Or(cmp.Compare(b.created, a.created), a.cidr.Compare(b.cidr))
@@ -124,6 +131,20 @@ func (x *index) addPool(k model.PoolKey, e model.Entry) {
 		p.check()
 	}
 	x.pools = append(slices.DeleteFunc(x.pools, func(q *pool) bool { return q.CIDR == k.CIDR }), p)
+}
+
+// rankPools sorts the pools, and finds the later ones of those that overlap.
+func (x *index) rankPools() {
+	slices.SortFunc(x.pools, func(a, b *pool) int {
+		return cmp.Or(cmp.Compare(a.entry.Created, b.entry.Created), a.CIDR.Compare(b.CIDR))
+	})
+	for i, p := range x.pools {
+		over := slices.IndexFunc(x.pools[:i], func(q *pool) bool { return q.claims() && q.CIDR.Overlaps(p.CIDR) })
+		if over >= 0 && p.claims() {
+			p.under = x.pools[over]
+		}
+	}
+	slices.SortFunc(x.pools, func(a, b *pool) int { return a.CIDR.Compare(b.CIDR) })
 }
 
 // knows reports whether r has been read, by itself or as part of something.
@@ -183,18 +204,21 @@ func (x *index) config() (model.IPAMConfig, error) {
 	return model.DefaultIPAMConfig, nil
 }
 
-// poolOf is the smallest pool that holds the whole prefix, nil where none does.
+// poolOf is the smallest pool that holds the whole prefix, one that yields only where no other does; nil where none does.
 func (x *index) poolOf(c netip.Prefix) *pool {
 	var best *pool
 	for _, p := range x.pools {
-		if p.CIDR.Bits() <= c.Bits() && p.CIDR.Contains(c.Addr()) && (best == nil || p.CIDR.Bits() > best.CIDR.Bits()) {
+		if p.CIDR.Bits() > c.Bits() || !p.CIDR.Contains(c.Addr()) {
+			continue
+		}
+		if best == nil || best.yields() && !p.yields() || best.yields() == p.yields() && p.CIDR.Bits() > best.CIDR.Bits() {
 			best = p
 		}
 	}
 	return best
 }
 
-// alone reports whether no pool but p has a part of c: a block lies in exactly one.
+// alone reports whether no pool but p has a part of c: a block lies in exactly one that doesn't yield.
 func (x *index) alone(c netip.Prefix, p *pool) bool {
-	return !slices.ContainsFunc(x.pools, func(other *pool) bool { return other != p && other.CIDR.Overlaps(c) })
+	return !slices.ContainsFunc(x.pools, func(other *pool) bool { return other != p && !other.yields() && other.CIDR.Overlaps(c) })
 }

@@ -32,6 +32,7 @@ func TestCheck(t *testing.T) {
 			[]string{"invariant 1: /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: lies in no pool: its pool was deleted or changed"}},
 		{"two pools", func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.0.0.0/24")}) },
 			[]string{"invariant 1: /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: lies in 2 pools: 10.0.0.0/24, 10.0.0.0/28"}},
+		{"two pools, one disabled", func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.0.0.0/24"), Disabled: true}) }, nil},
 		{"no affinity key", func(s *etcd) { s.delete(model.AffinityKey{Host: "a", CIDR: cidr("10.0.0.4/30")}) },
 			[]string{"invariant 2: /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: has affinity to a, which has no affinity key for it"}},
 		{"another's affinity key", func(s *etcd) { s.putText("/calico/ipam/v2/host/b/ipv4/block/10.0.0.4-30", "") },
@@ -86,7 +87,7 @@ func TestCheck(t *testing.T) {
 			var got []string
 			for _, v := range invariants.Check(s.dump()) {
 				got = append(got, v.String())
-				if v.Note != (c.name == "no pool") {
+				if v.Note != (c.name == "no pool" || c.name == "two pools") {
 					t.Errorf("note: %v", v.Note)
 				}
 			}

@@ -40,7 +40,7 @@ func TestLeftoverIsRoom(t *testing.T) {
 		"smaller, one in use is full":    {pool: model.Pool{CIDR: cidr("10.0.0.64/27"), BlockSize: 28}, blocks: map[string]int{"10.0.0.64/30": 4, "10.0.0.80/30": 4, "10.0.0.84/30": 0}, want: "10.0.0.84/30"},
 		"smaller, in one of two blocks":  {pool: model.Pool{CIDR: cidr("10.0.0.64/27"), BlockSize: 28}, blocks: map[string]int{"10.0.0.64/30": 4, "10.0.0.80/30": 0}, want: "10.0.0.80/28"},
 		"larger, in the pool":            {pool: model.Pool{CIDR: cidr("10.0.0.64/27"), BlockSize: 29}, blocks: map[string]int{"10.0.0.64/28": 0, "10.0.0.80/28": 0}, want: "10.0.0.64/29"},
-		"around the pool, where two are": {blocks: map[string]int{"10.0.0.64/26": 0}, also: func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.0.0.64/28"), Disabled: true}) }},
+		"around the pool, where two are": {blocks: map[string]int{"10.0.0.64/26": 0}, also: func(s *etcd) { s.othersPool("10.0.0.64/28") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newEtcd(t)

@@ -187,7 +187,7 @@ func (s *search) why() string {
 		parts = append(parts, "this node has no free address in blocks of its own, and auto_allocate_blocks is false")
 	}
 	for _, other := range s.pools {
-		if other != s.pool && other.CIDR.Overlaps(s.pool.CIDR) {
+		if other != s.pool && !other.yields() && other.CIDR.Overlaps(s.pool.CIDR) {
 			parts = append(parts, fmt.Sprintf("it overlaps pool %s", other.CIDR))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func (h *history) someAddr() netip.Addr {
-	p := historyPools[h.dice.roll(3)][0]
+	p := historyPools[h.dice.roll(len(historyPools))][0]
 	return numberOf(p.CIDR.Addr()).add(number{lo: uint64(h.dice.roll(40))}).addr(isV6(p.CIDR))
 }
 

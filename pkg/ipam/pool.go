@@ -39,6 +39,8 @@ func (p *pool) refuses(labels map[string]string) string {
 		return "disabled"
 	case !p.IPAM:
 		return "its ipam is false"
+	case p.under != nil:
+		return fmt.Sprintf("it overlaps pool %s, which is older", p.under.CIDR)
 	case p.selector != nil && !p.selector.Matches(func(name string) (string, bool) { v, ok := labels[name]; return v, ok }):
 		return fmt.Sprintf("its node_selector %s does not pick this node", p.NodeSelector)
 	}

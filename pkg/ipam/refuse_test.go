@@ -56,8 +56,14 @@ func TestAssignRefuses(t *testing.T) {
 			"1 of its 4 blocks have been empty for too short a time to take over; 1 of its 4 blocks are invalid and left alone", nil},
 		{"exhausted, no new blocks", func(s *etcd) { s.config(true, false); s.fill("10.0.0.4/30", "a", 4) }, v4,
 			"no free IPv4 address: pool 10.0.0.0/28: this node has no free address in blocks of its own, and auto_allocate_blocks is false", nil},
-		{"exhausted, pools overlap", nil, v4, "no free IPv4 address: pool 10.0.0.0/24: no room for a new block; it overlaps pool 10.0.0.0/26; pool 10.0.0.0/26: *",
-			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.0.0.0/24"), BlockSize: 24}}},
+		{"exhausted, another's pool inside", func(s *etcd) { s.othersPool("10.0.0.0/26") }, v4, "no free IPv4 address: pool 10.0.0.0/26: its ipam is false; pool 10.0.0.0/24: no room for a new block; it overlaps pool 10.0.0.0/26",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/24"), BlockSize: 24}}},
+		{"an older pool is full", func(s *etcd) { s.fill("10.0.0.0/26", "a", 64) }, v4,
+			"no free IPv4 address: pool 10.0.0.0/24: it overlaps pool 10.0.0.0/26, which is older; pool 10.0.0.0/26: no room for a new block; 1 of its 1 blocks are full",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.0.0.0/24")}}},
+		{"an older pool is invalid", func(s *etcd) { s.putText("/calico/v1/ipam/v4/pool/10.0.0.0-26", "{") }, v4,
+			"no IPv4 pool may serve this node: pool 10.0.0.0/24: it overlaps pool 10.0.0.0/26, which is older; pool 10.0.0.0/26: invalid: *",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.0.0.0/24")}}},
 		{"both or neither", func(s *etcd) {
 			s.fill("10.0.0.4/30", "a", 1)
 			s.fillAll("b", 4, "fd00::/125", "fd00::8/125")

@@ -144,12 +144,24 @@ func (h *history) mustBeTrue(r Request, err error) {
 	}
 }
 
+// giving are the pools that give addresses out: those that aren't disabled, of several that overlap the oldest.
+func (h *history) giving() (out []model.Pool) {
+	enabled := slices.DeleteFunc(h.dump(), func(e model.Entry) bool { p, ok := e.Value.(model.Pool); return !ok || p.Disabled })
+	for _, e := range enabled {
+		p := e.Value.(model.Pool)
+		if !slices.ContainsFunc(enabled, func(o model.Entry) bool { return o.Created < e.Created && o.Value.(model.Pool).CIDR.Overlaps(p.CIDR) }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 	config := model.DefaultIPAMConfig
 	labels := map[string]string{}
 	nodes := map[string]bool{}
 	var blocks []model.Block
-	var pools []model.Pool
+	pools := slices.DeleteFunc(h.giving(), func(p model.Pool) bool { return isV6(p.CIDR) != v6 })
 	for _, e := range h.dump() {
 		switch v := e.Value.(type) {
 		case model.IPAMConfig:
@@ -162,10 +174,6 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 			}
 		case model.Block:
 			blocks = append(blocks, v)
-		case model.Pool:
-			if isV6(v.CIDR) == v6 {
-				pools = append(pools, v)
-			}
 		}
 	}
 	leftover := func(b model.Block) bool {
@@ -173,7 +181,7 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 			return false
 		}
 		for _, p := range pools {
-			if p.CIDR.Bits() <= b.CIDR.Bits() && p.CIDR.Contains(b.CIDR.Addr()) && !p.Disabled && p.BlockSize == b.CIDR.Bits() {
+			if p.CIDR.Bits() <= b.CIDR.Bits() && p.CIDR.Contains(b.CIDR.Addr()) && p.BlockSize == b.CIDR.Bits() {
 				return b.Affinity == ""
 			}
 		}
@@ -181,7 +189,7 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 	}
 	for _, p := range pools {
 		requested := r.requested(v6)
-		if p.Disabled || len(requested) > 0 && !slices.Contains(requested, p.CIDR) || p.NodeSelector != "" && labels["rack"] != "1" {
+		if len(requested) > 0 && !slices.Contains(requested, p.CIDR) || p.NodeSelector != "" && labels["rack"] != "1" {
 			continue
 		}
 		for a := p.CIDR.Addr(); p.CIDR.Contains(a); a = a.Next() {

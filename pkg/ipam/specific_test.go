@@ -57,7 +57,7 @@ func TestSpecific(t *testing.T) {
 		{name: "no new blocks", setup: func(s *etcd) { s.config(true, false) }, addrs: []string{"10.0.0.9"}, err: "address 10.0.0.9: no block has it, and auto_allocate_blocks is false"},
 		{name: "no room for its block", setup: func(s *etcd) { s.fill("10.0.0.10/32", "b", 1) }, addrs: []string{"10.0.0.9"},
 			err: "address 10.0.0.9: its block would be 10.0.0.8/30, which overlaps block 10.0.0.10/32"},
-		{name: "where pools overlap", setup: func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.0.0.8/32")}) }, addrs: []string{"10.0.0.9"},
+		{name: "where pools overlap", setup: func(s *etcd) { s.othersPool("10.0.0.8/32") }, addrs: []string{"10.0.0.9"},
 			err: "address 10.0.0.9: its block would be 10.0.0.8/30, where two pools overlap"},
 		{name: "in a block that reaches beyond the pool", setup: func(s *etcd) { s.fill("10.0.0.0/27", "a", 1) }, addrs: []string{"10.0.0.9"},
 			err: "address 10.0.0.9: block 10.0.0.0/27 reaches beyond pool 10.0.0.0/28"},

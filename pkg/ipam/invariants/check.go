@@ -21,7 +21,7 @@ var errNotCanonical = errors.New("the key is not in its canonical form, so it ca
 type Violation struct {
 	// Invariant is its number:
 	//
-	//	1  blocks do not overlap, and each lies inside exactly one pool
+	//	1  blocks do not overlap, and each lies inside exactly one pool, apart from disabled ones
 	//	2  a block's affinity and the host's affinity key agree
 	//	3  a handle counts what the blocks say it holds
 	//	4  unallocated holds each free ordinal exactly once
@@ -30,7 +30,7 @@ type Violation struct {
 	Invariant int
 	Key       model.Key
 	Text      string
-	// Note: worth reporting, and yet allowed: the block's pool was deleted.
+	// Note: worth reporting, and yet allowed: the block's pool was deleted, or another made over it.
 	Note bool
 }
 
@@ -44,6 +44,7 @@ func (v Violation) String() string {
 // be there or not.
 func Check(dump []model.Entry) []Violation {
 	c := checker{
+		pools:      map[netip.Prefix]bool{},
 		blocks:     map[netip.Prefix]*model.Block{},
 		affinities: map[netip.Prefix][]string{},
 		handles:    map[string]*model.Handle{},
@@ -81,7 +82,7 @@ func (c *checker) ordered() []Violation {
 }
 
 type checker struct {
-	pools      []netip.Prefix
+	pools      map[netip.Prefix]bool         // whether it counts where several overlap: it isn't disabled
 	blocks     map[netip.Prefix]*model.Block // nil: there and not valid
 	affinities map[netip.Prefix][]string
 	handles    map[string]*model.Handle // nil: there and not valid
@@ -113,7 +114,8 @@ func (c *checker) add(e model.Entry) {
 	}
 	switch k := e.Key.(type) {
 	case model.PoolKey:
-		c.pools = append(c.pools, k.CIDR)
+		p, _ := e.Value.(model.Pool)
+		c.pools[k.CIDR] = e.Err != nil || !p.Disabled
 	case model.BlockKey:
 		b, ok := e.Value.(model.Block)
 		if !ok || e.Err != nil || b.CIDR != k.CIDR {
@@ -164,18 +166,22 @@ func (c *checker) checkPlaces() {
 		around = append(around, b)
 
 		var in []string
-		for _, p := range c.pools {
+		pooled := false
+		for p, counts := range c.pools {
 			if p.Bits() <= b.Bits() && p.Contains(b.Addr()) {
-				in = append(in, p.String())
+				if pooled = true; counts {
+					in = append(in, p.String())
+				}
 			}
 		}
 		switch {
-		case len(in) == 0:
+		case !pooled:
 			c.report(1, k, "lies in no pool: its pool was deleted or changed")
 			c.found[len(c.found)-1].Note = true
 		case len(in) > 1:
 			slices.Sort(in)
 			c.report(1, k, "lies in %d pools: %s", len(in), strings.Join(in, ", "))
+			c.found[len(c.found)-1].Note = true
 		}
 	}
 }
