@@ -218,7 +218,7 @@ const (
 	// deadHost is a host whose workloads are in a pool with an encapsulation, and whose agent
 	// no longer reports.
 	deadHost ProblemKind = "dead-host"
-	// poolOverlap is a pool that overlaps a subnet of this host's links.
+	// poolOverlap is a pool that overlaps an older one, or a subnet of this host's links.
 	poolOverlap ProblemKind = "pool-overlap"
 	// HostInBlock is a block in which a host's own address, or its subnet, lies, or
 	// the address of etcd or of a BGP neighbour: the block is not routed.

@@ -50,6 +50,21 @@ func (s *slow) poolOf(p netip.Prefix) (slowPool, bool) {
 	return best, best.cidr.IsValid()
 }
 
+// older reports whether a pool overlaps one that is older, where both give addresses out or can't be read.
+func (s *slow) older(cidr netip.Prefix) bool {
+	at := func(c netip.Prefix) model.Entry { return s.objects[model.PoolKey{CIDR: c}] }
+	gives := func(p slowPool) bool { return p.pool.IPAM && !p.pool.Disabled || at(p.cidr).Err != nil }
+	var this slowPool
+	for _, p := range s.pools() {
+		if p.cidr == cidr {
+			this = p
+		}
+	}
+	return slices.ContainsFunc(s.pools(), func(p slowPool) bool {
+		return gives(p) && gives(this) && p.cidr.Overlaps(cidr) && at(p.cidr).Created < at(cidr).Created
+	})
+}
+
 func (s *slow) blocks() []model.Block {
 	var blocks []model.Block
 	for key, entry := range s.objects {
@@ -100,6 +115,9 @@ func (s *slow) config(settings Settings) {
 			s.st.MTU.Pods = mtu
 		}
 		v6 = v6 || p.cidr.Addr().Is6()
+		if s.older(p.cidr) {
+			s.problem(poolOverlap, model.PoolKey{CIDR: p.cidr}.Path())
+		}
 		for _, l := range s.links.Links {
 			for _, subnet := range l.Addrs {
 				if subnet.Overlaps(p.cidr) && !s.isGateway(subnet.Addr()) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -24,6 +25,8 @@ type view struct {
 	fabric []netip.Prefix        // of the uplinks, addresses with their subnets
 	// gatewayNets are subnets of links with the gateway of another main plugin's workloads.
 	gatewayNets []netip.Prefix
+	// later are the pools that ipam takes nothing from, as they overlap an older one, and the oldest of these.
+	later map[netip.Prefix]netip.Prefix
 
 	tunnels    map[TunnelKind]Tunnel
 	devices    Devices
@@ -61,6 +64,7 @@ func (e *engine) newView() *view {
 	v.setRemotes()
 	v.setSpeaker(e)
 	v.setNeighbours(e)
+	v.later = e.laterPools()
 	v.reportOverlaps(&e.allocations)
 	return v
 }
@@ -163,10 +167,34 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// reportOverlaps reports pools that overlap a subnet of the host's own links.
+// laterPools finds the pools that overlap one that is older, where both give addresses out or may when they can be read.
+func (e *engine) laterPools() map[netip.Prefix]netip.Prefix {
+	entry := func(p netip.Prefix) *object { return e.objects.byKey[model.PoolKey{CIDR: p}] }
+	var giving []netip.Prefix
+	later := map[netip.Prefix]netip.Prefix{}
+	for _, p := range slices.SortedFunc(maps.Keys(e.pools.all), func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(entry(a).created, entry(b).created), a.Compare(b))
+	}) {
+		if !e.pools.all[p].gives && entry(p).err == nil {
+			continue
+		}
+		if i := slices.IndexFunc(giving, p.Overlaps); i >= 0 {
+			later[p] = giving[i]
+		}
+		giving = append(giving, p)
+	}
+	return later
+}
+
+// reportOverlaps reports pools that overlap an older one, or a subnet of the host's own links.
 func (v *view) reportOverlaps(allocated *allocations) {
 	for p := range v.pools.all {
-		if reason := v.overlapOf(p, allocated); reason != "" {
+		reason := v.overlapOf(p, allocated)
+		if older, ok := v.later[p]; ok {
+			over := fmt.Sprintf("pool %s overlaps pool %s, which is older: nothing is given out from %s; delete or disable one of them", p, older, p)
+			reason = strings.TrimSuffix(over+"; "+reason, "; ")
+		}
+		if reason != "" {
 			v.report(poolOverlap, model.PoolKey{CIDR: p}.Path(), reason)
 		}
 	}
