@@ -20,7 +20,7 @@ func (p *Plan) leftover(b *model.Block) bool { return isEmpty(b) && !p.wanted(b)
 // Errors: *model.NeedRangesError; *InvalidError.
 func (p *Plan) GiveBack(host string, block netip.Prefix) (bool, error) {
 	n := &needs{index: p.index}
-	if !n.addAll(FirstReadGiveBack(block)) {
+	if !n.addAll(append(FirstReadGiveBack(block), model.KeyRange(model.HostMetadataKey{Host: host}))) {
 		return false, n.err()
 	}
 	b, err := p.peek(block)

@@ -183,6 +183,20 @@ func TestGiveBack(t *testing.T) {
 			s.fill(c, "a", 0)
 			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 30, Disabled: true})
 		}, true},
+		"other hosts' pool": {func(s *etcd) {
+			s.fill(c, "a", 0)
+			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 30, NodeSelector: "!all()"})
+		}, true},
+		"some hosts' pool": {func(s *etcd) {
+			s.fill(c, "a", 0)
+			s.put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{Labels: map[string]string{"rack": "1"}})
+			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 30, NodeSelector: `rack == "1"`})
+		}, false},
+		"a later pool": {func(s *etcd) {
+			s.fill(c, "a", 0)
+			s.pool(model.Pool{CIDR: cidr("10.0.0.8/29")})
+			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 30})
+		}, true},
 		"strict":       {func(s *etcd) { s.fill(c, "a", 0); s.edit(c, func(b *model.Block) { b.StrictAffinity = true }) }, false},
 		"made by hand": {func(s *etcd) { s.fill(c, "a", 0); s.config(true, false) }, false},
 	} {

@@ -41,10 +41,21 @@ func (p *pool) refuses(labels map[string]string) string {
 		return "its ipam is false"
 	case p.under != nil:
 		return fmt.Sprintf("it overlaps pool %s, which is older", p.under.CIDR)
-	case p.selector != nil && !p.selector.Matches(func(name string) (string, bool) { v, ok := labels[name]; return v, ok }):
+	case !p.picks(labels):
 		return fmt.Sprintf("its node_selector %s does not pick this node", p.NodeSelector)
 	}
 	return ""
+}
+
+// picks reports whether the node selector is true of a host with these labels.
+func (p *pool) picks(labels map[string]string) bool {
+	return p.selector == nil || p.selector.Matches(func(name string) (string, bool) { v, ok := labels[name]; return v, ok })
+}
+
+// labels are a host's, by its metadata.
+func (x *index) labels(host string) map[string]string {
+	m, _ := x.view.Get(model.HostMetadataKey{Host: host}).Value.(model.HostMetadata)
+	return m.Labels
 }
 
 // blockOf is the block of the pool's size that holds the address.
@@ -66,9 +77,7 @@ func (e *eligible) has(p *pool) bool { return p != nil && slices.Contains(e.pool
 func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 	labels := r.HostLabels
 	if labels == nil {
-		if m, ok := x.view.Get(model.HostMetadataKey{Host: r.Host}).Value.(model.HostMetadata); ok {
-			labels = m.Labels
-		}
+		labels = x.labels(r.Host)
 	}
 	e := &eligible{v6: v6}
 	var all []*pool

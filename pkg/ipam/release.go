@@ -16,7 +16,7 @@ import (
 // A block that becomes empty and has affinity to a host stays that host's, with
 // the time; another host may take it over later. It is given back, that is
 // deleted, if no host has affinity to it, or if nothing may be allocated from it
-// any more because its pool is gone, disabled, later than one that it overlaps or has another block size now.
+// any more because its pool is gone, disabled, later than one that it overlaps, for other hosts or has another block size now.
 // Blocks that a person made (strict affinity, or auto_allocate_blocks is
 // false) are never deleted.
 //
@@ -174,7 +174,8 @@ func (p *Plan) wanted(b *model.Block) bool {
 	if pool == nil {
 		return false
 	}
-	return pool.err != nil || pool.IPAM && !pool.yields() && pool.BlockSize == b.CIDR.Bits()
+	picked := !p.view.Has(model.HostMetadataKey{Host: b.Affinity}) || pool.picks(p.labels(b.Affinity)) // not read: for GiveBack to say
+	return pool.err != nil || pool.IPAM && !pool.yields() && pool.BlockSize == b.CIDR.Bits() && picked
 }
 
 // Held are the addresses of a handle.

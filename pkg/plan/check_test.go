@@ -105,12 +105,13 @@ func checkLeftovers(t *testing.T, e *engine, w world) {
 	}
 	var want []netip.Prefix
 	for _, b := range s.blocks() {
-		p, inPool := s.poolOf(b.CIDR)
-		size := p.pool.BlockSize
-		if size == 0 {
-			size = model.DefaultBlockSize(b.CIDR.Addr().Is6())
-		}
-		gives := inPool && p.pool.IPAM && !p.pool.Disabled && max(size, p.cidr.Bits()) == b.CIDR.Bits()
+		gives := slices.ContainsFunc(s.pools(), func(p slowPool) bool {
+			size := p.pool.BlockSize
+			if size == 0 {
+				size = model.DefaultBlockSize(b.CIDR.Addr().Is6())
+			}
+			return within(b.CIDR, p.cidr) && p.pool.IPAM && !p.pool.Disabled && p.pool.NodeSelector != "!all()" && !s.older(p.cidr) && max(size, p.cidr.Bits()) == b.CIDR.Bits()
+		})
 		if b.Affinity == w.self && len(b.Unallocated) == len(b.Allocations) && !gives {
 			want = append(want, b.CIDR)
 		}

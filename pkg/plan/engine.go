@@ -332,8 +332,8 @@ func (e *engine) Used() map[netip.Addr]int {
 	return used
 }
 
-// Leftovers are this host's blocks that are empty and that no pool has, or one that gives no
-// addresses out or has blocks of another size. Whether somebody wants them is for
+// Leftovers are this host's blocks that are empty and that no pool around them is sure to want: one that gives
+// addresses out to every host, and has blocks of that size. Whether it is somebody's all the same is for
 // ipam.GiveBack to say.
 func (e *engine) Leftovers() []netip.Prefix {
 	var all []netip.Prefix
@@ -341,7 +341,12 @@ func (e *engine) Leftovers() []netip.Prefix {
 		if block.affinity != e.self || !block.empty() {
 			continue
 		}
-		if _, pool, ok := e.pools.longest(p); !ok || !pool.gives || pool.size != p.Bits() {
+		wanted := false
+		for at, pool := range e.pools.around(p) {
+			_, later := e.view.later[at]
+			wanted = wanted || pool.gives && !pool.picks && !later && pool.size == p.Bits()
+		}
+		if !wanted {
 			all = append(all, p)
 		}
 	}

@@ -62,7 +62,7 @@ func (h *history) key() model.Key {
 func (h *history) value(k model.Key) any {
 	switch k := k.(type) {
 	case model.PoolKey:
-		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0}
+		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0, NodeSelector: pick(h, "", "all()", "!all()")}
 		mode := pick(h, model.EncapAlways, model.EncapCrossSubnet)
 		switch {
 		case h.r.IntN(3) == 0:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package leftovers deletes the host's empty blocks from which nothing may be allocated any more: their pool is gone, or
-// gives out no addresses, or has blocks of another size.
+// gives out no addresses, or none to this host, or has blocks of another size.
 package leftovers
 
 import (
