@@ -65,17 +65,21 @@ func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("no free %s address: %s", familyName(e.IPv6), reasons(e.Pools))
 }
 
-// TakenError says that a wanted address belongs to another handle.
+// TakenError says that a wanted address belongs to another handle, or to an endpoint though its block calls it free.
 type TakenError struct {
 	Addr   netip.Addr
 	Block  netip.Prefix
 	Handle string // "": allocated without a handle
 	// Attributes are the holder's.
 	Attributes map[string]string
+	Endpoint   string // its path; "": it is allocated
 }
 
 // Error names the holder.
 func (e *TakenError) Error() string {
+	if e.Endpoint != "" {
+		return fmt.Sprintf("address %s is taken by endpoint %s, though no block says so", e.Addr, e.Endpoint)
+	}
 	if e.Handle == "" {
 		return fmt.Sprintf("address %s is taken, without a handle, in block %s", e.Addr, e.Block)
 	}

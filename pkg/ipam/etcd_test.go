@@ -195,6 +195,13 @@ func (s *etcd) othersPool(c string) {
 	s.put(model.PoolKey{CIDR: cidr(c)}, model.Pool{CIDR: cidr(c)})
 }
 
+// fillHosts makes so many entries before those of the hosts a, b and c.
+func (s *etcd) fillHosts(n int) {
+	for i := range n {
+		s.put(model.HostMetadataKey{Host: fmt.Sprintf("0-%d", i)}, model.HostMetadata{})
+	}
+}
+
 func (s *etcd) block(c string) *model.Block {
 	s.t.Helper()
 	e := s.entry(model.BlockKey{CIDR: cidr(c)}.Path(), false)

@@ -49,6 +49,8 @@ type Request struct {
 	// Addrs are the very addresses wanted. Of a family that is in Addrs no
 	// other address is chosen.
 	Addrs []netip.Addr
+	// Endpoint is the one that the addresses are for: what it has already may be given to it.
+	Endpoint model.Key
 	// Reserve: they are no workload's, so it doesn't matter whose their blocks are.
 	Reserve bool
 	// Living: the addresses wanted are in use by the handle's owner already, whatever pools and blocks say of the host now.

@@ -5,6 +5,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -18,11 +19,39 @@ func (a *assignment) specific(e *eligible, picks *[]pick) error {
 		}
 		seen[addr] = true
 		got, err := a.pickAddr(e, addr)
+		if err == nil && (got == nil || got.from != fromHandle) {
+			err = a.unused(addr)
+		}
 		if err != nil {
 			return err
 		}
 		*picks = appendPick(*picks, got)
 	}
+	return nil
+}
+
+// endpointPage is how many entries one look for the endpoints of all hosts reads.
+const endpointPage = 5000
+
+// unused refuses an address that an endpoint has, though its block may call it free: its pod lives, and lost its place where
+// blocks were restored or edited. It is only for addresses asked for by name, since all endpoints must be read to tell.
+func (a *assignment) unused(addr netip.Addr) error {
+	if a.Living || a.Reserve {
+		return nil
+	}
+	all := model.WorkloadEndpointPrefix("")
+	for _, r := range a.view.Ranges() {
+		if r.Prefix != all {
+			continue
+		}
+		entries, _ := a.view.Read(r)
+		for _, e := range entries {
+			if w, ok := e.Value.(model.WorkloadEndpoint); ok && e.Key != a.Endpoint && slices.Contains(w.Addrs(), addr) {
+				return &TakenError{Addr: addr, Endpoint: e.Path}
+			}
+		}
+	}
+	a.needs.add(model.Range{Prefix: all, From: a.pages[all], Limit: endpointPage})
 	return nil
 }
 

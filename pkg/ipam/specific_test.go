@@ -5,6 +5,7 @@ package ipam
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,6 +99,45 @@ func TestSpecific(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.mustBeSound()
+		})
+	}
+}
+
+// An address that a block calls free, or that no block has, is not given away from the endpoint that has it. Only who asks for
+// an address by name reads endpoints.
+func TestEndpointHasAddress(t *testing.T) {
+	const block = "10.0.0.8/30"
+	its := model.WorkloadEndpointKey{Host: "b", Orchestrator: "cni", Workload: "web", Endpoint: "eth0"}
+	for name, setup := range map[string]func(*etcd){
+		"no block":      func(*etcd) {},
+		"another's":     func(s *etcd) { s.fill(block, "b", 1) },
+		"the host's":    func(s *etcd) { s.fill(block, "a", 1) },
+		"far in a list": func(s *etcd) { s.fillHosts(endpointPage + 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			setup(s)
+			s.put(its, model.WorkloadEndpoint{State: model.StateActive, Name: "cali1", MAC: must(model.ParseMAC("ee:ee:ee:ee:ee:ee")), IPv4Nets: []netip.Prefix{cidr("10.0.0.9/32")}})
+			r := Request{Host: "a", Handle: "h", IPv4: true, Addrs: []netip.Addr{addr("10.0.0.9")}, Now: noon}
+			_, p, err := s.planAssign(r)
+			if taken, ok := errors.AsType[*TakenError](err); !ok || taken.Endpoint != its.Path() || !p.Change().Empty() {
+				t.Errorf("got %v", err)
+			}
+			for what, r := range map[string]Request{
+				"its own":  {Host: "a", Handle: "h", Addrs: r.Addrs, Endpoint: its, Now: noon},
+				"a living": {Host: "b", Handle: "h", Addrs: r.Addrs, Living: true, Now: noon},
+				"another":  {Host: "a", Handle: "h", Addrs: []netip.Addr{addr("10.0.0.10")}, Now: noon},
+				"any":      {Host: "a", Handle: "h", IPv4: true, Now: noon},
+			} {
+				_, p, err := s.planAssign(r)
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				reads := slices.ContainsFunc(p.view.Ranges(), func(r model.Range) bool { return r.Prefix == model.WorkloadEndpointPrefix("") })
+				if reads != (what == "its own" || what == "another") {
+					t.Errorf("%s: reads endpoints: %t", what, reads)
+				}
+			}
 		})
 	}
 }

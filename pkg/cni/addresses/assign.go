@@ -47,6 +47,7 @@ func Request(conf *netconf.Config, id protocol.Identity, wanted []netip.Addr, no
 		Pools4:     conf.IPAM.IPv4Pools,
 		Pools6:     conf.IPAM.IPv6Pools,
 		Addrs:      wanted,
+		Endpoint:   id.Key,
 		Now:        now,
 	}
 }

@@ -154,6 +154,8 @@ func classify(err error) *Error {
 		return Fail(CodeExhausted, err, "set auto_allocate_blocks in "+model.IPAMConfigKey{}.Path()+" to true, or delete pods of this node")
 	case errors.As(err, &exhausted):
 		return Fail(CodeExhausted, err, "add a pool, or delete pods")
+	case errors.As(err, &taken) && taken.Endpoint != "":
+		return Fail(CodeAddress, err, "ask for another address, or delete the endpoint if its pod is gone")
 	case errors.As(err, &taken):
 		return Fail(CodeAddress, err, "ask for another address, or release this one")
 	case errors.Is(err, store.ErrDenied):
