@@ -31,9 +31,10 @@ type Usage struct {
 
 // Pool is a pool and its blocks, by CIDR.
 type Pool struct {
-	CIDR   netip.Prefix
-	Name   string
-	Blocks []Block
+	CIDR     netip.Prefix
+	Name     string
+	Disabled bool
+	Blocks   []Block
 }
 
 // InUse counts the allocated addresses.
@@ -81,7 +82,7 @@ func New(entries []model.Entry) *Usage {
 	for _, e := range entries {
 		switch value := e.Value.(type) {
 		case model.Pool:
-			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name})
+			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled})
 		case model.Block:
 			blocks = append(blocks, Block{value})
 		case model.WorkloadEndpoint:
@@ -116,12 +117,15 @@ func compare(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// poolOf is the smallest pool that the block lies in, nil = none.
+// poolOf is the smallest pool that the block lies in, a disabled one only where no other is; nil = none.
 func (u *Usage) poolOf(c netip.Prefix) *Pool {
 	var best *Pool
 	for i := range u.Pools {
 		p := &u.Pools[i]
-		if p.CIDR.Bits() <= c.Bits() && p.CIDR.Contains(c.Addr()) && (best == nil || p.CIDR.Bits() > best.CIDR.Bits()) {
+		if p.CIDR.Bits() > c.Bits() || !p.CIDR.Contains(c.Addr()) {
+			continue
+		}
+		if best == nil || best.Disabled && !p.Disabled || best.Disabled == p.Disabled && p.CIDR.Bits() > best.CIDR.Bits() {
 			best = p
 		}
 	}

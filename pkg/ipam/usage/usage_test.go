@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A block belongs to the pool that gives out its addresses, and only where there is none to a disabled one.
+func TestBlocksOfPools(t *testing.T) {
+	wide, narrow := netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("10.0.0.0/24")
+	inside, outside := netip.MustParsePrefix("10.0.0.64/26"), netip.MustParsePrefix("10.0.1.0/26")
+	for _, tt := range []struct {
+		wide, narrow bool // disabled
+		want         netip.Prefix
+	}{
+		{want: narrow}, {wide: true, want: narrow}, {narrow: true, want: wide}, {wide: true, narrow: true, want: narrow},
+	} {
+		u := New([]model.Entry{
+			{Value: model.Pool{CIDR: wide, Disabled: tt.wide}}, {Value: model.Pool{CIDR: narrow, Disabled: tt.narrow}},
+			{Value: model.Block{CIDR: inside}}, {Value: model.Block{CIDR: outside}},
+		})
+		for _, p := range u.Pools {
+			for _, b := range p.Blocks {
+				if want := map[netip.Prefix]netip.Prefix{inside: tt.want, outside: wide}[b.CIDR]; p.CIDR != want {
+					t.Errorf("%+v: block %s is of pool %s, want %s", tt, b.CIDR, p.CIDR, want)
+				}
+			}
+		}
+	}
+}
