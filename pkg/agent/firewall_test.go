@@ -74,7 +74,9 @@ func TestFirewallOfOne(t *testing.T) {
 // TestTampering has another program fight for our table.
 func TestTampering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.params.FirewallInterval = 10 * time.Second })
+		c := startClockwork(t, func(c *clockwork) {
+			c.first[1] = put(model.GlobalConfigKey{Name: "NftablesRefreshInterval"}, model.Text("10"), 1)
+		})
 		audits := func() (n int) {
 			c.kernelTable.Do(func() { n, c.kernelTable.Audits = c.kernelTable.Audits, 0 })
 			return n
