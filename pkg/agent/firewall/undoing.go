@@ -17,6 +17,9 @@ func (r *Reconciler) Undoing() map[model.PolicyKey]string { return undoing(r.sta
 func undoing(st *policy.State) map[model.PolicyKey]string {
 	found := map[model.PolicyKey]string{}
 	for id, rules := range st.Rules {
+		if !kubepolicy.MayBeOlder(id.Name) {
+			continue // the endpoints are many
+		}
 		in, out := passesAll(rules.Inbound), passesAll(rules.Outbound)
 		if id.Tier != model.DefaultTier || !in && !out {
 			continue
