@@ -34,14 +34,36 @@ func (a *assignment) specific(e *eligible, picks *[]pick) error {
 const endpointPage = 5000
 
 // unused refuses an address that an endpoint has, though its block may call it free: its pod lives, and lost its place where
-// blocks were restored or edited. It is only for addresses asked for by name, since all endpoints must be read to tell.
+// blocks were restored or edited. It is only for addresses asked for by name. Who has one of a block is on the block's host or,
+// most often, on this one; of a block that isn't there, on any. A pod that borrowed its address from a third host has it claimed
+// again by its own agent.
 func (a *assignment) unused(addr netip.Addr) error {
 	if a.Living || a.Reserve {
 		return nil
 	}
-	all := model.WorkloadEndpointPrefix("")
+	hosts := []string{""}
+	if c, known := a.holding(&a.needs, addr); !known {
+		return nil // that comes first
+	} else if c.IsValid() {
+		if b, err := a.peek(c); err != nil {
+			return err
+		} else if b.Affinity != "" {
+			hosts = []string{a.Host, b.Affinity}
+		}
+	}
+	for _, host := range hosts {
+		if err := a.unusedOn(host, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unusedOn looks through the endpoints of one host, "" = of all.
+func (a *assignment) unusedOn(host string, addr netip.Addr) error {
+	prefix := model.WorkloadEndpointPrefix(host)
 	for _, r := range a.view.Ranges() {
-		if r.Prefix != all {
+		if r.Prefix != prefix {
 			continue
 		}
 		entries, _ := a.view.Read(r)
@@ -51,7 +73,7 @@ func (a *assignment) unused(addr netip.Addr) error {
 			}
 		}
 	}
-	a.needs.add(model.Range{Prefix: all, From: a.pages[all], Limit: endpointPage})
+	a.needs.add(model.Range{Prefix: prefix, From: a.pages[prefix], Limit: endpointPage})
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,16 +108,21 @@ func TestSpecific(t *testing.T) {
 // an address by name reads endpoints.
 func TestEndpointHasAddress(t *testing.T) {
 	const block = "10.0.0.8/30"
-	its := model.WorkloadEndpointKey{Host: "b", Orchestrator: "cni", Workload: "web", Endpoint: "eth0"}
-	for name, setup := range map[string]func(*etcd){
-		"no block":      func(*etcd) {},
-		"another's":     func(s *etcd) { s.fill(block, "b", 1) },
-		"the host's":    func(s *etcd) { s.fill(block, "a", 1) },
-		"far in a list": func(s *etcd) { s.fillHosts(endpointPage + 1) },
+	for name, tt := range map[string]struct {
+		host  string // the endpoint's
+		setup func(*etcd)
+	}{
+		"no block":           {"b", func(*etcd) {}},
+		"another's":          {"b", func(s *etcd) { s.fill(block, "b", 1) }},
+		"the host's":         {"a", func(s *etcd) { s.fill(block, "a", 1) }},
+		"borrowed":           {"a", func(s *etcd) { s.fill(block, "b", 1) }},
+		"of a host no more":  {"c", func(s *etcd) { s.fill(block, "", 1) }},
+		"far in a long list": {"b", func(s *etcd) { s.fillHosts(endpointPage + 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			its := model.WorkloadEndpointKey{Host: tt.host, Orchestrator: "cni", Workload: "web", Endpoint: "eth0"}
 			s := world(t)
-			setup(s)
+			tt.setup(s)
 			s.put(its, model.WorkloadEndpoint{State: model.StateActive, Name: "cali1", MAC: must(model.ParseMAC("ee:ee:ee:ee:ee:ee")), IPv4Nets: []netip.Prefix{cidr("10.0.0.9/32")}})
 			r := Request{Host: "a", Handle: "h", IPv4: true, Addrs: []netip.Addr{addr("10.0.0.9")}, Now: noon}
 			_, p, err := s.planAssign(r)
@@ -133,7 +139,7 @@ func TestEndpointHasAddress(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
-				reads := slices.ContainsFunc(p.view.Ranges(), func(r model.Range) bool { return r.Prefix == model.WorkloadEndpointPrefix("") })
+				reads := slices.ContainsFunc(p.view.Ranges(), func(r model.Range) bool { return strings.HasPrefix(r.Prefix, model.HostPrefix("")) })
 				if reads != (what == "its own" || what == "another") {
 					t.Errorf("%s: reads endpoints: %t", what, reads)
 				}
