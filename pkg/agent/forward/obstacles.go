@@ -90,8 +90,8 @@ func (o *obstacles) tell(unready Unready, err error) {
 		}
 	}
 	for _, s := range o.settings {
-		found[s.Sysctl] = s.Text
-		cut4 = cut4 || s.Pods
+		found[s.What] = s.Text
+		cut4, cut6 = cut4 || s.Pods4, cut6 || s.Pods6
 	}
 	for _, l := range lost {
 		family := "IPv6"

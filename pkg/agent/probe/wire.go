@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	alias = "calico-node's probe" // of the host ends
-	port  = 9                     // where the second answers
-	mtu   = 1280                  // the least for IPv6, so that no tunnel asks for less
+	port = 9    // where the second answers
+	mtu  = 1280 // the least for IPv6, so that no tunnel asks for less
 )
 
 // End is one of the two workloads that a Prober makes, as the agent is to connect it.
@@ -78,7 +77,7 @@ func (w *wire) add(i int, name string, of Families) error {
 	}
 	w.namespaces = append(w.namespaces, n)
 	end := End{Interface: name, Addrs: addrs(i, of)}
-	end.MAC, _, err = pod.CreateVeth(n, pod.Veth{HostName: name, PodName: "eth0", Alias: alias, MTU: mtu})
+	end.MAC, _, err = pod.CreateVeth(n, pod.Veth{HostName: name, PodName: "eth0", Alias: link.ProbeAlias, MTU: mtu})
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func (w *wire) listen(end, i int, port uint16) (s *net.UDPConn, err error) {
 // stands says whether both host ends are there.
 func (w *wire) stands() bool {
 	for _, e := range w.ends {
-		if l, err := link.Find(e.Interface); err != nil || l.Alias != alias {
+		if l, err := link.Find(e.Interface); err != nil || l.Alias != link.ProbeAlias {
 			return false
 		}
 	}

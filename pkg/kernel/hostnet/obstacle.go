@@ -16,11 +16,11 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
-// Obstacle is a sysctl of the host's own that stops workloads' packets.
+// Obstacle is a setting of the host's own that stops workloads' packets: a sysctl, or rules of routing.
 type Obstacle struct {
-	Sysctl string // net.ipv4.…
-	Text   string // what it does, and the command that mends it
-	Pods   bool   // no IPv4 workload finds its gateway
+	What         string // net.ipv4.…, routes of IPv4, routes of IPv6
+	Text         string // what it does, and the command that mends it
+	Pods4, Pods6 bool   // no workload of the family is reached
 }
 
 // Obstacles finds them. The zero value is ready. It is one goroutine's.
@@ -34,7 +34,7 @@ type Obstacles struct {
 func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error) {
 	add := func(sysctl string, is, want int, what string) {
 		text := fmt.Sprintf("%s is %d: %s: run sysctl -w %s=%d, and set it so in /etc/sysctl.d", sysctl, is, what, sysctl, want)
-		found = append(found, Obstacle{Sysctl: sysctl, Text: text})
+		found = append(found, Obstacle{What: sysctl, Text: text})
 	}
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -46,7 +46,7 @@ func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error
 	ignore, err := rtnl.ReadSysctl("ipv4/conf/all/arp_ignore")
 	if r, ok := c.Lookup(link.HostGateway(), 0); ok && r.Local && ignore != 0 {
 		add("net.ipv4.conf.all.arp_ignore", ignore, 0, "the host doesn't answer workloads that ask for their gateway "+link.HostGateway().String())
-		found[0].Pods = true
+		found[0].Pods4 = true
 	}
 	strict, err2 := rtnl.ReadSysctl("ipv4/conf/all/rp_filter")
 	dropped, err3 := o.dropped()
@@ -69,6 +69,13 @@ func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error
 			add("net.ipv4.conf."+l.Name+".rp_filter", 1, 2,
 				fmt.Sprintf("%d packets were dropped lately that did not come by the link to which the way back to their source leads", dropped))
 		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		diverted, err := divertedBy(c, family, workloadPrefixes)
+		if err != nil {
+			return nil, fmt.Errorf("look for rules that lead workloads' packets elsewhere: %w", err)
+		}
+		found = append(found, diverted...)
 	}
 	return found, nil
 }
@@ -115,11 +122,12 @@ func Families() (v4, v6 bool, err error) {
 		return true, false, err
 	}
 	defer c.Close()
-	ours := netlink.Route{Protocol: link.RouteProtocol, Type: unix.RTN_UNICAST}
 	for family, has := range map[int]*bool{unix.AF_INET: &v4, unix.AF_INET6: &v6} {
-		if err := c.Routes(family, ours, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE, func(netlink.Route) { *has = true }); err != nil {
+		routes, err := workloadRoutes(c, family)
+		if err != nil {
 			return true, v6, err
 		}
+		*has = len(routes) > 0
 	}
 	return v4 || !v6, v6, nil
 }

@@ -29,8 +29,8 @@ func mustFind(t *testing.T, o *Obstacles) (sysctls []string) {
 		t.Error(err)
 	}
 	for _, f := range found {
-		name := f.Sysctl
-		if f.Pods {
+		name := f.What
+		if f.Pods4 || f.Pods6 {
 			name += " pods"
 		}
 		sysctls = append(sysctls, name)
@@ -80,6 +80,52 @@ func TestObstacles(t *testing.T) {
 				t.Error(err)
 			}
 			c.apply()
+			var o Obstacles
+			if diff := cmp.Diff(c.want, mustFind(t, &o)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+			if got := mustFind(t, &o); got != nil {
+				t.Errorf("%s, mended: %v", c.name, got)
+			}
+		})
+	}
+}
+
+// TestDiverted: rules that lead packets for workloads away are found, those of VPN clients that don't aren't.
+func TestDiverted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rules []string // of IPv4 and IPv6
+		want  []string
+	}{
+		{"an exit node", []string{"priority 5270 lookup 52"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
+		{"refused", []string{"priority 5270 unreachable"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
+		{"of what comes from workloads", []string{"from 10.65.0.0/16 priority 9 lookup 52"}, []string{"routes of IPv4 pods"}},
+		{"to one of them", []string{"to 10.65.0.1 priority 9 lookup 52"}, []string{"routes of IPv4"}},
+		{"marked packets", []string{"fwmark 0x80000/0xff0000 priority 5210 lookup 52"}, nil},
+		{"unmarked ones, after main's routes", []string{"not fwmark 0xca6c priority 9 lookup 52", "priority 8 lookup main suppress_prefixlength 0"}, nil},
+		{"unmarked ones", []string{"not fwmark 0xca6c priority 9 lookup 52", "fwmark 1 priority 3 lookup 52"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
+		{"from the host's address", []string{"from 192.0.2.1 priority 9 lookup 52"}, nil},
+	} {
+		netns.Host(t, func() {
+			pods.Uplink(t)
+			h := newHostPath(t)
+			var eps []hostpath.Endpoint
+			for i := range 2 {
+				p := pods.Wire(t, i+1)
+				eps = append(eps, hostpath.Endpoint{Interface: p.Interface, MAC: p.MAC, Addrs: p.Addrs, Active: true})
+			}
+			if _, err := h.Apply(context.Background(), eps); err != nil {
+				t.Error(err)
+			}
+			for _, family := range []string{"-4", "-6"} {
+				netns.IP(t, family, "route", "add", "default", "dev", "up0", "table", "52")
+				for _, r := range c.rules {
+					if family == "-4" || !strings.Contains(r, ".") {
+						netns.IP(t, append([]string{family, "rule", "add"}, strings.Fields(r)...)...)
+					}
+				}
+			}
 			var o Obstacles
 			if diff := cmp.Diff(c.want, mustFind(t, &o)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.name, diff)

@@ -8,6 +8,9 @@ import "strings"
 // of its addresses follows, <network>.<container>.<interface>, or where that is too long a hash.
 const WorkloadAlias = "calico "
 
+// ProbeAlias is that of the agent's own workloads.
+const ProbeAlias = "calico-node's probe"
+
 // IsAnothers says whether the alias is of a link that the plugin made for another container.
 // Of a link with any other alias, and of one with a hash, that isn't known.
 func IsAnothers(alias, container string) bool {

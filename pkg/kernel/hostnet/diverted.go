@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
+)
+
+// workloadRoutes are the workloads' addresses of a family that are routed to, with their links.
+func workloadRoutes(c *rtnl.Conn, family int) (map[netip.Addr]int, error) {
+	routes := map[netip.Addr]int{}
+	ours := netlink.Route{Protocol: link.RouteProtocol, Type: unix.RTN_UNICAST}
+	err := c.Routes(family, ours, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE, func(r netlink.Route) {
+		routes[rtnl.Prefix(r.Dst).Addr()] = r.LinkIndex
+	})
+	return routes, err
+}
+
+// divertedBy finds that the kernel takes packets for workloads elsewhere than their routes say, as rules of VPN clients have it
+// that look into a table with a default route before main. Most of their rules lead only others' packets away: the kernel is asked.
+func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle, error) {
+	routes, err := workloadRoutes(c, family)
+	if err != nil {
+		return nil, err
+	}
+	lost := map[netip.Addr]netlink.Route{}
+	for a, index := range routes {
+		if r, is := divertedTo(c, a, index); is {
+			lost[a] = r
+		}
+	}
+	if len(lost) == 0 {
+		return nil, nil
+	}
+	still, err := workloadRoutes(c, family) // workloads come and go
+	maps.DeleteFunc(lost, func(a netip.Addr, _ netlink.Route) bool { return still[a] != routes[a] })
+	links, err2 := link.Select(c, func(name string) bool { return hasPrefix(name, workloadPrefixes) })
+	rules, err3 := rtnl.Dump(func() ([]netlink.Rule, error) { return c.RuleList(family) })
+	if err := errors.Join(err, err2, err3); err != nil || len(lost) == 0 {
+		return nil, err
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(lost)), netip.Addr.Compare)
+	probes, all := map[int]bool{}, true
+	for _, l := range links {
+		probes[l.Index] = l.Alias == link.ProbeAlias
+	}
+	for a, index := range still {
+		_, is := lost[a]
+		all = all && (is || probes[index])
+	}
+	o := Obstacle{What: "routes of IPv4", Text: describe(c, first, lost[first], rules), Pods4: all}
+	if family == unix.AF_INET6 {
+		o = Obstacle{What: "routes of IPv6", Text: o.Text, Pods6: all}
+	}
+	if len(lost) > 1 {
+		o.Text = fmt.Sprintf("%d addresses of workloads are led away: %s", len(lost), o.Text)
+	}
+	return []Obstacle{o}, nil
+}
+
+// divertedTo is the route that the kernel takes to an address if it isn't one by its link: for the host's own packets, or for
+// those of workloads. The latter may be refused for other reasons, but for a way back that leads elsewhere (rp_filter's EXDEV, which
+// newer kernels tell as EINVAL).
+func divertedTo(c *rtnl.Conn, a netip.Addr, index int) (netlink.Route, bool) {
+	for _, options := range []*netlink.RouteGetOptions{{}, {SrcAddr: rtnl.IP(a), IifIndex: index}} {
+		found, err := c.RouteGetWithOptions(rtnl.IP(a), options)
+		switch {
+		case err == nil && len(found) > 0 && found[0].LinkIndex != index:
+			return found[0], true
+		case err != nil && options.IifIndex == 0, errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL):
+			return netlink.Route{}, true
+		}
+	}
+	return netlink.Route{}, false
+}
+
+// describe says where a workload's packets are led, by which rule, and what mends it. An error of the kernel's names no table:
+// it is a rule without one, which refuses, or one for what comes from the workload.
+func describe(c *rtnl.Conn, a netip.Addr, r netlink.Route, rules []netlink.Rule) string {
+	to := "nowhere"
+	if l, err := link.Get(c, r.LinkIndex, ""); err == nil && r.LinkIndex != 0 {
+		to = fmt.Sprintf("to %s by table %d", l.Name, r.Table)
+	}
+	command, which := "ip", ""
+	if a.Is6() {
+		command = "ip -6"
+	}
+	for _, rule := range rules {
+		// The routes of main and local are no rule's fault.
+		usual := rule.Table == unix.RT_TABLE_MAIN || rule.Table == unix.RT_TABLE_LOCAL
+		forOthers := rule.Mark != 0 && !rule.Invert
+		if !usual && !forOthers && rule.Goto < 0 && (rule.Table == r.Table || r.Table == 0 && rule.Src != nil && rule.Src.Contains(rtnl.IP(a))) {
+			which = fmt.Sprintf(", by the rule of priority %d: run %s rule add priority %d lookup main suppress_prefixlength 0, "+
+				"and have it added at boot", rule.Priority, command, max(rule.Priority-1, 0))
+			break
+		}
+	}
+	if which == "" {
+		which = fmt.Sprintf(": %s rule and %s route get %s show why", command, command, a)
+	}
+	return fmt.Sprintf("packets for the workload %s are led %s%s", a, to, which)
+}
