@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		{"affinity to no block", func(s *etcd) { s.putText("/calico/ipam/v2/host/a/ipv6/block/fd00::4-126", "{}") },
 			[]string{"invariant 2: /calico/ipam/v2/host/a/ipv6/block/fd00::4-126: there is no such block"}},
 		{"no handle", func(s *etcd) { s.delete(model.HandleKey{ID: "n.c1.eth0"}) },
-			[]string{"invariant 3: /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: has addresses of handle n.c1.eth0, which does not exist"}},
+			[]string{"invariant 3: /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: has addresses of handle \"n.c1.eth0\", which does not exist"}},
 		{"wrong counts", func(s *etcd) {
 			s.putText("/calico/ipam/v2/handle/n.c1.eth0", `{"block":{"10.0.0.4/30":3,"10.0.0.8/30":1,"10.0.0.12/30":0}}`)
 			s.putText("/calico/ipam/v2/handle/n.c2.eth0", `{"block":{"10.0.0.4/30":1}}`)

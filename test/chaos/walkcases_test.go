@@ -63,7 +63,7 @@ func faultCases() []faultCase {
 			"192.168.0.0 is allocated to handle net.c1.eth0, for workload c1 on a, which does not have it",
 		}},
 		{put(blockPut, handle, endpoint("c1", "c1")), []string{"invariant 2: " + blockPath + ": has affinity to a, which has no affinity key for it"}},
-		{put(blockPut, affinity, endpoint("c1", "c1")), []string{"invariant 3: " + blockPath + ": has addresses of handle net.c1.eth0, which does not exist"}},
+		{put(blockPut, affinity, endpoint("c1", "c1")), []string{"invariant 3: " + blockPath + ": has addresses of handle \"net.c1.eth0\", which does not exist"}},
 		{put(endpoint("c1", "c1")), []string{endpointPath + ": its address 192.168.0.0 is in a pool and is not allocated"}},
 		{put(blockPut, affinity, handle, endpoint("c1", "c2")), []string{
 			"invariant 5: " + endpointPath + `: its address 192.168.0.0 is allocated to handle "net.c1.eth0", which does not end in .c2.eth0`,

@@ -13,16 +13,6 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// byHand says what a person must do about what breaks an invariant.
-var byHand = [...]string{
-	0: "can't be read: correct the value, or delete the key",
-	1: "delete the pool that was added last, or the block that no address is allocated from",
-	2: "correct the block that can't be read first",
-	3: "correct the block that can't be read first",
-	4: "correct allocations and unallocated in the block's value",
-	5: "delete the workload, so that it starts anew with an address of its own",
-}
-
 func newRepair(env *session.Env) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -47,7 +37,7 @@ what it would do.`,
 				case r.Before:
 					what = "goes with the one before"
 				case r.Change.Empty():
-					what = byHand[r.Invariant]
+					what = r.ByHand()
 				case force:
 					ctx, cancel := env.Bound(cmd.Context())
 					_, err := s.Commit(ctx, r.Change)

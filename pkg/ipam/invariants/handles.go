@@ -31,7 +31,7 @@ func (c *checker) checkHandles() {
 		k, counted, valid := c.handle(id)
 		if k == nil {
 			for cidr := range blocks {
-				c.report(3, model.BlockKey{CIDR: cidr}, "has addresses of handle %s, which does not exist", id)
+				c.report(3, model.BlockKey{CIDR: cidr}, "has addresses of handle %q, which does not exist", id)
 			}
 			continue
 		}

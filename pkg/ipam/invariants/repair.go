@@ -18,6 +18,18 @@ type Repair struct {
 	Before bool
 }
 
+// ByHand says what a person must do about it.
+func (r Repair) ByHand() string {
+	return [...]string{
+		0: "can't be read: correct the value, or delete the key",
+		1: "delete the pool that was added last, or the block that no address is allocated from",
+		2: "correct the block that can't be read first",
+		3: "correct the block that can't be read first",
+		4: "correct allocations and unallocated in the block's value",
+		5: "delete the workload, so that it starts anew with an address of its own",
+	}[r.Invariant]
+}
+
 // Repairs finds every violation in the entries of a view, and what mends it without freeing an address or giving one out: a host's
 // affinity key is made or deleted, a handle is counted anew. What a repair relies on, it compares.
 func Repairs(v *model.View, dump []model.Entry) []Repair {
