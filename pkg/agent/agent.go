@@ -192,6 +192,7 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return f.dhcp.Run(ctx) })
 	f.reclaim = newReclaim(cfg, client, l)
 	group.Go(func() error { return f.watch(ctx, client) })
+	group.Go(func() error { return f.reclaim.Run(ctx) })
 	group.Go(func() error { return guard.Run(ctx) })
 	group.Go(func() error { return r.Talk(ctx) })
 	group.Go(func() error { return r.Run(ctx) })

@@ -51,14 +51,22 @@ func (k *Keeper) alive(handles map[string]string) (all []living, err error) {
 		if keyErr != nil || valueErr != nil || !ok || !valid {
 			continue // of another version
 		}
-		suffix := "." + spec.ContainerID + "." + key.Endpoint
-		for handle, name := range handles {
-			if network, is := strings.CutSuffix(handle, suffix); is && name == spec.Name {
-				all = append(all, living{key, spec, network, handle})
-			}
+		if l, lives := find(handles, key, spec); lives {
+			all = append(all, l)
 		}
 	}
 	return all, nil
+}
+
+// find finds an endpoint's container by its link.
+func find(handles map[string]string, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
+	suffix := "." + spec.ContainerID + "." + key.Endpoint
+	for handle, name := range handles {
+		if network, is := strings.CutSuffix(handle, suffix); is && name == spec.Name {
+			return living{key, spec, network, handle}, true
+		}
+	}
+	return living{}, false
 }
 
 // enterAll enters what lives, and frees what etcd says that this host has and that doesn't. last: what can't have its address

@@ -2,7 +2,7 @@
 
 // Package reclaim enters the host's pods again in an etcd that doesn't know them: one that was made anew, or restored from a
 // backup. Until that is done the agent hears nothing of such an etcd, so that what is programmed stays, and lets no new pod in,
-// which might have been given an address in use.
+// which might have been given an address in use. It also audits what etcd says of the host's addresses.
 package reclaim
 
 import (
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
@@ -76,11 +77,14 @@ type Keeper struct {
 	ready    bool
 	revision int64 // the last one of the etcd that the pods are in; 0 = of none yet
 	held     atomic.Pointer[string]
+
+	wake   mailbox.Signal    // of the audit
+	listed map[string]string // by the audit, by path
 }
 
 // New reads what a former agent has left.
 func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, record: openRecord(cfg.RunDir)}
+	k := &Keeper{Config: cfg, record: openRecord(cfg.RunDir), wake: mailbox.NewSignal()}
 	guid, err := readGUID(cfg.VarDir)
 	if err != nil {
 		cfg.Logger.Warn("which cluster this host's pods are of can't be read: a replaced etcd is not noticed by it", "reason", err)
@@ -129,6 +133,7 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 	if before, after := k.Problems.Note(problems.Host, "record of pods", k.record.take(k.Node, u)); after != "" && after != before {
 		k.Logger.Warn("this host's pods are not recorded: a replaced etcd would not be told of them", "reason", after)
 	}
+	k.look(u)
 	return nil
 }
 

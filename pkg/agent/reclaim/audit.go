@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	// auditPeriod is how often the host's allocations are read, auditAgain while something is wrong with them; auditPause is
+	// between any two times.
+	auditPeriod = 10 * time.Minute
+	auditAgain  = time.Minute
+	auditPause  = 5 * time.Second
+	// allocation is the ledger's kind of what is wrong.
+	allocation = "allocation"
+)
+
+// Run audits what etcd says of this host's addresses until the context ends; the error is always nil.
+func (k *Keeper) Run(ctx context.Context) error {
+	for wait := auditPeriod; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		case <-time.After(wait):
+		}
+		if wait = auditAgain; k.audit(ctx) {
+			wait = auditPeriod
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(auditPause):
+		}
+	}
+}
+
+// look has the audit run where etcd is read anew, and where a block of this host changes by itself: plugins change it together with
+// an endpoint.
+func (k *Keeper) look(u model.Update) {
+	byItself := false
+	for _, e := range u.Entries {
+		if key, ok := e.Key.(model.WorkloadEndpointKey); ok && key.Host == k.Node {
+			byItself = false
+			break
+		}
+		b, ok := e.Value.(model.Block)
+		byItself = byItself || ok && b.Affinity == k.Node
+	}
+	if u.Resync || byItself {
+		k.wake.Send()
+	}
+}
+
+// audit allocates to living endpoints of this host what blocks call free, and lists what else is wrong with the host's
+// affinities, its blocks and their handles. It says whether all is in order.
+func (k *Keeper) audit(ctx context.Context) bool {
+	handles, _, err := k.present()
+	if err != nil || k.NameWaits() != "" {
+		return false
+	}
+	var found map[string]string
+	for claimed := "first"; claimed != ""; {
+		if found, claimed, err = k.auditOnce(ctx, handles); err != nil {
+			return false // that etcd is away is told elsewhere
+		}
+		if claimed != "" {
+			k.Logger.Warn("a block called an address of a living endpoint free: it is allocated to it again", "endpoint", claimed)
+		}
+	}
+	for path := range k.listed {
+		if _, still := found[path]; !still {
+			k.Problems.Note(allocation, path, nil)
+			k.Logger.Info("addresses of this host are in order again", "key", path)
+		}
+	}
+	for path, text := range found {
+		if before, after := k.Problems.Note(allocation, path, errors.New(text)); before != after {
+			k.Logger.Warn("something is wrong with addresses of this host", "key", path, "reason", after)
+		}
+	}
+	k.listed = found
+	return len(found) == 0
+}
+
+// auditOnce returns what is wrong by key, but for the addresses of an endpoint, claimed, that it has allocated to it.
+func (k *Keeper) auditOnce(ctx context.Context, handles map[string]string) (found map[string]string, claimed string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = k.Etcd.Transact(ctx, nil, func(v *model.View) (change model.Change, err error) {
+		found, claimed = map[string]string{}, ""
+		r := auditReading{view: v, host: k.Node, seen: map[model.Key]bool{}}
+		if r.read(); len(r.need) > 0 {
+			return change, &model.NeedRangesError{Ranges: r.need}
+		}
+		if v.Get(model.ReadyKey{}).Value != model.Ready(true) {
+			return change, errors.New(model.ReadyKey{}.Path() + " is not true")
+		}
+		for _, of := range invariants.Repairs(v, r.dump) {
+			if !r.concerns(of.Violation) {
+				continue
+			}
+			key, _ := of.Key.(model.WorkloadEndpointKey)
+			spec, _ := v.Get(key).Value.(model.WorkloadEndpoint)
+			if l, lives := find(handles, key, spec); lives && claimed == "" {
+				p, request := ipam.NewPlan(v), l.request(time.Now())
+				request.Addrs = slices.DeleteFunc(request.Addrs, func(a netip.Addr) bool { return !r.inBlock(a) })
+				_, err := p.Assign(request)
+				if _, more := errors.AsType[*model.NeedRangesError](err); more {
+					return change, err
+				}
+				if change = p.Change(); err == nil {
+					change.Compares = append(change.Compares, v.Compare(key))
+					claimed = key.Path()
+					continue
+				}
+			}
+			remedy := of.ByHand()
+			if of.Before || !of.Change.Empty() {
+				remedy = "run calicoctl ipam repair --force"
+			}
+			if path := of.Key.Path(); found[path] == "" {
+				found[path] = of.Text + ": " + remedy
+			} else {
+				found[path] += "; " + of.Text + ": " + remedy
+			}
+		}
+		return change, nil
+	})
+	return found, claimed, err
+}
+
+// auditReading is what an audit reads: the host's endpoints and affinities, the blocks of both, and the handles of its own blocks,
+// with what else these count.
+type auditReading struct {
+	view *model.View
+	host string
+	seen map[model.Key]bool
+	need []model.Range
+	dump []model.Entry
+}
+
+func (r *auditReading) all(of model.Range) []model.Entry {
+	entries, ok := r.view.Read(of)
+	if !ok {
+		r.need = append(r.need, of)
+	}
+	return entries
+}
+
+// get reads a key into the dump, once.
+func (r *auditReading) get(key model.Key) any {
+	if !r.seen[key] {
+		r.seen[key] = true
+		if !r.view.Has(key) {
+			r.need = append(r.need, model.KeyRange(key))
+		} else if e := r.view.Get(key); e.Exists() {
+			r.dump = append(r.dump, e)
+		}
+	}
+	return r.view.Get(key).Value
+}
+
+func (r *auditReading) read() {
+	r.get(model.ReadyKey{})
+	endpoints := r.all(model.PrefixRange(model.WorkloadEndpointPrefix(r.host)))
+	affinities := r.all(model.Range{Prefix: model.AffinityPrefix(r.host), KeysOnly: true})
+	r.dump = append(append(r.dump, endpoints...), affinities...)
+	var handles []model.Attributes
+	for _, e := range affinities {
+		if key, ok := e.Key.(model.AffinityKey); ok {
+			if b, _ := r.get(model.BlockKey{CIDR: key.CIDR}).(model.Block); b.Affinity == r.host {
+				handles = append(handles, b.Attributes...)
+			}
+		}
+	}
+	if len(r.need) > 0 {
+		return
+	}
+	for _, e := range endpoints {
+		spec, _ := e.Value.(model.WorkloadEndpoint)
+		for _, a := range spec.Addrs() {
+			if r.inBlock(a) {
+				continue
+			}
+			for _, b := range r.all(model.Range{Prefix: model.BlockPrefix(a.Is6()), KeysOnly: true}) {
+				if key, ok := b.Key.(model.BlockKey); ok && key.CIDR.Contains(a) {
+					r.get(key)
+				}
+			}
+		}
+	}
+	for _, at := range handles {
+		for _, legacy := range []bool{false, true} {
+			handle, _ := r.get(model.HandleKey{ID: at.HandleID, Legacy: legacy}).(model.Handle)
+			for c := range handle.Blocks {
+				r.get(model.BlockKey{CIDR: c})
+			}
+		}
+	}
+}
+
+// inBlock says whether one that was read has the address.
+func (r *auditReading) inBlock(a netip.Addr) bool {
+	return slices.ContainsFunc(r.dump, func(e model.Entry) bool {
+		key, ok := e.Key.(model.BlockKey)
+		return ok && key.CIDR.Contains(a)
+	})
+}
+
+// concerns says whether a violation is found by what was read, and told by nobody else: what can't be read, and blocks that
+// overlap, the agent's other parts list.
+func (r *auditReading) concerns(v invariants.Violation) bool {
+	switch key := v.Key.(type) {
+	case model.BlockKey:
+		b, _ := r.view.Get(key).Value.(model.Block)
+		return v.Invariant > 1 && b.Affinity == r.host
+	case model.WorkloadEndpointKey:
+		return v.Invariant == 5
+	case model.AffinityKey, model.HandleKey:
+		return true
+	}
+	return false
+}
