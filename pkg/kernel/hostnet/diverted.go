@@ -29,6 +29,10 @@ func workloadRoutes(c *rtnl.Conn, family int) (map[netip.Addr]int, error) {
 // divertedBy finds that the kernel takes packets for workloads elsewhere than their routes say, as rules of VPN clients have it
 // that look into a table with a default route before main. Most of their rules lead only others' packets away: the kernel is asked.
 func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle, error) {
+	rules, err := rtnl.Dump(func() ([]netlink.Rule, error) { return c.RuleList(family) })
+	if err != nil || !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return !isUsual(r) }) {
+		return nil, err
+	}
 	routes, err := workloadRoutes(c, family)
 	if err != nil {
 		return nil, err
@@ -45,8 +49,7 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle
 	still, err := workloadRoutes(c, family) // workloads come and go
 	maps.DeleteFunc(lost, func(a netip.Addr, _ netlink.Route) bool { return still[a] != routes[a] })
 	links, err2 := link.Select(c, func(name string) bool { return hasPrefix(name, workloadPrefixes) })
-	rules, err3 := rtnl.Dump(func() ([]netlink.Rule, error) { return c.RuleList(family) })
-	if err := errors.Join(err, err2, err3); err != nil || len(lost) == 0 {
+	if err := errors.Join(err, err2); err != nil || len(lost) == 0 {
 		return nil, err
 	}
 	first := slices.MinFunc(slices.Collect(maps.Keys(lost)), netip.Addr.Compare)
@@ -66,6 +69,11 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle
 		o.Text = fmt.Sprintf("%d addresses of workloads are led away: %s", len(lost), o.Text)
 	}
 	return []Obstacle{o}, nil
+}
+
+// isUsual says whether a rule is one that every host has. The routes of main and local are no rule's fault.
+func isUsual(r netlink.Rule) bool {
+	return r.Table == unix.RT_TABLE_MAIN || r.Table == unix.RT_TABLE_LOCAL || r.Table == unix.RT_TABLE_DEFAULT
 }
 
 // divertedTo is the route that the kernel takes to an address if it isn't one by its link: for the host's own packets, or for
@@ -96,10 +104,8 @@ func describe(c *rtnl.Conn, a netip.Addr, r netlink.Route, rules []netlink.Rule)
 		command = "ip -6"
 	}
 	for _, rule := range rules {
-		// The routes of main and local are no rule's fault.
-		usual := rule.Table == unix.RT_TABLE_MAIN || rule.Table == unix.RT_TABLE_LOCAL
 		forOthers := rule.Mark != 0 && !rule.Invert
-		if !usual && !forOthers && rule.Goto < 0 && (rule.Table == r.Table || r.Table == 0 && rule.Src != nil && rule.Src.Contains(rtnl.IP(a))) {
+		if !isUsual(rule) && !forOthers && rule.Goto < 0 && (rule.Table == r.Table || r.Table == 0 && rule.Src != nil && rule.Src.Contains(rtnl.IP(a))) {
 			which = fmt.Sprintf(", by the rule of priority %d: run %s rule add priority %d lookup main suppress_prefixlength 0, "+
 				"and have it added at boot", rule.Priority, command, max(rule.Priority-1, 0))
 			break
