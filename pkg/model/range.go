@@ -71,6 +71,9 @@ type Update struct {
 	// Resync: Entries is the whole content; what isn't in it is gone. Otherwise Entries are the changes of one
 	// transaction, all of them.
 	Resync bool
+	// Restored, of a Resync: the source is another one than before, or was restored from a backup: what it said before isn't its
+	// history.
+	Restored bool
 	// Entries with Revision 0 were deleted; of those only Path and Key are set.
 	Entries []Entry
 }

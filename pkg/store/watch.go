@@ -23,6 +23,9 @@ const pageSize = 1000
 // errResync ends a stream that can't be resumed.
 var errResync = errors.New("the watch can't be resumed")
 
+// errRestored is an errResync of an etcd whose history is another one than that which was delivered.
+var errRestored = fmt.Errorf("%w", errResync)
+
 // callbackError is what the caller's function returned.
 type callbackError struct{ error }
 
@@ -35,6 +38,7 @@ type watch struct {
 	fn       func(model.Update) error
 
 	seen     int64            // up to this revision all has been delivered; 0: a snapshot is due
+	restored bool             // since the last snapshot etcd was, or is another one
 	page     int64            // entries per request of a snapshot, 0 = all in one
 	cluster  uint64           // etcd's cluster id
 	last     *mvccpb.KeyValue // the last that was written since the snapshot; nil = none
@@ -67,7 +71,7 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 			return fmt.Errorf("watch: %w", err)
 		case errors.Is(err, errResync):
 			c.log.Info("etcd watch starts over from a snapshot", "reason", err)
-			w.seen = 0
+			w.seen, w.restored = 0, w.restored || errors.Is(err, errRestored)
 		default:
 			w.report(err)
 		}
@@ -92,9 +96,10 @@ func (w *watch) run(ctx context.Context) error {
 		}
 		w.page = pageSize
 		w.seen, w.cluster, w.last = p.Revision, p.cluster, nil
-		if err := w.fn(model.Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
+		if err := w.fn(model.Update{Revision: p.Revision, Resync: true, Restored: w.restored, Entries: p.Entries()}); err != nil {
 			return callbackError{err}
 		}
+		w.restored = false
 		w.recovered() // only now: what was known before may be of another history
 	}
 	return w.follow(ctx)

@@ -31,6 +31,7 @@ type folded struct {
 	revision int64
 	updates  int
 	resyncs  int
+	restored int
 	faults   []string
 	history  []moment
 }
@@ -51,6 +52,9 @@ func (f *folded) take(u model.Update) error {
 	f.updates++
 	if u.Resync {
 		f.resyncs++
+		if u.Restored {
+			f.restored++
+		}
 		f.state = make(map[string]model.Entry)
 	}
 	for _, e := range u.Entries {
@@ -311,8 +315,8 @@ func TestWatchCompacted(t *testing.T) {
 	if d := cmp.Diff(map[string]string{configs + "1": "new", configs + "2": "old"}, f.values()); d != "" {
 		t.Error(d)
 	}
-	if _, _, resyncs := f.counts(); resyncs != 2 {
-		t.Errorf("%d resyncs", resyncs)
+	if _, _, resyncs := f.counts(); resyncs != 2 || f.restored != 0 {
+		t.Errorf("%d resyncs, %d of an etcd that was restored", resyncs, f.restored)
 	}
 }
 

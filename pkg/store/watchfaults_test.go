@@ -68,6 +68,11 @@ func TestWatchRolledBack(t *testing.T) {
 			if d := cmp.Diff(want, f.values()); d != "" {
 				t.Error(d)
 			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.restored != 1 {
+				t.Errorf("it is told %d times that etcd was restored", f.restored)
+			}
 		})
 	}
 }

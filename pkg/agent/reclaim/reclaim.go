@@ -116,7 +116,7 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 			k.ready = e.Value == model.Ready(true)
 		}
 	}
-	back := u.Resync && u.Revision < k.revision
+	back := u.Resync && (u.Restored || u.Revision < k.revision) && k.revision > 0
 	if back || k.guid != "" && k.stored != k.guid {
 		k.Logger.Warn("etcd is another one than before: this host's pods are entered in it, and until then nothing of it is acted upon",
 			"revision", u.Revision, "guid", k.stored, "before", k.guid, "went back", back)

@@ -26,10 +26,11 @@ import (
 type host struct {
 	*etcd.Server
 	*Keeper
-	links   []link.Link
-	entered atomic.Int32
-	run     string
-	vars    string
+	links    []link.Link
+	entered  atomic.Int32
+	run      string
+	vars     string
+	restored bool // the next snapshot is of an etcd that was
 }
 
 var pool = netip.MustParsePrefix("10.0.0.0/24")
@@ -84,7 +85,9 @@ func (h *host) snapshot(back int64) error {
 	if err != nil {
 		h.Fatal(err)
 	}
-	return h.Hear(context.Background(), model.Update{Revision: s.Revision - back, Resync: true, Entries: s.Entries()})
+	restored := h.restored
+	h.restored = false
+	return h.Hear(context.Background(), model.Update{Revision: s.Revision - back, Resync: true, Restored: restored, Entries: s.Entries()})
 }
 
 func key(name string) model.WorkloadEndpointKey {
@@ -207,8 +210,15 @@ func TestYoung(t *testing.T) {
 	}
 }
 
-// TestRestored goes back to before some pods, and to others that have gone since.
+// TestRestored goes back to before some pods, and to others that have gone since. Before this host has read that, others may
+// have written so much that the revision is beyond the last that it has heard of.
 func TestRestored(t *testing.T) {
+	for name, back := range map[string]int64{"behind": 100, "beyond": 0} {
+		t.Run(name, func(t *testing.T) { testRestored(t, back) })
+	}
+}
+
+func testRestored(t *testing.T, back int64) {
 	h := newHost(t)
 	h.mustHear()
 	h.add("a", "old", "c1", "10.0.0.1")
@@ -225,7 +235,8 @@ func TestRestored(t *testing.T) {
 	for _, e := range backup {
 		h.Put(e.Key, e.Value)
 	}
-	h.mustBeReplaced(100)
+	h.restored = back == 0
+	h.mustBeReplaced(back)
 	if held := h.Server.Held("net.c3.eth0"); len(held) != 1 || held[0].String() != "10.0.0.2" || h.endpoint("late").ContainerID != "c3" {
 		t.Errorf("late has %v", held)
 	}
