@@ -392,7 +392,7 @@ func TestDenied(t *testing.T) {
 			Puts:     []model.Put{put("A", "1")}, Deletes: []model.Key{hostKey("A")}})
 		return err
 	}
-	watch := func(prefixes ...string) func() error {
+	watched := func(prefixes ...string) func() error {
 		return func() (err error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -424,8 +424,8 @@ func TestDenied(t *testing.T) {
 		{"/calico/v1/config/", write, "the user part may not write /calico/v1/config/A: "},
 		{"/calico/v1/host/", write, "the user part may not write /calico/v1/host/h/config/A: "},
 		{"/calico/v1/Ready", write, "the user part may not read /calico/v1/Ready: "},
-		{"/calico/v1/host/", watch(configs, hosts), "the user part may not read all that begins with /calico/v1/host/: "},
-		{"/calico/v1/Ready", watch(configs, hosts), "the user part may not read all that begins with /calico/v1/: "},
+		{"/calico/v1/host/", watched(configs, hosts), "the user part may not read all that begins with /calico/v1/host/: "},
+		{"/calico/v1/Ready", watched(configs, hosts), "the user part may not read all that begins with /calico/v1/: "},
 	} {
 		end := clientv3.GetPrefixRangeEnd(tt.prefix)
 		if _, err := root.RoleRevokePermission(ctx, "part", tt.prefix, end); err != nil {
@@ -436,6 +436,16 @@ func TestDenied(t *testing.T) {
 		wantError(t, err, ErrAuth)
 		if _, err := root.RoleGrantPermission(ctx, "part", tt.prefix, end, clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 			t.Fatal(err)
+		}
+	}
+	// What is read goes well, and the watch doesn't: trouble has no end between the tries.
+	w := &watch{c: s, prefixes: []string{configs, hosts}, common: "/calico/v1/", page: pageSize, fn: func(model.Update) error { return nil }}
+	w.report(w.run(ctx))
+	since, _ := s.WatchTrouble()
+	for range 3 {
+		w.report(w.run(ctx))
+		if again, err := s.WatchTrouble(); since.IsZero() || !again.Equal(since) || !errors.Is(err, ErrDenied) {
+			t.Errorf("in trouble since %v, and since %v: %v", since, again, err)
 		}
 	}
 	if after := revision(t, s); after != before {

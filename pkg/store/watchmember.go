@@ -66,7 +66,7 @@ func (w *watch) followMember(ctx context.Context, client *clientv3.Client) error
 	defer cancel()
 
 	tooLate := time.AfterFunc(createTimeout, cancel)
-	answers := watcher.Watch(ctx, w.common, clientv3.WithPrefix(), clientv3.WithRev(w.seen+1), clientv3.WithFragment())
+	answers := watcher.Watch(ctx, w.common, clientv3.WithPrefix(), clientv3.WithRev(w.seen+1), clientv3.WithFragment(), clientv3.WithCreatedNotify())
 	if !tooLate.Stop() {
 		return fmt.Errorf("no answer within %v", createTimeout)
 	}
@@ -89,10 +89,12 @@ func (w *watch) take(r clientv3.WatchResponse) error {
 		return fmt.Errorf("%w: etcd has compacted the revisions since %d", errResync, w.seen)
 	case r.Canceled:
 		return cancelError(r)
+	case r.Created:
+		w.recovered()
 	}
 	// A proxy of etcd leaves the id out.
 	if id := r.Header.ClusterId; id != w.cluster && id != 0 && w.cluster != 0 {
-		return fmt.Errorf("%w: the endpoints lead to another etcd cluster now", errResync)
+		return fmt.Errorf("%w: the endpoints lead to another etcd cluster now", errRestored)
 	}
 	var u model.Update
 	for i, ev := range r.Events {
@@ -149,13 +151,12 @@ func (w *watch) checkHistory(ctx context.Context, client *clientv3.Client) error
 	resp, err := client.Get(ctx, key, clientv3.WithRev(revision)) // no member that is behind answers it
 	switch {
 	case errors.Is(err, rpctypes.ErrFutureRev):
-		return fmt.Errorf("%w: etcd has gone back behind revision %d", errResync, revision)
+		return fmt.Errorf("%w: etcd has gone back behind revision %d", errRestored, revision)
 	case errors.Is(err, rpctypes.ErrCompacted):
 	case err != nil:
 		return err
 	case w.last != nil && (len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != revision || string(resp.Kvs[0].Value) != string(w.last.Value)):
-		return fmt.Errorf("%w: etcd was restored from a backup: what came of %s at revision %d is not what it has", errResync, key, revision)
+		return fmt.Errorf("%w: etcd was restored from a backup: what came of %s at revision %d is not what it has", errRestored, key, revision)
 	}
-	w.recovered()
 	return nil
 }
