@@ -33,6 +33,10 @@ const (
 	retryPause = time.Second
 	// gatherTime is how long a change that is in no hurry waits for more of its kind.
 	gatherTime = 100 * time.Millisecond
+	// atOnce is how many walks that found something others follow at once; the pauses before more of them double up to mostPause:
+	// what is denied and goes on all the same will not be had by walking.
+	atOnce    = 4
+	mostPause = time.Minute
 	// sureAfter is when all is judged again that a walk found nothing of.
 	sureAfter = time.Second
 )
@@ -106,6 +110,7 @@ type Cutter struct {
 	repeat  set       // what it is to judge once more
 	walking set       // of the one under way
 	due     time.Time // of the next walk, zero = there is nothing to do
+	found   int       // walks in a row that found something
 	again   []later   // the earliest first
 }
 
@@ -255,8 +260,8 @@ func (c *Cutter) wait(ctx context.Context) bool {
 func (c *Cutter) turn() error {
 	c.mu.Lock()
 	fresh, work := c.queued, newSet()
-	work.add(fresh)
 	work.add(c.repeat)
+	work.add(fresh)
 	c.queued, c.repeat, c.walking, c.due = newSet(), newSet(), work, time.Time{}
 	c.mu.Unlock()
 	found, err := c.walk(work)
@@ -264,24 +269,36 @@ func (c *Cutter) turn() error {
 	defer c.mu.Unlock()
 	c.walking = newSet()
 	if err != nil {
-		c.queued.add(work)
-		c.dueAt(time.Now())
+		c.requeue(work, 0)
 		return err
 	}
 	lost := len(work.lost) > 0
-	work.lost, fresh.lost = nil, nil // somebody else may have the addresses from now on
+	work.lost, fresh.lost = map[netip.Addr]struct{}{}, nil // somebody else may have the addresses from now on
 	switch {
 	case found:
-		c.queued.add(work)
-		c.dueAt(time.Now())
+		pause := time.Duration(0)
+		if c.found++; c.found > atOnce {
+			pause = min(sureAfter<<min(c.found-atOnce-1, 10), mostPause)
+		}
+		c.requeue(work, pause)
 	case !fresh.empty():
 		c.again = append(c.again, later{time.Now().Add(sureAfter), fresh})
 		slices.SortFunc(c.again, func(a, b later) int { return a.at.Compare(b.at) })
+	}
+	if !found {
+		c.found = 0
 	}
 	if lost {
 		c.cfg.Deleted()
 	}
 	return nil
+}
+
+// requeue has work done again, and what came meanwhile. The mutex is held.
+func (c *Cutter) requeue(work set, pause time.Duration) {
+	work.add(c.queued) // whose outer addresses are the newer ones
+	c.queued = work
+	c.dueAt(time.Now().Add(pause))
 }
 
 // walk finds the connections that the work is about, and deletes those that may not go on. It reports whether there were
@@ -309,8 +326,8 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 			denied = append(denied, t)
 		case involves(t.Connection, work.lost):
 			over = append(over, t)
-		case untranslated.has(t):
-			over, found = append(over, t), true
+		case untranslated.has(t): // of those some come back, as what they need isn't theirs
+			over = append(over, t)
 		}
 		if cut != nil {
 			cuts = append(cuts, *cut)
@@ -327,7 +344,7 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 	if m > 0 {
 		c.cfg.Logger.Info("cut connections that policy denies now", "connections", m)
 	}
-	return found || len(denied) > 0, errors.Join(append(errs, err, c.allowAgain(work, routes))...)
+	return len(denied) > 0, errors.Join(append(errs, err, c.allowAgain(work, routes))...)
 }
 
 // judgedAtOnce is how many connections are judged before policy may change.

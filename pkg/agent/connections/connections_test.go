@@ -295,13 +295,45 @@ func TestMissed(t *testing.T) {
 		if x.walks != 6 { // four that find one, one that finds none, and one to be sure
 			t.Errorf("%d walks", x.walks)
 		}
-		x.walks = 0
+		x.with(func() { x.walks = 0 })
 		hidden = []conntrack.Tracked{tcp("10.0.0.1", 1005, "10.0.0.2", 81)}
 		x.write(suspect)
 		time.Sleep(time.Minute)
 		x.expect("a second later", []uint16{1001}, append(cuts, backOf(tcp("10.0.0.1", 1005, "10.0.0.2", 81)))...)
 		if x.walks != 4 {
 			t.Errorf("%d walks, and it was to be nothing, something, nothing, nothing", x.walks)
+		}
+	})
+}
+
+// TestDeniedForEver has what policy denies be there again after each walk: the walks get fewer.
+func TestDeniedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t)
+		x.cfg.Delete = func(list []conntrack.Tracked) (int, error) { return len(list), nil }
+		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 81))
+		x.write(Work{All: true}, deny("no-81", to(81)))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if x.walks < 60 || x.walks > 80 {
+			t.Errorf("%d walks in an hour", x.walks)
+		}
+		x.with(func() { x.walks = 0 })
+		x.set()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if x.walks != 2 {
+			t.Errorf("%d walks when it was gone", x.walks)
+		}
+		// What isn't translated for other reasons is there again as well.
+		x.set(tcp("10.0.0.1", 1001, "203.0.113.1", 53))
+		pool := netip.MustParsePrefix("10.0.0.0/24")
+		x.with(func() { x.walks = 0 })
+		x.write(Work{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, Masquerade: true}))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if x.walks != 2 {
+			t.Errorf("%d walks for what is not masqueraded", x.walks)
 		}
 	})
 }
@@ -424,8 +456,24 @@ func TestTranslated(t *testing.T) {
 			return c
 		}
 		x.set(outer("192.0.2.1", 1001, false), outer("192.0.2.1", 1002, true), outer("10.0.0.1", 1003, false), outer("10.0.0.9", 1004, true), tcp("10.0.0.2", 1005, "192.0.2.2", 80))
-		x.write(Work{Outer: map[netip.Addr]netip.Addr{netip.MustParseAddr("192.0.2.1"): netip.MustParseAddr("10.0.0.1")}})
+		leads := func(name, iface, addr string) {
+			ext, inner := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr(addr)
+			e := pod(name, iface, addr)
+			spec := e.Value.(model.WorkloadEndpoint)
+			spec.IPv4NAT = []model.NAT{{IntIP: inner, ExtIP: ext}}
+			e.Value = spec
+			x.write(Work{Outer: map[netip.Addr]netip.Addr{ext: inner}}, e)
+		}
+		leads("a", "cali1", "10.0.0.1")
 		x.expect("an outer address is new", []uint16{1003, 1005})
+		// It leads elsewhere while what it led to is still to be judged once more.
+		x.Add(Work{Outer: map[netip.Addr]netip.Addr{netip.MustParseAddr("192.0.2.1"): netip.MustParseAddr("10.0.0.1")}})
+		time.Sleep(gatherTime + time.Millisecond)
+		x.engine.Update(pod("a", "cali1", "10.0.0.1"))
+		x.set(outer("10.0.0.1", 1003, false), outer("10.0.0.9", 1004, true))
+		leads("c", "cali3", "10.0.0.9")
+		time.Sleep(time.Minute)
+		x.expect("it leads to another", []uint16{1004})
 
 		pool := netip.MustParsePrefix("10.0.0.0/24")
 		out := func(port uint16) conntrack.Tracked { return tcp("10.0.0.1", port, "203.0.113.1", 80) }

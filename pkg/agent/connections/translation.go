@@ -20,7 +20,14 @@ type translations struct {
 }
 
 func (s *set) untranslated(st *policy.State) translations {
-	t := translations{inner: s.outer}
+	t := translations{inner: map[netip.Addr]netip.Addr{}}
+	for _, ep := range st.Endpoints {
+		for _, n := range ep.NAT {
+			if inner, is := s.outer[n.ExtIP]; is && inner == n.IntIP { // still
+				t.inner[n.ExtIP] = inner
+			}
+		}
+	}
 	if s.masquerades {
 		t.pools = st.Pools
 	}
