@@ -55,10 +55,10 @@ type pool struct {
 }
 
 // claims reports whether the pool's addresses are given out here, or may be when it has been corrected.
-func (p *pool) claims() bool { return p.err != nil || p.IPAM && !p.Disabled }
+func (p *pool) claims() bool { return !p.Disabled && (p.err != nil || p.IPAM) }
 
 // yields reports whether the pool hinders no other that overlaps it: it is disabled, or the later one.
-func (p *pool) yields() bool { return p.under != nil || p.err == nil && p.Disabled }
+func (p *pool) yields() bool { return p.under != nil || p.Disabled }
 
 var errNotCanonical = errors.New("the key is not in its canonical form, so it can't be compared")
 
@@ -139,7 +139,7 @@ func (x *index) rankPools() {
 		return cmp.Or(cmp.Compare(a.entry.Created, b.entry.Created), a.CIDR.Compare(b.CIDR))
 	})
 	for i, p := range x.pools {
-		over := slices.IndexFunc(x.pools[:i], func(q *pool) bool { return q.claims() && q.CIDR.Overlaps(p.CIDR) })
+		over := slices.IndexFunc(x.pools[:i], func(q *pool) bool { return q.claims() && q.under == nil && q.CIDR.Overlaps(p.CIDR) })
 		if over >= 0 && p.claims() {
 			p.under = x.pools[over]
 		}

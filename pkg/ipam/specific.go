@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -63,7 +64,7 @@ func (a *assignment) unused(addr netip.Addr) error {
 func (a *assignment) unusedOn(host string, addr netip.Addr) error {
 	prefix := model.WorkloadEndpointPrefix(host)
 	for _, r := range a.view.Ranges() {
-		if r.Prefix != prefix {
+		if !strings.HasPrefix(prefix, r.Prefix) && !strings.HasPrefix(r.Prefix, prefix) {
 			continue
 		}
 		entries, _ := a.view.Read(r)

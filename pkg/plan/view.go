@@ -180,8 +180,9 @@ func (e *engine) laterPools() map[netip.Prefix]netip.Prefix {
 		}
 		if i := slices.IndexFunc(giving, p.Overlaps); i >= 0 {
 			later[p] = giving[i]
+		} else {
+			giving = append(giving, p)
 		}
-		giving = append(giving, p)
 	}
 	return later
 }

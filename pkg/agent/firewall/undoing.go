@@ -16,18 +16,17 @@ func (r *Reconciler) Undoing() map[model.PolicyKey]string { return undoing(r.sta
 
 func undoing(st *policy.State) map[model.PolicyKey]string {
 	found := map[model.PolicyKey]string{}
-	for id, rules := range st.Rules {
-		if !kubepolicy.MayBeOlder(id.Name) {
-			continue // the endpoints are many
-		}
-		in, out := passesAll(rules.Inbound), passesAll(rules.Outbound)
-		if id.Tier != model.DefaultTier || !in && !out {
-			continue
-		}
-		key := model.PolicyKey{Tier: id.Tier, Policy: id.Name}
-		for path, ep := range st.Endpoints {
-			if (in && undoes(id, ep.Inbound.Policies) || out && undoes(id, ep.Outbound.Policies)) && (found[key] == "" || path < found[key]) {
-				found[key] = path
+	for path, ep := range st.Endpoints {
+		for outbound, apply := range [...][]policy.RulesID{ep.Inbound.Policies, ep.Outbound.Policies} {
+			for _, id := range apply {
+				if id.Tier != model.DefaultTier || !kubepolicy.MayBeOlder(id.Name) || st.Rules[id] == nil {
+					continue
+				}
+				rules := [...][]policy.Rule{st.Rules[id].Inbound, st.Rules[id].Outbound}[outbound]
+				key := model.PolicyKey{Tier: id.Tier, Policy: id.Name}
+				if passesAll(rules) && undoes(id, apply) && (found[key] == "" || path < found[key]) {
+					found[key] = path
+				}
 			}
 		}
 	}
@@ -42,7 +41,7 @@ func passesAll(rules []policy.Rule) bool {
 
 // undoes reports whether a policy is an older one of those that apply.
 func undoes(id policy.RulesID, apply []policy.RulesID) bool {
-	return slices.Contains(apply, id) && slices.ContainsFunc(apply, func(other policy.RulesID) bool {
+	return slices.ContainsFunc(apply, func(other policy.RulesID) bool {
 		return other.Tier == id.Tier && kubepolicy.Replaces(other.Name, id.Name)
 	})
 }
