@@ -167,7 +167,7 @@ func run(ctx context.Context, cfg Config) error {
 		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: cfg.Logger, Health: h, Problems: trouble,
 	}, client))
 	guard := etcdguard.New(cfg.Logger, client)
-	l.router.etcdAddrs = guard.Needed
+	l.gate.expect, l.router.etcdAddrs = client.Expect, guard.Needed
 	r, id, left := attach(cfg, client, l, guard.Addrs)
 	l.adopt()
 	errHealth, errMetrics := l.serving.Move()

@@ -15,7 +15,7 @@ import (
 )
 
 // lateAfter is how long a caller of the gate waits before it is looked whether pods are let in at all, and whether etcd
-// is back.
+// is back, and the watch is told what is waited for.
 const lateAfter = time.Second
 
 // wait is one request to the gate.
@@ -30,11 +30,12 @@ type waiters struct {
 	leaves  chan *wait
 	late    mailbox.Signal // somebody has waited for long
 	waiting map[*wait]struct{}
-	held    func() string // why no pod is let in, "" = they are
+	expect  func(revision int64) // tells the watch of etcd that there is one
+	held    func() string        // why no pod is let in, "" = they are
 }
 
 func newWaiters() waiters {
-	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, held: func() string { return "" }}
+	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, expect: func(int64) {}, held: func() string { return "" }}
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
@@ -77,6 +78,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			if err := g.held(false); err != nil {
 				return g.leave(ctx, w, err)
 			}
+			g.loop.gate.expect(r.Revision)
 			g.loop.gate.late.Send()
 		case <-ctx.Done():
 		}

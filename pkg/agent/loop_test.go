@@ -455,6 +455,41 @@ func TestGateBack(t *testing.T) {
 	})
 }
 
+// TestGateLate has somebody wait for a revision that etcd has and the watch doesn't tell of: the
+// watch is told, again and again, and not for those who wait no longer than usual.
+func TestGateLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var expected []int64
+		c := startClockwork(t, func(c *clockwork) { c.gate.expect = func(r int64) { expected = append(expected, r) } })
+		ask := func(revision int64) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				done <- gatekeeper{loop: c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("a"), Revision: revision})
+			}()
+			return done
+		}
+		tell := func(revision int64) {
+			c.updates <- model.Update{Revision: revision}
+			synctest.Wait()
+		}
+		soon := ask(2)
+		time.Sleep(lateAfter - time.Millisecond)
+		tell(2)
+		late := ask(3)
+		time.Sleep(2*lateAfter + time.Millisecond)
+		tell(3)
+		for _, done := range []<-chan error{soon, late} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(2 * lateAfter)
+		if d := cmp.Diff([]int64{3, 3}, expected); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
 // TestFrozen has Ready go away: what is desired stays as it was.
 func TestFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

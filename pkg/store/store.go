@@ -73,6 +73,7 @@ type Client struct {
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 	interrupted                               atomic.Pointer[interruption] // nil: no watch is
+	watches                                   sync.Map                     // *watch, those under way
 	addrs                                     sync.Map                     // netip.Addr, those that members have or had
 }
 

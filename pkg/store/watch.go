@@ -37,6 +37,7 @@ type watch struct {
 	common   string
 	fn       func(model.Update) error
 
+	expected chan int64       // the last revision given to Expect
 	seen     int64            // up to this revision all has been delivered; 0: a snapshot is due
 	restored bool             // since the last snapshot etcd was, or is another one
 	page     int64            // entries per request of a snapshot, 0 = all in one
@@ -56,7 +57,9 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	w := &watch{c: c, prefixes: roots, common: common, fn: fn, page: pageSize}
+	w := &watch{c: c, prefixes: roots, common: common, fn: fn, page: pageSize, expected: make(chan int64, 1)}
+	c.watches.Store(w, nil)
+	defer c.watches.Delete(w)
 	for round := 0; ; round++ {
 		began := time.Now()
 		err := w.run(ctx)
@@ -82,6 +85,18 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 			return nil
 		}
 	}
+}
+
+// Expect tells the watches of a revision in which something of theirs was written, as the caller knows from elsewhere. One
+// whose member says nothing for a while turns to another: a member whose disk hangs keeps its connections alive.
+func (c *Client) Expect(revision int64) {
+	c.watches.Range(func(w, _ any) bool {
+		select {
+		case w.(*watch).expected <- revision:
+		default: // one waits
+		}
+		return true
+	})
 }
 
 // run takes a snapshot if one is due, and delivers the changes after it until that fails.

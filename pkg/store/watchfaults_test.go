@@ -3,12 +3,18 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
@@ -75,4 +81,37 @@ func TestWatchRolledBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWatchExpects tells a watch of what it has heard, of what it then hears, and of what never comes: it leaves the member.
+func TestWatchExpects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan clientv3.WatchResponse)
+		w := &watch{prefixes: []string{configs}, seen: 1, expected: make(chan int64, 1)}
+		done := make(chan error, 1)
+		go func() { done <- w.hear(answers) }()
+		tell := func(revision int64) {
+			kv := &mvccpb.KeyValue{Key: []byte("/calico/other"), ModRevision: revision}
+			answers <- clientv3.WatchResponse{Header: &pb.ResponseHeader{}, Events: []*clientv3.Event{{Kv: kv}}}
+		}
+		w.expected <- 1
+		time.Sleep(2 * silence)
+		for revision := int64(2); revision < 5; revision++ {
+			w.expected <- 5 // again and again
+			time.Sleep(silence - 1)
+			tell(revision)
+		}
+		tell(5)
+		time.Sleep(2 * silence)
+		if synctest.Wait(); len(done) > 0 {
+			t.Fatal(<-done)
+		}
+		w.expected <- 6
+		before := time.Now()
+		time.Sleep(silence / 2)
+		w.expected <- 7
+		if err := <-done; !errors.Is(err, errSilent) || time.Since(before) != silence {
+			t.Errorf("%v after %v", err, time.Since(before))
+		}
+	})
 }

@@ -20,8 +20,15 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// createTimeout is how long a member may take to set up the watch.
-const createTimeout = answerPatience
+const (
+	// createTimeout is how long a member may take to set up the watch.
+	createTimeout = answerPatience
+	// silence is how long a member may say nothing where something is expected.
+	silence = 3 * time.Second
+)
+
+// errSilent ends the watch of a member that does not answer.
+var errSilent = errors.New("no answer")
 
 // follow delivers the changes since the last from one member, until that fails. It always returns an error.
 func (w *watch) follow(ctx context.Context) error {
@@ -68,18 +75,39 @@ func (w *watch) followMember(ctx context.Context, client *clientv3.Client) error
 	tooLate := time.AfterFunc(createTimeout, cancel)
 	answers := watcher.Watch(ctx, w.common, clientv3.WithPrefix(), clientv3.WithRev(w.seen+1), clientv3.WithFragment(), clientv3.WithCreatedNotify())
 	if !tooLate.Stop() {
-		return fmt.Errorf("no answer within %v", createTimeout)
+		return fmt.Errorf("%w within %v", errSilent, createTimeout)
 	}
 	// A watch that could not be created says so on its channel; what else came meanwhile is kept there.
 	if err := w.checkHistory(ctx, client); err != nil {
 		return err
 	}
-	for r := range answers {
-		if err := w.take(r); err != nil {
-			return err
+	return w.hear(answers)
+}
+
+// hear delivers what the channel brings, until it ends or keeps silent where something is expected.
+func (w *watch) hear(answers clientv3.WatchChan) error {
+	var expected int64
+	var silent <-chan time.Time
+	for {
+		select {
+		case r, ok := <-answers:
+			if !ok {
+				return errors.New("the stream ended") // without a word
+			}
+			if err := w.take(r); err != nil {
+				return err
+			}
+		case expected = <-w.expected:
+			if silent != nil {
+				continue
+			}
+		case <-silent:
+			return fmt.Errorf("%w for %v", errSilent, silence)
+		}
+		if silent = nil; w.seen < expected {
+			silent = time.After(silence)
 		}
 	}
-	return errors.New("the stream ended") // without a word
 }
 
 // take delivers one answer of etcd, an update for each revision. What is in none of the prefixes is left out.
