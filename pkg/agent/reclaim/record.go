@@ -121,22 +121,29 @@ func (r record) remove(path string) error {
 	return nil
 }
 
-// readGUID returns "" where the file isn't there, or its content never came to the disk: it is empty then, or full of NULs.
+// readGUID returns "" where the file isn't there, or holds no GUID: its content may never have come to the disk, or only half of it.
 func readGUID(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, GUIDName))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	return strings.Trim(string(data), "\x00 \n"), err
+	guid := strings.TrimSpace(string(data))
+	if b, bad := hex.DecodeString(guid); bad != nil || len(b) != guidSize {
+		guid = ""
+	}
+	return guid, err
 }
 
 func writeGUID(dir, guid string) error {
 	return statefile.Write(filepath.Join(dir, GUIDName), []byte(guid+"\n"))
 }
 
-// newGUID is a random one, as Calico writes it: 32 hexadecimal digits.
+// guidSize is the length of a cluster's GUID in bytes, which Calico writes as hexadecimal digits.
+const guidSize = 16
+
+// newGUID is a random one.
 func newGUID() string {
-	var b [16]byte
+	var b [guidSize]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
