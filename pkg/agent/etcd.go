@@ -41,10 +41,9 @@ func newEtcdState(host string) *etcdState {
 
 // watched are the prefixes that the agent and its parts understand. Endpoints of other hosts
 // are members of the sets that rules refer to. What address management's settings say is for
-// plugins, which end before anybody asks them what is wrong.
+// plugins, which end before anybody asks them what is wrong; nor would anybody say what is misspelt.
 func watched() []string {
-	return append(router.OnlyRouterPrefixes(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix(),
-		model.IPAMConfigKey{}.Path(), model.SubnetPrefix())
+	return append(router.OnlyRouterPrefixes(), model.ObjectPrefix(), model.IPAMConfigKey{}.Path(), model.SubnetPrefix())
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.

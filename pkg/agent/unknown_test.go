@@ -41,6 +41,10 @@ func TestUnknownFieldsShown(t *testing.T) {
 	h.until("report of settings", func() bool { return strings.Contains(shown(), "object "+path+"\n") })
 	h.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: true})
 	h.until("its end", func() bool { return !strings.Contains(shown(), path) })
+	misplaced := "/calico/v1/policies/x"
+	h.raw(clientv3.OpPut(misplaced, "{}"))
+	h.until("report of a key of no kind", func() bool { return strings.Contains(shown(), "object "+misplaced+"\n") })
+	h.raw(clientv3.OpDelete(misplaced))
 	h.raw(clientv3.OpDelete(slip))
 	h.put(pool, model.Pool{CIDR: pool.CIDR, IPAM: true})
 	h.until("its end", func() bool { return !strings.Contains(shown(), "notice") })

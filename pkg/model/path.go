@@ -43,6 +43,9 @@ func WorkloadEndpointPrefix(host string) string {
 	return HostPrefix(host) + "workload/"
 }
 
+// ObjectPrefix is where operators' objects are: hosts, endpoints, settings, policies and pools.
+func ObjectPrefix() string { return v1Root }
+
 // PoolPrefix is where the pools of both families are.
 func PoolPrefix() string { return v1Root + "ipam/" }
 
