@@ -71,7 +71,7 @@ func (o *obstacles) readBlocks(f *beside.Forward, d Desired) error {
 // tell says what was found.
 func (o *obstacles) tell(unready Unready, err error) {
 	found := map[string]string{}
-	v4, v6, cut4, cut6 := true, false, false, false
+	v4, v6, cut4, cut6, led := true, false, false, false, false
 	err = errors.Join(err, o.settingsErr)
 	var lost []probe.Finding
 	if o.cfg.Path != nil {
@@ -91,7 +91,7 @@ func (o *obstacles) tell(unready Unready, err error) {
 	}
 	for _, s := range o.settings {
 		found[s.What] = s.Text
-		cut4, cut6 = cut4 || s.Pods4, cut6 || s.Pods6
+		cut4, cut6, led = cut4 || s.Pods4, cut6 || s.Pods6, led || s.Led
 	}
 	for _, l := range lost {
 		family := "IPv6"
@@ -107,7 +107,7 @@ func (o *obstacles) tell(unready Unready, err error) {
 	}
 	if len(found) > 0 {
 		text = "workloads' packets are stopped: " + text[2:]
-		if all := (cut4 || !v4) && (cut6 || !v6); unready == Any || unready == All && all {
+		if all := led || (cut4 || !v4) && (cut6 || !v6); unready == Any || unready == All && all {
 			text, reason = "", text
 		}
 	}

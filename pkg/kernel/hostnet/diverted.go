@@ -61,9 +61,9 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle
 		_, is := lost[a]
 		all = all && (is || probes[index])
 	}
-	o := Obstacle{What: "routes of IPv4", Text: describe(c, first, lost[first], rules), Pods4: all}
+	o := Obstacle{What: "routes of IPv4", Text: describe(c, first, lost[first], rules), Pods4: all, Led: all}
 	if family == unix.AF_INET6 {
-		o = Obstacle{What: "routes of IPv6", Text: o.Text, Pods6: all}
+		o = Obstacle{What: "routes of IPv6", Text: o.Text, Pods6: all, Led: all}
 	}
 	if len(lost) > 1 {
 		o.Text = fmt.Sprintf("%d addresses of workloads are led away: %s", len(lost), o.Text)

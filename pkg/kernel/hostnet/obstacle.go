@@ -21,6 +21,7 @@ type Obstacle struct {
 	What         string // net.ipv4.…, routes of IPv4, routes of IPv6
 	Text         string // what it does, and the command that mends it
 	Pods4, Pods6 bool   // no workload of the family is reached
+	Led          bool   // all of a family's packets are led away, which is as bad where the host has the other family, too
 }
 
 // Obstacles finds them. The zero value is ready. It is one goroutine's.

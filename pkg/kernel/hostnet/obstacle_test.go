@@ -30,6 +30,9 @@ func mustFind(t *testing.T, o *Obstacles) (sysctls []string) {
 	}
 	for _, f := range found {
 		name := f.What
+		if f.Led != (strings.HasPrefix(f.What, "routes of") && (f.Pods4 || f.Pods6)) {
+			t.Errorf("%s: led away: %t", f.What, f.Led)
+		}
 		if f.Pods4 || f.Pods6 {
 			name += " pods"
 		}
