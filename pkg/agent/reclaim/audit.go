@@ -5,8 +5,10 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
@@ -104,6 +106,11 @@ func (k *Keeper) auditOnce(ctx context.Context, handles map[string]string) (foun
 		}
 		if v.Get(model.ReadyKey{}).Value != model.Ready(true) {
 			return change, errors.New(model.ReadyKey{}.Path() + " is not true")
+		}
+		for _, e := range r.dump {
+			if e.Key == nil && strings.HasPrefix(e.Path, model.AffinityPrefix(k.Node)) {
+				found[e.Path] = fmt.Sprintf("%v: delete it", e.Err)
+			}
 		}
 		for _, of := range invariants.Repairs(v, r.dump) {
 			if !r.concerns(of.Violation) {

@@ -3,6 +3,7 @@
 package reclaim
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -124,12 +126,22 @@ func TestAuditLists(t *testing.T) {
 	h.Put(lonely, model.Affinity{})
 	h.Put(model.HandleKey{ID: "lonely"}, model.Handle{ID: "lonely", Blocks: map[netip.Prefix]int{lonely.CIDR: 1}})
 	h.change(func(b *model.Block) { b.Attributes[b.Allocations[3]].HandleID += "\r\n" })
+	misspelt := model.AffinityPrefix("a") + "ipv4/block/10.0.0.1-26"
+	h.Client(func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Put(ctx, misspelt, "{}")
+		return err
+	})
 	const repair = "run calicoctl ipam repair --force"
 	h.expectListed(map[string]string{
 		block.Path():        `has addresses of handle "net.c-one.eth0", which does not exist: ` + repair + `; has addresses of handle "net.c-three.eth0\r\n", which does not exist: …` + repair,
 		two.Path():          "counts 1 addresses in block 10.0.0.128/26, which does not exist: …" + repair,
 		lonely.Path():       "there is no such block: …" + repair,
+		misspelt:            "key …: delete it",
 		key("three").Path(): `its address 10.0.0.3 is allocated to handle "net.c-three.eth0\r\n"…: delete the workload, so that it starts anew with an address of its own`,
+	})
+	h.Client(func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Delete(ctx, misspelt)
+		return err
 	})
 	h.wipe()
 	for _, e := range whole {
