@@ -89,15 +89,17 @@ e2e-vm: programs build modules
 	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/guest.test ./test/vm/guest
 	$(GO) run ./test/vm $(VMFLAGS) bin/vm/*.test
 
-# Tests on a real Kubernetes. K8SFLAGS=-run=Smoke runs a part.
+# Tests on a real Kubernetes. K8SFLAGS=-run=Smoke runs a part. FORMER=COMMIT is the release that TestUpgrade comes from and goes back to.
 K8SFILES := $(shell grep -rl --include='*_test.go' '^//go:build e2ek8s' cmd pkg test)
 K8SPACKAGES ?= $(sort $(dir $(K8SFILES)))
 e2e-k8s: PROGRAMS = test e2e
 e2e-k8s: programs modules build isolate tools kubernetes
 	$(MAKE) images IMAGEFLAGS='-arch $(shell $(GO) env GOARCH)'
+	$(if $(FORMER),rm -rf bin/former && mkdir bin/former && git archive $(FORMER) | tar -x -C bin/former && \
+		$(MAKE) -C bin/former images FORMER= IMAGEFLAGS='-arch $(shell $(GO) env GOARCH) -tag 0.0.9')
 	@# Without these packages' other tests, which are make test's.
 	@mkdir -p bin/test && rm -f bin/test/$@.*
-	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" \
+	CALICO_BIN_DIR="$(CURDIR)/bin" FORMER="$(if $(FORMER),$(CURDIR)/bin/former)" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" \
 		$(GOTESTSUM) --packages='$(addprefix ./,$(K8SPACKAGES))' -- -tags e2ek8s -p 1 -count=1 -timeout 90m \
 		-run "^($$(sed -nE 's/^func (Test[A-Za-z0-9]+).*/\1/p' $(K8SFILES) | paste -sd'|'))$$" $(K8SFLAGS)
 
