@@ -62,8 +62,13 @@ func (c *Cluster) namespace(t *testing.T, name string) {
 
 // get asks a web server from a pod for its name.
 func (c *Cluster) get(from Pod, host, port string) (string, error) {
+	return c.ask(from, host, port, "/hostname")
+}
+
+// ask asks a web server from a pod for a page of one line.
+func (c *Cluster) ask(from Pod, host, port, page string) (string, error) {
 	out, err := c.TryKubectl("", "exec", "-n", from.Namespace, from.Name, "--", "sh", "-c",
-		fmt.Sprintf(`printf 'GET /hostname HTTP/1.0\r\n\r\n' | nc -w 3 %s %s`, host, port))
+		fmt.Sprintf(`printf 'GET %s HTTP/1.0\r\n\r\n' | nc -w 3 %s %s`, page, host, port))
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	return lines[len(lines)-1], err
 }
