@@ -6,10 +6,12 @@ package kubernetes
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -33,13 +35,10 @@ func TestSlowApplications(t *testing.T) {
 	run("Scale", func(t *testing.T) {
 		c.namespace(t, "scale")
 		c.Apply(workload("Deployment", "scale", "idle", 30, idle))
-		for range 3 {
-			c.AwaitPods(30, "-n", "scale")
+		for _, replicas := range []int{30, 0, 30, 0, 30, 0, 30} {
+			c.Kubectl("scale", "-n", "scale", "deployment/idle", fmt.Sprintf("--replicas=%d", replicas))
+			c.AwaitPods(replicas, "-n", "scale")
 			c.AwaitClean(etcd)
-			c.Kubectl("scale", "-n", "scale", "deployment/idle", "--replicas=0")
-			c.AwaitPods(0, "-n", "scale")
-			c.AwaitClean(etcd)
-			c.Kubectl("scale", "-n", "scale", "deployment/idle", "--replicas=30")
 		}
 	})
 
@@ -73,8 +72,6 @@ func TestSlowApplications(t *testing.T) {
 		c.AwaitClean(etcd)
 		c.Kubectl("uncordon", "node-b")
 	})
-
-	run("Annotations", c.annotations)
 
 	run("Services", func(t *testing.T) {
 		c.namespace(t, "services")
@@ -127,6 +124,42 @@ func TestSlowApplications(t *testing.T) {
 		c.Apply(policy("closed", "web", `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: http}]}]}`) +
 			policy("closed", "client", `{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}`))
 		eventually.Within(t, Patience, "the client to be let through", func() error { return c.connect(client, addr+":80") })
+	})
+
+	// A pod that is to be deleted works, and is guarded by policy, until its container has ended.
+	run("Leaving", func(t *testing.T) {
+		c.namespace(t, "leaving")
+		slow := strings.NewReplacer("terminationGracePeriodSeconds: 1", "terminationGracePeriodSeconds: 20", `args: [netexec`,
+			`lifecycle: {preStop: {sleep: {seconds: 15}}}, args: [netexec`)
+		c.Apply(slow.Replace(workload("Deployment", "leaving", "web", 1, web)) + workload("Deployment", "leaving", "client", 1, web) +
+			policy("leaving", "default-deny", `{podSelector: {}, policyTypes: [Ingress, Egress]}`) +
+			policy("leaving", "each-other", `{podSelector: {}, ingress: [{from: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [web, client]}]}}]}], egress: [{to: [{podSelector: {}}]}]}`))
+		c.AwaitPods(2, "-n", "leaving")
+		server, client := c.Pods("-n", "leaving", "-l", "app=web")[0], c.Pods("-n", "leaving", "-l", "app=client")[0]
+		id := strings.TrimPrefix(c.Kubectl("get", "pod", "-n", "leaving", server.Name, "-o", "jsonpath={.status.containerStatuses[0].containerID}"), "containerd://")
+		runs := func() bool {
+			out, err := c.Node(server.Node).ctr("tasks", "ls").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return regexp.MustCompile(id + ` .*RUNNING`).Match(out)
+		}
+		both := func() error {
+			return errors.Join(c.connect(client, server.IP.String()+":8080"), c.connect(server, client.IP.String()+":8080"))
+		}
+		eventually.Within(t, Patience, "both to reach each other", both)
+		c.Kubectl("delete", "pod", "-n", "leaving", server.Name, "--wait=false")
+		c.Kubectl("label", "pod", "-n", "leaving", server.Name, "leaving=yes")
+		asked := 0
+		for ; runs(); asked++ {
+			if err := both(); err != nil && runs() {
+				t.Fatalf("request %d of a pod that is leaving: %v", asked, err)
+			}
+		}
+		if asked < 3 {
+			t.Errorf("only %d requests were made while the pod was leaving", asked)
+		}
+		c.AwaitPods(2, "-n", "leaving")
 	})
 }
 
