@@ -27,7 +27,8 @@ run() {
 	case $1 in
 	unit) make test FULL=1 PKG="$("$go" list ./... | grep -vE "/test/($(IFS='|'; echo "${alone[*]}"))\$|/cmd/calico-lab\$" | xargs)" ;;
 	pages) make test FULL=1 PKG=./cmd/calico-lab ;;
-	e2e | e2e-k8s | e2e-vm | fuzz) make "$1" ;;
+	e2e-k8s) NETPOL=. make e2e-k8s ;;
+	e2e | e2e-vm | fuzz) make "$1" ;;
 	vuln) make vuln ;;
 	*) make test FULL=1 PKG="./test/$1" ;;
 	esac

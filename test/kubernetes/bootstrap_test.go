@@ -143,6 +143,22 @@ func TestBootstrap(t *testing.T) {
 			t.Errorf("the agent lacks something:\n%s", log)
 		}
 	})
+
+	// Who lacks a right says which, and who grants it, among the last that it says.
+	c.Run(t, "refused", func(t *testing.T) {
+		for account, object := range map[string]string{"calico-node": "daemonset/calico-node", "calico-controllers": "deployment/calico-controllers"} {
+			c.Kubectl("patch", "clusterrole", account, "--type=json", "-p", `[{"op": "remove", "path": "/rules/0"}]`) // of pods, and others
+			c.Kubectl("rollout", "restart", "-n", kubeSystem, object)
+			c.Eventually("the log of "+account+" to end with what it lacks", func(out string) error {
+				for line := range strings.Lines(out) {
+					if strings.Contains(line, " is forbidden: ") && strings.Contains(line, "cannot list resource") && strings.Contains(line, "give the service account this right, as the manifests' ClusterRole does") {
+						return nil
+					}
+				}
+				return errors.New(out)
+			}, "logs", "-n", kubeSystem, "-l", "k8s-app="+account, "--tail=20")
+		}
+	})
 }
 
 // secrets are etcd's, as hashes of what they hold.

@@ -26,22 +26,24 @@ func (c *Cluster) AwaitClean(etcd *store.Client) {
 				pods[p.IP] = p
 			}
 		}
-		wrong := []error{inEtcd(etcd, pods)}
+		blocks, err := inEtcd(etcd, pods)
+		wrong := []error{err}
 		for _, n := range c.Nodes {
-			wrong = append(wrong, n.leftovers(pods))
+			wrong = append(wrong, n.leftovers(pods, blocks))
 		}
 		return errors.Join(wrong...)
 	})
 }
 
-// inEtcd compares what etcd holds with the pods that run.
-func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) error {
+// inEtcd compares what etcd holds with the pods that run, and returns the blocks that there are.
+func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) (blocks map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
 	snapshot, err := etcd.Read(ctx, model.PrefixRange("/calico/"))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	blocks = map[string]bool{}
 	var wrong []error
 	for _, v := range invariants.Check(snapshot.Entries()) {
 		wrong = append(wrong, errors.New(v.String()))
@@ -52,6 +54,7 @@ func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) error {
 		case model.WorkloadEndpoint:
 			endpoints++
 		case model.Block:
+			blocks[value.CIDR.String()] = true
 			a := value.CIDR.Addr()
 			for _, n := range value.Allocations {
 				if n >= 0 && value.Attributes[n].Secondary["type"] != "tunnel-address" {
@@ -72,11 +75,11 @@ func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) error {
 	if endpoints != len(pods) {
 		wrong = append(wrong, fmt.Errorf("%d endpoints, %d pods", endpoints, len(pods)))
 	}
-	return errors.Join(wrong...)
+	return blocks, errors.Join(wrong...)
 }
 
-// leftovers compares the node's links and routes with its pods.
-func (n *Node) leftovers(pods map[netip.Addr]Pod) error {
+// leftovers compares the node's links and routes with its pods, and its routes to blocks with the blocks.
+func (n *Node) leftovers(pods map[netip.Addr]Pod, blocks map[string]bool) error {
 	links, err := n.Command("ip", "-o", "link").Output()
 	if err != nil {
 		return fmt.Errorf("links of %s: %w", n.Name, err)
@@ -103,6 +106,12 @@ func (n *Node) leftovers(pods map[netip.Addr]Pod) error {
 	}
 	if have := count(routes, " dev "); have != mine {
 		wrong = append(wrong, fmt.Errorf("%s has %d routes to pods, and %d pods", n.Name, have, mine))
+	}
+	for line := range strings.Lines(string(routes)) {
+		block := strings.Fields(strings.TrimPrefix(line, "blackhole "))[0]
+		if strings.Contains(line, " proto 81 ") && strings.Contains(block, "/") && !blocks[block] {
+			wrong = append(wrong, fmt.Errorf("%s has a route to a block that is no more: %s", n.Name, line))
+		}
 	}
 	return errors.Join(wrong...)
 }

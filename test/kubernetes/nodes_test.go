@@ -5,7 +5,9 @@
 package kubernetes
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +140,15 @@ func TestSlowAway(t *testing.T) {
 				if out := a.Run("busybox", "ping", "-q", "-c", "75", p.IP.String()); !strings.Contains(out, "75 packets received") {
 					t.Errorf("%s on %s: %s", p.IP, p.Node, out)
 				}
+			}
+			if away.name == "etcd" {
+				// A runtime that asks for the plugin's STATUS has kubelet say so. The older one doesn't ask.
+				c.Eventually("node-b alone not to be ready, for etcd's sake", func(out string) error {
+					if !regexp.MustCompile(`(?s)node-a=True .*node-b=False [^\n]*calico[^\n]*etcd`).MatchString(out) {
+						return errors.New(out)
+					}
+					return nil
+				}, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].message}{"\n"}{end}`)
 			}
 			for _, start := range away.start {
 				start()
