@@ -174,9 +174,10 @@ var errUnknown = errors.New("the watch hasn't shown it")
 // is reports whether kubelet means this pod.
 func (p Pod) is(uid string) bool { return uid == "" || uid == p.UID || uid == p.StaticUID }
 
-// complete enters a pod into an answer.
+// complete enters a pod into an answer. Of a static pod the uid is the one that lasts: its mirror in the API may be made
+// anew, with another uid, while it runs.
 func (c Config) complete(out *gate.Pod, p Pod, defaults map[string]string) {
-	out.UID, out.ServiceAccount, out.Labels, out.Ports = p.UID, p.ServiceAccount, p.Labels, p.Ports
+	out.UID, out.ServiceAccount, out.Labels, out.Ports = cmp.Or(p.StaticUID, p.UID), p.ServiceAccount, p.Labels, p.Ports
 	out.Annotations = maps.Clone(defaults)
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}

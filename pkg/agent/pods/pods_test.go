@@ -73,12 +73,17 @@ func TestWatched(t *testing.T) {
 			t.Errorf("uid %q: %v (-want +got):\n%s", uid, err, diff)
 		}
 	}
-	// A static pod has another uid in the API.
+	// A static pod has another uid in the API, and yet another once its mirror there is made anew.
 	static := web
 	static.StaticUID = "of-the-file"
-	k.SetPod(static)
-	if got, err := k.Pod(t.Context(), gate.PodRequest{Namespace: "shop", Name: "web", UID: "of-the-file"}); err != nil || got.UID != "u1" {
-		t.Errorf("static pod: %+v, %v", got, err)
+	for _, mirror := range []string{"u1", "u2"} {
+		static.UID = mirror
+		k.SetPod(static)
+		for _, uid := range []string{"", "of-the-file"} {
+			if got, err := k.Pod(t.Context(), gate.PodRequest{Namespace: "shop", Name: "web", UID: uid}); err != nil || got.UID != "of-the-file" {
+				t.Errorf("static pod: %+v, %v", got, err)
+			}
+		}
 	}
 	// The node alone.
 	got, err := k.Pod(t.Context(), gate.PodRequest{})
