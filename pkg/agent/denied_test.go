@@ -52,3 +52,55 @@ func TestDenied(t *testing.T) {
 		}
 	})
 }
+
+// TestUnmadeProfile: a pod of Kubernetes starts when the controllers have made its profiles; that of another orchestrator, or
+// one of which somebody else's profile is missing, waits for nobody.
+func TestUnmadeProfile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		revision := int64(1)
+		tell := func(entries ...model.Entry) {
+			revision++
+			c.updates <- model.Update{Revision: revision, Entries: entries}
+			synctest.Wait()
+		}
+		endpoint := func(orchestrator string, profiles ...string) gate.Request {
+			key, spec := testKey("b"), testSpec("cali2", "10.0.0.2")
+			key.Orchestrator, spec.ProfileIDs = orchestrator, profiles
+			tell(put(key, spec, revision+1))
+			return gate.Request{Endpoint: key, Revision: revision}
+		}
+		wait := func(r gate.Request) error {
+			ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+			defer cancel()
+			return gatekeeper{loop: c.loop}.Wait(ctx, r)
+		}
+		r := endpoint("k8s", "k8s_ns.b", "ksa.b.default")
+		lacks := func(name string) {
+			t.Helper()
+			if err := wait(r); !isNotYet(err, "profile "+name+" does not exist, which calico-controllers make: look at kubectl ") {
+				t.Errorf("without %s: %v", name, err)
+			}
+		}
+		lacks("k8s_ns.b")
+		tell(put(model.ProfileRulesKey{Profile: "k8s_ns.b"}, model.Rules{}, revision+1))
+		lacks("ksa.b.default")
+		done := make(chan error, 1)
+		go func() { done <- wait(r) }()
+		synctest.Wait()
+		labels := model.ProfileLabelsKey{Profile: "ksa.b.default"}
+		tell(put(labels, model.Labels{}, revision+1))
+		if err := <-done; err != nil {
+			t.Errorf("with its profiles: %v", err)
+		}
+		tell(gone(labels))
+		lacks("ksa.b.default")
+		tell(gone(r.Endpoint))
+		for _, r := range []gate.Request{endpoint("k8s", "net"), endpoint("cni", "k8s_ns.c")} {
+			if err := wait(r); err != nil {
+				t.Errorf("endpoint %s: %v", r.Endpoint.Path(), err)
+			}
+			tell(gone(r.Endpoint))
+		}
+	})
+}

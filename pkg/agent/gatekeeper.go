@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/status"
@@ -188,7 +189,21 @@ func (l *loop) verdict(r gate.Request) (done bool, err error) {
 	case t.Refused != nil:
 		return true, &gate.RejectedError{Reason: "endpoint " + path + " keeps no access: " + t.Refused.Error()}
 	}
-	return t.Applied && l.firewall.Stands(path) == nil && !l.connections.Deleting(t.Want.Addrs), nil
+	return t.Applied && l.firewall.Stands(path) == nil && !l.connections.Deleting(t.Want.Addrs) && l.unmade(r) == "", nil
+}
+
+// unmade is a profile of a pod of Kubernetes that the controllers have yet to make, "" = none. Without it the pod is cut off,
+// and lacks labels by which policy knows it.
+func (l *loop) unmade(r gate.Request) string {
+	if r.Endpoint.Orchestrator != "k8s" {
+		return ""
+	}
+	for _, name := range l.firewall.MissingProfiles(r.Endpoint.Path()) {
+		if strings.HasPrefix(name, "k8s_ns.") || strings.HasPrefix(name, "ksa.") {
+			return name
+		}
+	}
+	return ""
 }
 
 // leave answers a caller that gives up, with the reason why the endpoint isn't programmed.
@@ -220,6 +235,9 @@ func (l *loop) lacks(r gate.Request) string {
 		return "endpoint " + path + " is not programmed: " + t.Problem.Error()
 	case t != nil && l.connections.Deleting(t.Want.Addrs):
 		return "connections of those who had the addresses of endpoint " + path + " before are still being deleted"
+	}
+	if name := l.unmade(r); name != "" {
+		return "profile " + name + " does not exist, which calico-controllers make: look at kubectl -n kube-system get pods -l k8s-app=calico-controllers"
 	}
 	if err := l.firewall.Stands(path); err != nil {
 		return "the firewall of endpoint " + path + " is not programmed: " + err.Error()

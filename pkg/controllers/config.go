@@ -100,7 +100,7 @@ func options() []option {
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
 		{"kubeconfig", "KUBECONFIG", "", "file that says how to reach the Kubernetes API; default: as a pod does", file(func(c *Config) *string { return &c.Kube.Kubeconfig })},
-		{"controllers", "ENABLED_CONTROLLERS", strings.Join(names(), ","), "comma list of the controllers that run", func(c *Config, s string) error {
+		{"controllers", "ENABLED_CONTROLLERS", strings.Join(names(), ","), "comma list of the controllers that run; pods wait for what namespace and serviceaccount make", func(c *Config, s string) error {
 			c.Enabled = map[string]bool{}
 			for name := range strings.SplitSeq(s, ",") {
 				name = strings.ToLower(strings.TrimSpace(name))

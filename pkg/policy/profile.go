@@ -57,6 +57,20 @@ func (x *index) missingProfiles() map[string]error {
 	return out
 }
 
+// MissingProfiles are the profiles that a workload endpoint names and that are not there, by the endpoint's path.
+func (e *Engine) MissingProfiles(path string) (names []string) {
+	ep := e.index.endpoints[path]
+	if ep == nil {
+		return nil
+	}
+	for _, p := range ep.profiles {
+		if len(p.parts) == 0 {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
 // problem says why the profile denies, "" = it doesn't.
 func (p *profile) problem() string {
 	if len(p.parts) == 0 {

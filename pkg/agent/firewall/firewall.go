@@ -334,6 +334,9 @@ func (r *Reconciler) Err() error { return r.err }
 func (r *Reconciler) Invalid() map[string]error { return r.engine.Invalid() }
 func (r *Reconciler) Misfit() error             { return r.misfit }
 
+// MissingProfiles are the profiles that a workload endpoint names and that are not there.
+func (r *Reconciler) MissingProfiles(path string) []string { return r.engine.MissingProfiles(path) }
+
 // Host returns a host endpoint as policy has it, nil = it has none.
 func (r *Reconciler) Host(path string) *policy.Endpoint { return r.found[path] }
 
