@@ -24,6 +24,9 @@ import (
 // it told the runtime, watches as this package does.
 const patience = 2 * time.Second
 
+// answerTimeout is what the API has to answer then: with patience 5 s, so that a plugin that waits for 10 s asks twice.
+const answerTimeout = 3 * time.Second
+
 // Pod is a pod as the API has it.
 type Pod struct {
 	Namespace, Name, UID string
@@ -209,6 +212,8 @@ func (k *Keeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
 
 // ask asks the API.
 func (k *Keeper) ask(ctx context.Context, r gate.PodRequest, out gate.Pod) (gate.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	p, err := k.cfg.API.Pod(ctx, r.Namespace, r.Name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

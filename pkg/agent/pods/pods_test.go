@@ -25,13 +25,18 @@ import (
 // fakeAPI is an API whose live answers a test sets, and which counts them. What is watched the test tells the keeper.
 type fakeAPI struct {
 	API
-	pod   Pod
-	err   error
-	asked int
+	pod    Pod
+	err    error
+	silent bool // it never answers
+	asked  int
 }
 
-func (f *fakeAPI) Pod(context.Context, string, string) (Pod, error) {
+func (f *fakeAPI) Pod(ctx context.Context, _, _ string) (Pod, error) {
 	f.asked++
+	if f.silent {
+		<-ctx.Done()
+		return Pod{}, ctx.Err()
+	}
 	return f.pod, f.err
 }
 
@@ -154,6 +159,18 @@ func TestLive(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSilentAPI: an API that doesn't answer keeps nobody for longer than 5 s.
+func TestSilentAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := synced(&fakeAPI{silent: true})
+		began := time.Now()
+		_, err := k.Pod(t.Context(), gate.PodRequest{Namespace: "shop", Name: "web", UID: "u1"})
+		if err == nil || err.Error() != "the Kubernetes API can't be read: context deadline exceeded" || time.Since(began) != 5*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }
 
 // TestUnsynced: before everything is known nothing is, and the API, which can't be read, isn't asked either.
