@@ -189,6 +189,9 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return l.report.Run(ctx) })
 	f := newFeed(l, guard, r)
 	f.dhcp = newDHCP(cfg, l)
+	if kubernetes != nil {
+		f.leader = &leadership{log: cfg.Logger, health: h, problems: trouble, gauge: l.metrics.unled}
+	}
 	group.Go(func() error { return f.dhcp.Run(ctx) })
 	f.reclaim = newReclaim(cfg, client, l)
 	group.Go(func() error { return f.watch(ctx, client) })
@@ -287,6 +290,7 @@ type feed struct {
 	dhcp     *dhcpd.Keeper // nil: nothing is served
 	status   *status.Reporter
 	router   *router.Router
+	leader   *leadership // nil: there is no Kubernetes
 	updates  chan<- model.Update
 }
 
@@ -332,6 +336,9 @@ func (f *feed) Update(ctx context.Context, u model.Update) error {
 	f.router.Hear(u)
 	if f.dhcp != nil {
 		f.dhcp.Hear(u)
+	}
+	if f.leader != nil {
+		f.leader.Hear(u)
 	}
 	u, ok := forLoop(u)
 	if !ok {

@@ -26,6 +26,7 @@ type metrics struct {
 	waits       *prometheus.CounterVec
 	resyncs     prometheus.Counter
 	reentered   prometheus.Counter
+	unled       prometheus.Gauge
 	dhcp        dhcpd.Metrics
 }
 
@@ -50,14 +51,17 @@ func newMetrics(version string, invalid func() int) *metrics {
 			Name: "calico_node_gate_waits_total", Help: "Waits at the gate, by how they ended.",
 		}, []string{"result"}),
 		reentered: counter("calico_node_endpoints_reentered_total", "Endpoints of this host entered again in an etcd that was made anew or restored from a backup."),
-		dhcp:      dhcpd.NewMetrics(),
-		resyncs:   counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
+		unled: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "calico_node_controllers_unled_since", Help: "Unix time since when nobody leads calico-controllers, as this agent knows; 0 = somebody does, or it doesn't work with Kubernetes.",
+		}),
+		dhcp:    dhcpd.NewMetrics(),
+		resyncs: counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
 	}
 	m.workload.Register(m.registry)
 	m.firewall.Register(m.registry)
 	m.dhcp.Register(m.registry)
 	m.registry.MustRegister(
-		m.endpoints.vec, m.connections, m.cut, m.waiting, m.waits, m.resyncs, m.reentered,
+		m.endpoints.vec, m.connections, m.cut, m.waiting, m.waits, m.resyncs, m.reentered, m.unled,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),
