@@ -153,6 +153,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	h := health.New()
+	h.OfHost = true
 	h.Away = func() string {
 		if _, err := client.WatchTrouble(); err != nil {
 			return err.Error()

@@ -74,7 +74,7 @@ func TestEtcdReadOnly(t *testing.T) {
 	if err := h.Agent().Launch(); err != nil {
 		t.Fatal(err)
 	}
-	says("it isn't known yet whether another host has this one's name, which takes a write to etcd; reports to etcd fail: ")
+	says("it isn't known yet whether another host has this one's name, which takes a write to etcd", "reports to etcd fail: ")
 	if err := r.Members().SetReadOnly(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

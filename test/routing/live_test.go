@@ -111,8 +111,9 @@ func TestEtcdAway(t *testing.T) {
 	if err := r.lab.Members().Kill(1); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the agent misses etcd", func() bool {
-		return strings.Contains(r.fetch(0, "http://127.0.0.1:9099/readiness"), "reports to etcd fail")
+	r.until("the agent misses etcd, and the host is ready", func() bool {
+		page := r.fetch(0, "http://127.0.0.1:9099/readiness")
+		return strings.HasPrefix(page, "ok\n") && strings.Contains(page, "reports to etcd fail")
 	})
 	r.all()
 	if err := r.hosts[2].Agent().Stop(); err != nil {

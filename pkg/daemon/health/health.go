@@ -37,9 +37,13 @@ type Monitor struct {
 	mu       sync.Mutex
 	main     string            // why the main loop doesn't serve
 	parts    map[string]string // why others don't, by name
+	etcd     map[string]string // why others don't that could if etcd let them, by name
 	degraded map[string]string // what is wrong without keeping the daemon from its work, by name
 	remarks  map[string]string // what else the readiness page says, by name
 
+	// OfHost: the readiness page speaks of the host alone, and what etcd is to blame for is a remark. It is set before the
+	// monitor is in use.
+	OfHost bool
 	// Away says why etcd can't be read, as last found, and names it; nil = nobody knows.
 	// It is set before the monitor is in use.
 	Away func() string
@@ -50,7 +54,7 @@ type Monitor struct {
 
 // New returns the monitor of a daemon that starts now.
 func New() *Monitor {
-	m := &Monitor{main: starting, parts: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
+	m := &Monitor{main: starting, parts: map[string]string{}, etcd: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
 	m.Turn()
 	return m
 }
@@ -78,6 +82,9 @@ func (m *Monitor) SetUnready(reason string) {
 
 // Set says why a part of the daemon doesn't serve; "" = it does.
 func (m *Monitor) Set(part, reason string) { m.set(m.parts, part, reason) }
+
+// SetEtcd says why a part of the daemon doesn't serve because etcd doesn't let it; "" = it does.
+func (m *Monitor) SetEtcd(part, reason string) { m.set(m.etcd, part, reason) }
 
 // SetDegraded says what is wrong with a part of the daemon that doesn't keep the rest from its work; "" = nothing. The
 // readiness page shows it.
@@ -124,35 +131,41 @@ func (m *Monitor) Disconnected(least time.Duration) string {
 
 // Unready says why the daemon can't serve now; "" = it can.
 func (m *Monitor) Unready() string {
+	own, etcd := m.reasons()
+	return strings.Join(append(own, etcd...), "; ")
+}
+
+// reasons says why the daemon can't serve now, by itself and because of etcd.
+func (m *Monitor) reasons() (own, etcd []string) {
 	if s := m.stuck(); s != "" {
-		return s
+		return []string{s}, nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var reasons []string
 	if m.main != "" {
-		reasons = append(reasons, m.main+m.why())
+		own = append(own, m.main+m.why())
 	}
 	for _, reason := range texts(m.parts) {
 		if reason != m.main {
-			reasons = append(reasons, reason)
+			own = append(own, reason)
 		}
 	}
+	etcd = texts(m.etcd)
 	if reason := m.Disconnected(disconnectedAfter); reason != "" && m.why() == "" { // which says so too
-		reasons = append(reasons, reason)
+		etcd = append(etcd, reason)
 	}
-	return strings.Join(reasons, "; ")
+	return own, etcd
 }
 
-// unfit says why the readiness page tells that the daemon isn't ready.
-func (m *Monitor) unfit() string {
-	var reasons []string
-	if reason := m.Unready(); reason != "" {
-		reasons = append(reasons, reason)
+// readiness is what the readiness page says: why the daemon isn't ready, "" = it is, and what else there is.
+func (m *Monitor) readiness() (unfit string, remarks []string) {
+	reasons, etcd := m.reasons()
+	if !m.OfHost {
+		reasons, etcd = append(reasons, etcd...), nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return strings.Join(append(reasons, texts(m.degraded)...), "; ")
+	return strings.Join(append(reasons, texts(m.degraded)...), "; "), append(etcd, texts(m.remarks)...)
 }
 
 // texts are those that say something, by the name of the part.
@@ -165,13 +178,6 @@ func texts(of map[string]string) (out []string) {
 	return out
 }
 
-// remarked is what else the readiness page says.
-func (m *Monitor) remarked() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return texts(m.remarks)
-}
-
 // Handler serves /liveness and /readiness, which Kubernetes' own programs call /healthz and /readyz: 200, or 503 and the
 // reason; and what is wrong at /debug/invalid.
 func (m *Monitor) Handler(invalid http.Handler) http.Handler {
@@ -180,7 +186,10 @@ func (m *Monitor) Handler(invalid http.Handler) http.Handler {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { reply(w, m.stuck()) })
 	}
 	for _, path := range []string{"GET /readiness", "GET /readyz"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { reply(w, m.unfit(), m.remarked()...) })
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			reason, remarks := m.readiness()
+			reply(w, reason, remarks...)
+		})
 	}
 	mux.Handle("GET /debug/invalid", invalid)
 	return mux

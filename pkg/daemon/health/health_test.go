@@ -15,11 +15,7 @@ import (
 // TestReadinessPage: what is wrong is said, and what is remarked, which leaves the daemon ready.
 func TestReadinessPage(t *testing.T) {
 	h := New()
-	page := func() string {
-		w := httptest.NewRecorder()
-		h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readiness", nil))
-		return fmt.Sprint(w.Code, " ", w.Body)
-	}
+	page := func() string { return readiness(h) }
 	for _, step := range []struct {
 		do   func()
 		want string
@@ -70,4 +66,51 @@ func TestDisconnected(t *testing.T) {
 		h.Away, trouble = func() string { return "watch: refused" }, errors.New("watch: refused")
 		want(time.Second, why, etcdUnread+": watch: refused")
 	})
+}
+
+// TestOfHost: what etcd is to blame for keeps the daemon from serving, and the page of a host remarks it.
+func TestOfHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ofHost := range []bool{false, true} {
+			h := New()
+			h.OfHost = ofHost
+			var trouble error
+			since := time.Now()
+			h.Interrupted = func() (time.Time, error) { return since, trouble }
+			want := func(code int, page, unready string) {
+				t.Helper()
+				h.Turn()
+				if got := readiness(h); got != fmt.Sprint(code, " ", page) || h.Unready() != unready {
+					t.Errorf("of a host %t: %q, unready %q, want %d %q, %q", ofHost, got, h.Unready(), code, page, unready)
+				}
+			}
+			h.SetUnready("")
+			h.SetEtcd("status", "reports to etcd fail")
+			trouble = errors.New("refused")
+			time.Sleep(disconnectedAfter)
+			away := "no change in etcd is heard of since " + since.UTC().Format(time.RFC3339) + ": refused"
+			if all := "reports to etcd fail; " + away; ofHost {
+				want(200, "ok\nreports to etcd fail\n"+away+"\n", all)
+			} else {
+				want(503, all+"\n", all)
+			}
+			h.Set("a", "a fails")
+			h.SetEtcd("status", "")
+			if all := "a fails; " + away; ofHost {
+				want(503, "a fails\n"+away+"\n", all)
+			} else {
+				want(503, all+"\n", all)
+			}
+			h.Set("a", "")
+			trouble = nil
+			want(200, "ok\n", "")
+		}
+	})
+}
+
+// readiness is what the page says, after its status.
+func readiness(h *Monitor) string {
+	w := httptest.NewRecorder()
+	h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readiness", nil))
+	return fmt.Sprint(w.Code, " ", w.Body)
 }
