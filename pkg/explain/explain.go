@@ -29,7 +29,8 @@ type Cluster struct {
 	endpoints map[model.WorkloadEndpointKey]model.WorkloadEndpoint
 	policies  map[policy.RulesID]model.Policy
 	hosts     map[string][]netip.Addr // their addresses, by name
-	settings  map[model.Key]string    // of agents
+	settings  map[model.Key]string    // of agents, and of hosts
+	pools     []model.Pool
 	states    map[string]*policy.State
 }
 
@@ -54,7 +55,14 @@ func New(entries []model.Entry) *Cluster {
 			c.settings[k] = string(text)
 		case model.HostMetadataKey:
 			c.hosts[k.Host] = append([]netip.Addr(nil), c.hosts[k.Host]...) // there, with the addresses that are known
+		case model.PoolKey:
+			if p, ok := e.Value.(model.Pool); ok {
+				c.pools = append(c.pools, p)
+			}
 		case model.BGPHostKey:
+			if text, ok := e.Value.(model.Text); ok {
+				c.settings[k] = string(text)
+			}
 			if k.Field == model.BGPHostIPv4 || k.Field == model.BGPHostIPv6 {
 				text, _ := e.Value.(model.Text)
 				if a, err := netip.ParseAddr(string(text)); err == nil {
@@ -170,6 +178,9 @@ func (c *Cluster) Follow(f Flow) ([]Hop, error) {
 	if f.From.Host == "" && f.To.Host == "" {
 		return nil, fmt.Errorf("neither %s nor %s is of this cluster", f.From, f.To)
 	}
+	if f.From.Key == (model.WorkloadEndpointKey{}) && f.To.Key != (model.WorkloadEndpointKey{}) && f.From.Host != "" && f.From.Host != f.To.Host {
+		p.Src = c.tunnelled(f, p)
+	}
 	var hops []Hop
 	if f.From.Host != "" {
 		first := p
@@ -192,6 +203,37 @@ func (c *Cluster) Follow(f Flow) ([]Hop, error) {
 	p.In = uplink
 	p.Out, _ = c.link(f.To)
 	return append(hops, c.hop(f.To.Host, p)), nil
+}
+
+// tunnelled is what a host sends from to a pod of another: where the way leads through a tunnel, the tunnel's address. The hosts are
+// taken to have one subnet where none is known.
+func (c *Cluster) tunnelled(f Flow, p policy.Packet) netip.Addr {
+	var pool model.Pool
+	for _, other := range c.pools {
+		if other.CIDR.Contains(p.Dst) && other.CIDR.Bits() >= pool.CIDR.Bits() {
+			pool = other
+		}
+	}
+	name, mode := "IPv4VXLANTunnelAddr", pool.VXLANMode
+	switch {
+	case !pool.CIDR.IsValid():
+		return p.Src
+	case mode == model.EncapNever:
+		name, mode = "IpInIpTunnelAddr", pool.IPIPMode
+	case p.Dst.Is6():
+		name = "IPv6VXLANTunnelAddr"
+	}
+	if mode == model.EncapCrossSubnet {
+		subnet, err := netip.ParsePrefix(c.settings[model.BGPHostKey{Host: f.From.Host, Field: model.BGPHostNetworkV4}])
+		if p.Dst.Is6() || err != nil || slices.ContainsFunc(c.hosts[f.To.Host], subnet.Contains) {
+			return p.Src
+		}
+	}
+	addr, err := netip.ParseAddr(c.settings[model.HostConfigKey{Host: f.From.Host, Name: name}])
+	if mode == model.EncapNever || err != nil {
+		return p.Src
+	}
+	return addr
 }
 
 // uplink stands for an interface that no endpoint has.

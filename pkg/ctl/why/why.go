@@ -30,6 +30,7 @@ rule, by the evaluator that the agents' firewalls are tested against. The exit s
 An end is a pod's NAMESPACE/NAME, a workload's name, a host's name, or an address, of this cluster or not. PROTOCOL is tcp, udp, sctp,
 icmp, icmpv6 or a number; without it, it is a ping. "FROM -> TO" in quotes is the same as FROM to TO.
 
+What a host sends to a pod of another comes from its tunnel's address where a tunnel leads there, as etcd has it.
 Host endpoints of single interfaces are not asked of what is forwarded, and nothing is known of other firewalls.`,
 		Example: "  calicoctl explain prod/web-0\n  calicoctl explain prod/web-0 to prod/db-0 tcp:5432\n  calicoctl explain 203.0.113.7 to prod/web-0 tcp:80",
 		Args:    cobra.MinimumNArgs(1),
