@@ -179,10 +179,10 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
-	gates := gatekeeper{loop: l}
+	gates, cidrs := gatekeeper{loop: l}, &podCIDRs{log: cfg.Logger, problems: trouble}
 	if kubernetes != nil {
 		defer kubernetes.Close()
-		keeper := newPods(cfg, kubernetes)
+		keeper := newPods(cfg, kubernetes, cidrs.SetNode)
 		gates.pods = keeper
 		group.Go(func() error { return keeper.Run(ctx) })
 	}
@@ -191,6 +191,7 @@ func run(ctx context.Context, cfg Config) error {
 	f := newFeed(l, guard, r)
 	f.dhcp = newDHCP(cfg, l)
 	if kubernetes != nil {
+		f.podCIDRs = cidrs
 		f.leader = &leadership{log: cfg.Logger, health: h, problems: trouble, gauge: l.metrics.unled}
 	}
 	group.Go(func() error { return f.dhcp.Run(ctx) })
@@ -291,7 +292,8 @@ type feed struct {
 	dhcp     *dhcpd.Keeper // nil: nothing is served
 	status   *status.Reporter
 	router   *router.Router
-	leader   *leadership // nil: there is no Kubernetes
+	leader   *leadership // nil, as podCIDRs: there is no Kubernetes
+	podCIDRs *podCIDRs
 	updates  chan<- model.Update
 }
 
@@ -340,6 +342,7 @@ func (f *feed) Update(ctx context.Context, u model.Update) error {
 	}
 	if f.leader != nil {
 		f.leader.Hear(u)
+		f.podCIDRs.Hear(u)
 	}
 	u, ok := forLoop(u)
 	if !ok {

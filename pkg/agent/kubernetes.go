@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,9 +43,9 @@ func (c Config) kubernetes() (*kube.Client, error) {
 const confDir = "/etc/cni/net.d"
 
 // newPods makes what knows the host's pods.
-func newPods(cfg Config, client *kube.Client) *pods.Keeper {
+func newPods(cfg Config, client *kube.Client, podCIDRs func([]netip.Prefix)) *pods.Keeper {
 	dir := statefile.OnHost(cmp.Or(cfg.CNI.Dir, confDir))
-	return pods.New(pods.Config{Node: cfg.Node, API: pods.Kubernetes{Client: client}, Unshaped: func() bool { return pods.Unshaped(dir) }})
+	return pods.New(pods.Config{Node: cfg.Node, API: pods.Kubernetes{Client: client}, Unshaped: func() bool { return pods.Unshaped(dir) }, PodCIDRs: podCIDRs})
 }
 
 // nodeEvents records warnings about this host's Node; nil where there is no API to tell.

@@ -69,6 +69,8 @@ type Config struct {
 	API  API
 	// Unshaped: see gate.Pod.
 	Unshaped func() bool
+	// PodCIDRs is told of the Node's; nil = nobody is.
+	PodCIDRs func([]netip.Prefix)
 }
 
 // Keeper knows the pods. Run feeds it.
@@ -136,6 +138,9 @@ func (k *Keeper) DeleteNamespace(namespace string) {
 // SetPodCIDRs tells of the Node's.
 func (k *Keeper) SetPodCIDRs(cidrs []netip.Prefix) {
 	k.change(func() { k.podCIDRs = cidrs })
+	if k.cfg.PodCIDRs != nil {
+		k.cfg.PodCIDRs(cidrs)
+	}
 }
 
 // Synced tells that all objects of a kind have been told of.
