@@ -149,6 +149,9 @@ func TestSlowAway(t *testing.T) {
 					}
 					return nil
 				}, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].message}{"\n"}{end}`)
+				if out := c.Kubectl("get", "-n", "kube-system", "daemonset/calico-node", "-o", "jsonpath={.status.numberReady}"); out != "2" {
+					t.Errorf("%s agents are ready, want 2: etcd is no host's fault", out)
+				}
 			}
 			for _, start := range away.start {
 				start()
