@@ -35,7 +35,7 @@ var samples = map[string]string{
 	"/api/v1/nodes":           `{apiVersion: v1, kind: Node, metadata: {name: good, uid: u, labels: {role: a}}, spec: {podCIDR: 10.0.0.0/24}, status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}}`,
 	"/api/v1/pods": `{apiVersion: v1, kind: Pod, metadata: {name: good, namespace: shop, uid: u, labels: {app: web}, annotations: {kubernetes.io/config.mirror: m}},
   spec: {serviceAccountName: till, hostNetwork: false, initContainers: [{name: i, restartPolicy: Always, ports: [{name: side, containerPort: 81, protocol: UDP}]}],
-    containers: [{name: a, ports: [{name: http, containerPort: 80, protocol: TCP}]}]}}`,
+    containers: [{name: a, ports: [{name: http, containerPort: 80, protocol: TCP}]}]}, status: {phase: Running}}`,
 	"/apis/networking.k8s.io/v1/networkpolicies": `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: good, namespace: shop, uid: u},
   spec: {podSelector: {matchLabels: {app: web}, matchExpressions: [{key: a, operator: In, values: [b]}]}, policyTypes: [Ingress, Egress],
     ingress: [{from: [{podSelector: {matchLabels: {app: db}}, namespaceSelector: {matchLabels: {team: a}}}], ports: [{protocol: TCP, port: http}]}],

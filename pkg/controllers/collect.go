@@ -40,6 +40,8 @@ func (l Live) Pod(ctx context.Context, p garbage.Pod) (garbage.Look, error) {
 		return garbage.Look{Absent: true}, nil
 	case err != nil:
 		return garbage.Look{}, err
+	case finished(pod):
+		return garbage.Look{Absent: true}, nil
 	}
 	return garbage.Look{UIDs: uidsOf(pod)}, nil
 }
@@ -54,6 +56,11 @@ func (l Live) Node(ctx context.Context, name string) (garbage.Look, error) {
 		return garbage.Look{}, err
 	}
 	return garbage.Look{UIDs: []string{string(node.UID)}}, nil
+}
+
+// finished reports whether nothing of a pod runs, or ever will again. Such a pod may stay in the API for as long as its Job does.
+func finished(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 // uidsOf are those by which a pod's endpoints may know it.
@@ -143,7 +150,7 @@ func ListGarbage(ctx context.Context, cfg Config, out io.Writer) error {
 		if r.Blocked != "" {
 			_, _ = fmt.Fprintln(out, "blocked:", r.Blocked)
 		}
-		_, _ = fmt.Fprintf(out, "%d addresses are of pods that were not found\n", r.Candidates)
+		_, _ = fmt.Fprintf(out, "%d addresses are of pods that are gone or finished\n", r.Candidates)
 		return err
 	})
 }
@@ -187,6 +194,9 @@ func listed(ctx context.Context, api *kube.Client) (l listing, err error) {
 		return l, err
 	}
 	for _, p := range pods {
+		if finished(p) {
+			continue
+		}
 		l.pods[garbage.Pod{Namespace: p.Namespace, Name: p.Name}] = uidsOf(p)
 	}
 	nodes, err := kube.List[corev1.Node](ctx, api, kube.Select{})

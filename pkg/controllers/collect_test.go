@@ -6,6 +6,7 @@ package controllers_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -57,6 +58,13 @@ func TestCollect(t *testing.T) {
 	stop()
 	w.enter("web", w.uid("shop", "web"))
 	w.enter("gone", "0")
+	w.plane.Apply("{apiVersion: v1, kind: Pod, metadata: {name: job, namespace: shop}, spec: {containers: [{name: a, image: none}]}}")
+	w.enter("job", w.uid("shop", "job"))
+	phase := func(p corev1.PodPhase) {
+		t.Helper()
+		w.plane.Kubectl("patch", "-n", "shop", "pod/job", "--subresource=status", "--type=merge", "-p", fmt.Sprintf(`{"status":{"phase":%q}}`, p))
+	}
+	phase(corev1.PodRunning)
 
 	now := time.Now()
 	c := collector.New(collector.Config{Etcd: w.Store, API: controllers.Live{Client: w.api}, Known: nobody{}, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})
@@ -69,17 +77,25 @@ func TestCollect(t *testing.T) {
 		w.Check()
 	}
 	pass(1, 0, 0)
+	phase(corev1.PodSucceeded)
+	pass(2, 0, 0)
 	var list strings.Builder
 	in, err := controllers.ParseConfig([]string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig}, nil, &list)
 	if err != nil {
 		t.Fatal(err)
 	}
 	in.Config.Logger = slog.New(slog.DiscardHandler)
-	if err := controllers.ListGarbage(t.Context(), in.Config, &list); err != nil || !strings.Contains(list.String(), "handle net.gone.eth0: pod shop/gone hasn't been gone for long enough") {
-		t.Errorf("ListGarbage: %v\n%s", err, &list)
+	err = controllers.ListGarbage(t.Context(), in.Config, &list)
+	for _, name := range []string{"gone", "job"} {
+		if text := fmt.Sprintf("handle net.%[1]s.eth0: pod shop/%[1]s hasn't been gone, or finished, for long enough", name); err != nil || !strings.Contains(list.String(), text) {
+			t.Errorf("ListGarbage: %v\n%s\nwant %s", err, &list, text)
+		}
 	}
 	now = now.Add(garbage.PodGrace)
-	pass(1, 1, 0)
+	pass(2, 2, 0)
+	if w.Get(key("shop", "job")) != nil {
+		t.Error("the endpoint of a finished pod is there")
+	}
 	pass(0, 0, 0)
 	w.plane.Kubectl("delete", "node/a")
 	w.plane.Kubectl("delete", "-n", "shop", "pod/web", "--force", "--grace-period=0")

@@ -147,13 +147,13 @@ func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler
 type pod struct {
 	endpoints.Pod
 	about    corev1.ObjectReference
-	network  bool // it has one of its own, and so endpoints
+	network  bool // it has one of its own, and so endpoints, and isn't finished
 	problems []string
 }
 
 func keepPod(p *corev1.Pod) pod {
 	kept := pod{Pod: endpoints.Pod{Namespace: p.Namespace, Name: p.Name}}
-	if p.Spec.HostNetwork {
+	if p.Spec.HostNetwork || finished(p) {
 		return kept
 	}
 	w, problems := kubepolicy.Pod(p)
@@ -168,11 +168,11 @@ func keepPod(p *corev1.Pod) pod {
 func (c *controllers) watchPods(ctx context.Context) error {
 	return kube.Watch(ctx, c.kube, kube.Select{}, keepPod, handler(c, kindPod, kube.Handler[pod]{
 		Set: func(p pod) {
-			if !p.network {
+			if p.network {
+				c.endpoints.Set(p.Pod)
+			} else {
 				c.endpoints.Remove(p.Namespace, p.Name)
-				return
 			}
-			c.endpoints.Set(p.Pod)
 			p.about.Kind, p.about.Namespace, p.about.Name = kindPod, p.Namespace, p.Name
 			c.invalid.Report(p.about, p.problems...)
 		},

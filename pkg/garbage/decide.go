@@ -124,7 +124,7 @@ func (p *pass) judge(h *holding, hostGoes bool) (why string, gone bool) {
 	case h.unreported:
 		return "the agent of " + h.node() + " reports no endpoints, and so may have it: set EndpointReportingEnabled to true", true
 	case !hostGoes && look.At.Sub(first) < PodGrace:
-		return "pod " + h.pod().String() + " hasn't been gone for long enough", true
+		return "pod " + h.pod().String() + " hasn't been gone, or finished, for long enough", true
 	}
 	return "", true
 }

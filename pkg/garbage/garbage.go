@@ -34,7 +34,8 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // Look is what a live request to the API for one object said. No request that failed makes one.
 type Look struct {
-	At     time.Time
+	At time.Time
+	// Absent: there is no such object, or it is a pod whose phase is Failed or Succeeded. One that is finished holds nothing.
 	Absent bool
 	// UIDs are those of the object where it is there. A mirror pod has two: its own, and that of the static pod, by which
 	// the kubelet and the runtime know it.
@@ -102,7 +103,7 @@ type Decision struct {
 	Hosts       []Departure
 	// Kept are pods and hosts that seem to be gone and aren't taken away.
 	Kept []Kept
-	// Candidates counts addresses of pods that weren't found: those of Free, of Hosts and of Kept.
+	// Candidates counts addresses of pods that are gone or finished: those of Free, of Hosts and of Kept.
 	Candidates int
 	// Excess says why nothing is to be done before a person has looked; nil = do it. The rest says what would be.
 	Excess *Excess

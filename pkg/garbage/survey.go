@@ -225,7 +225,7 @@ func (s *Survey) Usage() []Usage {
 func (p *pool) size() float64 { return math.Exp2(float64(p.cidr.Addr().BitLen() - p.cidr.Bits())) }
 
 // Questions are the pods and the Nodes to ask the API for, of those that it isn't known to have: known says for a pod
-// which UIDs it has there, as far as the caller has heard, and for a Node whether it is there. It is a hint that saves
+// which UIDs it has there unless it is finished, as far as the caller has heard, and for a Node whether it is there. It is a hint that saves
 // requests: nothing is decided by it.
 func (s *Survey) Questions(known func(Pod) []string, node func(name string) bool) (pods []Pod, nodes []string) {
 	going := map[string]bool{}

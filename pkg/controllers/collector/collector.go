@@ -29,7 +29,7 @@ type API interface {
 
 // Known is what the watches have heard of. It only saves requests.
 type Known interface {
-	// Pod are the UIDs of a pod, none where it isn't known.
+	// Pod are the UIDs of a pod, none where it isn't known or is finished.
 	Pod(pod garbage.Pod) []string
 	// Node reports whether a Node is there.
 	Node(name string) bool
@@ -58,7 +58,7 @@ func New(cfg Config) *Collector { return &Collector{Config: cfg} }
 // Report is what a pass found and did.
 type Report struct {
 	Usage      []garbage.Usage
-	Candidates int    // addresses of pods that weren't found
+	Candidates int    // addresses of pods that are gone or finished
 	Released   int    // addresses
 	Hosts      int    // that are gone
 	Blocked    string // why nothing is done, "" = it is

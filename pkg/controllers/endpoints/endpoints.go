@@ -112,7 +112,7 @@ func (k *Keeper) Set(p Pod) {
 	k.check(w)
 }
 
-// Remove tells that a pod is gone. Its endpoint stays as it is until the plugin takes it away.
+// Remove tells that a pod is gone or finished. Its endpoint stays as it is until the plugin takes it away.
 func (k *Keeper) Remove(namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +121,7 @@ func (k *Keeper) Remove(namespace, name string) {
 	k.check(w)
 }
 
-// UIDs are those of a pod, none where it isn't known.
+// UIDs are those of a pod, none where it isn't known or is finished.
 func (k *Keeper) UIDs(namespace, name string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
