@@ -5,8 +5,10 @@ package controllers
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +24,8 @@ import (
 // nodePause is the least time between two rounds that changes of nodes make: many change at a time.
 const nodePause = 100 * time.Millisecond
 
-// clusterPolicies makes keys of ClusterNetworkPolicies. They name nodes, so nothing is made before all nodes are known,
-// and all are made again where a node has changed.
+// clusterPolicies makes keys of ClusterNetworkPolicies. They name nodes, so nothing is made before all nodes and their tunnels
+// are known, and all are made again where one has changed.
 type clusterPolicies struct {
 	take       func(made) (problems []string)
 	owned      *owned.Keeper
@@ -33,10 +35,11 @@ type clusterPolicies struct {
 	mu       sync.Mutex
 	policies map[string]*v1alpha2.ClusterNetworkPolicy
 	nodes    map[string]kubepolicy.Node
-	changed  map[string]bool // policies
-	all      bool            // nodes have changed
-	known    bool            // all nodes are
-	listed   bool            // all policies are
+	tunnels  map[model.HostConfigKey]netip.Addr // of nodes; nil: they aren't known yet
+	changed  map[string]bool                    // policies
+	all      bool                               // nodes have changed
+	known    bool                               // all nodes are
+	listed   bool                               // all policies are
 }
 
 func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string) *clusterPolicies {
@@ -99,6 +102,32 @@ func (c *clusterPolicies) removeNode(name string) {
 	c.wake.Send()
 }
 
+// update takes in what etcd holds: the addresses of tunnels, which agents have entered.
+func (c *clusterPolicies) update(u model.Update) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := maps.Clone(c.tunnels)
+	if u.Resync {
+		now = map[model.HostConfigKey]netip.Addr{}
+	}
+	for _, e := range u.Entries {
+		k, ok := e.Key.(model.HostConfigKey)
+		if !ok || !strings.HasSuffix(k.Name, "TunnelAddr") {
+			continue
+		}
+		text, _ := e.Value.(model.Text)
+		if a, err := kubepolicy.ParseNodeAddr(string(text)); err == nil {
+			now[k] = a
+		} else {
+			delete(now, k)
+		}
+	}
+	if c.tunnels == nil || !maps.Equal(c.tunnels, now) {
+		c.tunnels, c.all = now, true
+		c.wake.Send()
+	}
+}
+
 func (c *clusterPolicies) nodesSynced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +164,7 @@ func (c *clusterPolicies) run(ctx context.Context) error {
 func (c *clusterPolicies) round() (all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.known {
+	if !c.known || c.tunnels == nil {
 		return false
 	}
 	all, c.all = c.all, false
@@ -148,9 +177,7 @@ func (c *clusterPolicies) round() (all bool) {
 	c.changed = map[string]bool{}
 	var nodes []kubepolicy.Node
 	if len(names) > 0 {
-		for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
-			nodes = append(nodes, c.nodes[name])
-		}
+		nodes = c.withTunnels()
 	}
 	for name := range names {
 		p := c.policies[name]
@@ -167,4 +194,18 @@ func (c *clusterPolicies) round() (all bool) {
 		c.owned.Synced(kindClusterPolicy)
 	}
 	return all
+}
+
+// withTunnels are the nodes, by name, with the addresses from which and at which they are seen, those of their tunnels as well.
+func (c *clusterPolicies) withTunnels() (nodes []kubepolicy.Node) {
+	tunnels := map[string][]netip.Addr{}
+	for k, a := range c.tunnels {
+		tunnels[k.Host] = append(tunnels[k.Host], a)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		n := c.nodes[name]
+		n.Addrs = slices.Concat(n.Addrs, slices.SortedFunc(slices.Values(tunnels[name]), netip.Addr.Compare))
+		nodes = append(nodes, n)
+	}
+	return nodes
 }

@@ -71,6 +71,18 @@ func TestClusterPolicies(t *testing.T) {
 	w.plane.Kubectl("delete", "node/b")
 	w.nets("kube-admin", "192.0.2.9/32")
 
+	// A node is also met at the addresses of its tunnels.
+	vxlan, ipip := model.HostConfigKey{Host: "a", Name: "IPv4VXLANTunnelAddr"}, model.HostConfigKey{Host: "a", Name: "IpInIpTunnelAddr"}
+	w.Put(vxlan, model.Text("10.244.64.0"))
+	w.nets("kube-admin", "10.244.64.0/32", "192.0.2.9/32")
+	w.Put(vxlan, model.Text("10.244.64.1"))
+	w.Put(ipip, model.Text("10.244.64.2"))
+	w.Put(model.HostConfigKey{Host: "a", Name: "IPv6VXLANTunnelAddr"}, model.Text("fd00::1"))
+	w.Put(model.HostConfigKey{Host: "c", Name: "IpInIpTunnelAddr"}, model.Text("10.244.64.3"))
+	w.nets("kube-admin", "10.244.64.1/32", "10.244.64.2/32", "192.0.2.9/32", "fd00::1/128")
+	w.Remove(ipip)
+	w.nets("kube-admin", "10.244.64.1/32", "192.0.2.9/32", "fd00::1/128")
+
 	// Its status says that it is acted upon, and what isn't.
 	condition := func(want string) {
 		t.Helper()
@@ -89,7 +101,7 @@ func TestClusterPolicies(t *testing.T) {
 	w.plane.Kubectl("delete", "clusternetworkpolicy/no-nodes")
 	w.nets("kube-admin")
 	w.plane.Apply(fmt.Sprintf(toNodes, "Baseline"))
-	w.nets("kube-baseline", "192.0.2.9/32")
+	w.nets("kube-baseline", "10.244.64.1/32", "192.0.2.9/32", "fd00::1/128")
 	if w.Get(foreign) == nil {
 		t.Error("a policy that isn't Kubernetes' is gone")
 	}

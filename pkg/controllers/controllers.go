@@ -229,6 +229,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	c.watchEtcd(ctx, group, "endpoints", []string{endpoints.Prefix}, func(u model.Update) {
 		c.endpoints.Update(u)
 		c.garbage.hosts.Update(u)
+		c.cluster.update(u)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // Node is what peers are picked by that are nodes.
 type Node struct {
 	Labels map[string]string
-	Addrs  []netip.Addr
+	Addrs  []netip.Addr // for ClusterPolicy with those of its tunnels
 }
 
 // ClusterPolicy is what a ClusterNetworkPolicy is. A direction without rules is none of

@@ -98,9 +98,18 @@ func (r *report) containerPorts(field string, ports []corev1.ContainerPort) []mo
 func NodeOf(node *corev1.Node) Node {
 	n := Node{Labels: node.Labels}
 	for _, a := range node.Status.Addresses {
-		if addr, err := netip.ParseAddr(a.Address); err == nil && !addr.Is4In6() && addr.Zone() == "" && !slices.Contains(n.Addrs, addr) {
+		if addr, err := ParseNodeAddr(a.Address); err == nil && !slices.Contains(n.Addrs, addr) {
 			n.Addrs = append(n.Addrs, addr)
 		}
 	}
 	return n
+}
+
+// ParseNodeAddr reads an address that packets of a node can have.
+func ParseNodeAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Is4In6() || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%.64q is not an address like 192.0.2.1 or 2001:db8::1", s)
+	}
+	return a, nil
 }
