@@ -12,11 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
-
 	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
-	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -33,7 +30,7 @@ type clusterPolicies struct {
 	wake       mailbox.Signal
 
 	mu       sync.Mutex
-	policies map[string]*v1alpha2.ClusterNetworkPolicy
+	policies map[string]clusterPolicy
 	nodes    map[string]kubepolicy.Node
 	tunnels  map[model.HostConfigKey]netip.Addr // of nodes; nil: they aren't known yet
 	changed  map[string]bool                    // policies
@@ -45,11 +42,11 @@ type clusterPolicies struct {
 func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string) *clusterPolicies {
 	return &clusterPolicies{
 		take: take, owned: keeper, conditions: conditions, wake: mailbox.NewSignal(),
-		policies: map[string]*v1alpha2.ClusterNetworkPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
+		policies: map[string]clusterPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
 	}
 }
 
-func (c *clusterPolicies) set(p *v1alpha2.ClusterNetworkPolicy) {
+func (c *clusterPolicies) set(p clusterPolicy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.policies[p.Name] = p
@@ -180,15 +177,13 @@ func (c *clusterPolicies) round() (all bool) {
 		nodes = c.withTunnels()
 	}
 	for name := range names {
-		p := c.policies[name]
-		if p == nil {
+		p, there := c.policies[name]
+		if !there {
 			c.owned.Remove(owned.Object{Kind: kindClusterPolicy, Name: name})
 			c.conditions.remove(name)
 			continue
 		}
-		key, policy, problems := kubepolicy.ClusterPolicy(p, nodes)
-		about := kube.Reference(p)
-		c.conditions.set(p, c.take(made{about, []model.Put{{Key: key, Value: policy}}, texts(problems)}))
+		c.conditions.set(p.ClusterNetworkPolicy, c.take(p.made(nodes)))
 	}
 	if c.listed {
 		c.owned.Synced(kindClusterPolicy)

@@ -205,7 +205,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	if on[Policies] {
 		ownedOf(kindNetworkPolicy)
 		ownedOf(kindClusterPolicy)
-		group.Go(func() error { return watchMade(ctx, c, kindNetworkPolicy, madeOfPolicy) })
+		group.Go(func() error { return c.watchPolicies(ctx) })
 		group.Go(func() error { return c.watchClusterPolicies(ctx) })
 		group.Go(func() error { return c.cluster.run(ctx) })
 		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {

@@ -42,8 +42,8 @@ func madeOfServiceAccount(sa *corev1.ServiceAccount) made {
 	return made{about: kube.Reference(sa), puts: kubepolicy.ServiceAccount(sa)}
 }
 
-func madeOfPolicy(np *networkingv1.NetworkPolicy) made {
-	key, policy, problems := kubepolicy.Policy(np)
+func madeOfPolicy(np *networkingv1.NetworkPolicy, raw kube.Raw) made {
+	key, policy, problems := kubepolicy.Policy(np, raw.Unknown...)
 	return made{kube.Reference(np), []model.Put{{Key: key, Value: policy}}, texts(problems)}
 }
 
@@ -75,7 +75,7 @@ func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
 			}, "", name, k)
 		}
 		namespace, name, _ := strings.Cut(strings.TrimPrefix(policy.Policy, kubepolicy.PolicyPrefix), ".")
-		return makes(ctx, c, madeOfPolicy, namespace, name, k)
+		return makes(ctx, c, func(np *networkingv1.NetworkPolicy) made { return madeOfPolicy(np, kube.Raw{}) }, namespace, name, k)
 	}
 	profile, is := profileOf(k)
 	if !is {
@@ -108,13 +108,26 @@ func makes[T kube.Kind](ctx context.Context, c *controllers, make func(*T) made,
 
 // watchMade watches a kind whose objects become keys of etcd, each by itself.
 func watchMade[T kube.Kind](ctx context.Context, c *controllers, kind string, make func(*T) made) error {
-	return kube.Watch(ctx, c.kube, kube.Select{}, make, handler(c, kind, kube.Handler[made]{
+	return kube.Watch(ctx, c.kube, kube.Select{}, make, handler(c, kind, ownedHandler(c, kind)))
+}
+
+func ownedHandler(c *controllers, kind string) kube.Handler[made] {
+	return kube.Handler[made]{
 		Set: func(m made) { c.set(m) },
 		Deleted: func(namespace, name string) {
 			c.owned.Remove(owned.Object{Kind: kind, Namespace: namespace, Name: name})
 		},
 		Synced: func() { c.owned.Synced(kind) },
-	}))
+	}
+}
+
+func (c *controllers) watchPolicies(ctx context.Context) error {
+	h := ownedHandler(c, kindNetworkPolicy)
+	h.Bad = func(about corev1.ObjectReference, err error) {
+		c.owned.Hold(owned.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
+		c.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
+	}
+	return kube.WatchRaw(ctx, c.kube, kube.Select{}, madeOfPolicy, handler(c, kindNetworkPolicy, h))
 }
 
 // handler completes a handler by what all have in common.
@@ -182,10 +195,28 @@ func (c *controllers) watchPods(ctx context.Context) error {
 }
 
 // clusterPolicy is a ClusterNetworkPolicy, of which all that decides what it is in etcd is kept.
-func keepClusterPolicy(p *v1alpha2.ClusterNetworkPolicy) *v1alpha2.ClusterNetworkPolicy {
+type clusterPolicy struct {
+	*v1alpha2.ClusterNetworkPolicy
+	unknown    []string // fields
+	noPriority bool
+}
+
+func keepClusterPolicy(p *v1alpha2.ClusterNetworkPolicy, raw kube.Raw) clusterPolicy {
 	kept := &v1alpha2.ClusterNetworkPolicy{Spec: p.Spec, Status: p.Status}
 	kept.Name, kept.UID, kept.ResourceVersion, kept.Generation = p.Name, p.UID, p.ResourceVersion, p.Generation
-	return kept
+	spec, _ := raw.Object["spec"].(map[string]any)
+	return clusterPolicy{kept, raw.Unknown, spec["priority"] == nil}
+}
+
+// made is what the policy becomes where the nodes are these.
+func (p clusterPolicy) made(nodes []kubepolicy.Node) made {
+	key, policy, problems := kubepolicy.ClusterPolicy(p.ClusterNetworkPolicy, nodes, p.unknown...)
+	if p.noPriority {
+		problems = append(problems, kubepolicy.Problem{
+			Object: kindClusterPolicy + " " + p.Name, Field: "spec.priority", Reason: "it is absent, and taken for 0", Remedy: "write 0 to 1000",
+		})
+	}
+	return made{kube.Reference(p.ClusterNetworkPolicy), []model.Put{{Key: key, Value: policy}}, texts(problems)}
 }
 
 // watchFormer watches a kind of which nothing is acted upon, to say so.
@@ -200,7 +231,7 @@ func watchFormer[T kube.Kind](ctx context.Context, c *controllers, kind string) 
 }
 
 func (c *controllers) watchClusterPolicies(ctx context.Context) error {
-	return kube.Watch(ctx, c.kube, kube.Select{}, keepClusterPolicy, handler(c, kindClusterPolicy, kube.Handler[*v1alpha2.ClusterNetworkPolicy]{
+	return kube.WatchRaw(ctx, c.kube, kube.Select{}, keepClusterPolicy, handler(c, kindClusterPolicy, kube.Handler[clusterPolicy]{
 		Set:     c.cluster.set,
 		Deleted: func(_, name string) { c.cluster.remove(name) },
 		Synced:  c.cluster.synced,
@@ -213,18 +244,24 @@ func (c *controllers) watchClusterPolicies(ctx context.Context) error {
 
 // node is what is kept of one.
 type node struct {
-	name, uid string
+	about corev1.ObjectReference
 	kubepolicy.Node
+	problems []string
+}
+
+func keepNode(n *corev1.Node) node {
+	of, problems := kubepolicy.NodeOf(n)
+	return node{kube.Reference(n), of, texts(problems)}
 }
 
 func (c *controllers) watchNodes(ctx context.Context) error {
-	keep := func(n *corev1.Node) node { return node{n.Name, string(n.UID), kubepolicy.NodeOf(n)} }
-	return kube.Watch(ctx, c.kube, kube.Select{}, keep, handler(c, kindNode, kube.Handler[node]{
+	return kube.Watch(ctx, c.kube, kube.Select{}, keepNode, handler(c, kindNode, kube.Handler[node]{
 		Set: func(n node) {
-			c.cluster.setNode(n.name, n.Node)
+			c.cluster.setNode(n.about.Name, n.Node)
 			if c.cfg.Enabled[Nodes] {
-				c.garbage.hosts.Set(n.name, n.uid, n.Node)
+				c.garbage.hosts.Set(n.about.Name, string(n.about.UID), n.Node)
 			}
+			c.invalid.Report(n.about, n.problems...)
 		},
 		Deleted: func(_, name string) {
 			c.cluster.removeNode(name)

@@ -36,6 +36,10 @@ type kind struct {
 	custom bool
 }
 
+// raw reports whether watches read JSON, and so know the fields that the Go type doesn't have: the other kinds come as
+// protobuf, where these are lost. It is for kinds whose meaning such a field may narrow.
+func (k kind) raw() bool { return k.custom || k.resource == "networkpolicies" }
+
 var leases = coordinationv1.SchemeGroupVersion
 
 var kinds = map[reflect.Type]kind{

@@ -5,6 +5,8 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,7 +19,7 @@ import (
 
 // mirror hands on what a reflector finds. It knows which objects there are, and nothing else of them.
 type mirror[T Kind, U any] struct {
-	keep    func(*T) U
+	keep    func(*T, Raw) U
 	handler Handler[U]
 	there   map[cache.ObjectName]struct{}
 }
@@ -46,7 +48,7 @@ type keptList struct {
 // DeepCopyObject implements runtime.Object: nobody changes it.
 func (l *keptList) DeepCopyObject() runtime.Object { return l }
 
-// convert keeps what is needed of an object, which is of type T, or untyped where the kind is a custom one.
+// convert keeps what is needed of an object, which is of type T, or untyped where the kind is read raw.
 func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
 	if k, ok := o.(*kept[U]); ok {
 		return k
@@ -56,9 +58,14 @@ func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
 		k.name = cache.MetaObjectToName(a)
 	}
 	typed, ok := any(o).(*T)
+	var raw Raw
 	if u, untyped := o.(*unstructured.Unstructured); untyped {
 		typed, ok = new(T), true
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true)
+		if raw = (Raw{u.Object, unknown(err)}); raw.Unknown != nil {
+			err = nil
+		}
+		if err != nil {
 			k.about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
 			k.err = unreadable(u, typed, err)
 			return k
@@ -68,7 +75,7 @@ func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
 		k.err = fmt.Errorf("the API sent a %T in place of a %T", o, typed)
 		return k
 	}
-	k.value = m.keep(typed)
+	k.value = m.keep(typed, raw)
 	return k
 }
 
@@ -134,6 +141,19 @@ func (m *mirror[T, U]) Replace(list []any, _ string) error {
 
 // Resync does nothing: nothing is told twice on a schedule.
 func (m *mirror[T, U]) Resync() error { return nil }
+
+// unknown are the fields that a strict error is about, nil of another.
+func unknown(err error) (fields []string) {
+	strict, ok := runtime.AsStrictDecodingError(err)
+	if !ok {
+		return nil
+	}
+	for _, e := range strict.Errors() {
+		fields = append(fields, strings.Trim(strings.TrimPrefix(e.Error(), "unknown field "), `"`))
+	}
+	slices.Sort(fields)
+	return fields
+}
 
 // unreadable says which field of an object isn't of the kind, as JSON's decoder does.
 func unreadable(u *unstructured.Unstructured, typed any, err error) error {

@@ -52,6 +52,18 @@ type Handler[U any] struct {
 // A list that fails, or of which a part is missing, changes nothing; it is tried again until it is whole. Where the API
 // is away, nothing changes either. The watch goes on from where it was, or from another whole list.
 func Watch[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T) U, h Handler[U]) error {
+	return WatchRaw(ctx, c, s, func(o *T, _ Raw) U { return keep(o) }, h)
+}
+
+// Raw is an object of a ClusterNetworkPolicy's or a NetworkPolicy's kind as the API has it; of other kinds it is empty.
+type Raw struct {
+	Object map[string]any
+	// Unknown are the paths of the fields that the Go type doesn't have, in order, like spec.ingress[0].x.
+	Unknown []string
+}
+
+// WatchRaw is Watch for who has to know of fields that a later version of the API has.
+func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T, Raw) U, h Handler[U]) error {
 	k := kindOf[T]()
 	w := &watcher{client: c, kind: k, selected: s, trouble: h.Trouble, log: c.log.With("kind", k.name)}
 	m := &mirror[T, U]{keep: keep, handler: h, there: map[cache.ObjectName]struct{}{}}
@@ -121,7 +133,7 @@ func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(r
 
 func (w *watcher) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o = *w.selected.options(o)
-	if w.kind.custom {
+	if w.kind.raw() {
 		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).List(ctx, o)
 	}
 	page := w.kind.list()
@@ -148,7 +160,7 @@ func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 
 func (w *watcher) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	if w.kind.custom {
+	if w.kind.raw() {
 		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).Watch(ctx, o)
 	}
 	return w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Watch(ctx)

@@ -24,8 +24,10 @@ type Node struct {
 // Where the subject can't be expressed only its denials are left, for all whom the
 // rest of the subject picks; so they are where the tier is unknown, in the first. A
 // policy without a subject, or with two, applies to nobody.
-func ClusterPolicy(cnp *v1alpha2.ClusterNetworkPolicy, nodes []Node) (model.PolicyKey, model.Policy, []Problem) {
-	c := clusterCompiler{report: &report{object: "ClusterNetworkPolicy " + cnp.Name}, nodes: nodes}
+//
+// unknown are the paths, in order, of the fields of the object that its type doesn't have. What has one can't be expressed.
+func ClusterPolicy(cnp *v1alpha2.ClusterNetworkPolicy, nodes []Node, unknown ...string) (model.PolicyKey, model.Policy, []Problem) {
+	c := clusterCompiler{report: &report{object: "ClusterNetworkPolicy " + cnp.Name, unknown: unknown}, nodes: nodes}
 	order := float64(cnp.Spec.Priority)
 	p := model.Policy{Order: &order}
 	tier, known := AdminTier, true
@@ -37,8 +39,12 @@ func ClusterPolicy(cnp *v1alpha2.ClusterNetworkPolicy, nodes []Node) (model.Poli
 		c.add("spec.tier", fmt.Sprintf("%.64q is unknown, so only its denials hold, in tier Admin", string(cnp.Spec.Tier)), "write Admin or Baseline, or upgrade")
 		known = false
 	}
+	if p := cnp.Spec.Priority; p < 0 || p > 1000 {
+		c.add("spec.priority", fmt.Sprintf("%d is none, and is taken as it is", p), "write 0 to 1000")
+	}
 	subject, ok := c.subjectOf(&cnp.Spec.Subject)
-	c.denials = !known || !ok
+	later := c.laterSpec("so only the policy's denials are left")
+	c.denials = !known || !ok || later
 	if p.Selector = subject; len(cnp.Spec.Ingress)+len(cnp.Spec.Egress) == 0 {
 		p.Selector = nobody
 	}
@@ -135,6 +141,10 @@ func (c *clusterCompiler) rule(r clusterRule) part {
 	if action != model.ActionAllow {
 		closed = "so the rule denies all"
 		p.instead = []model.Rule{{Action: model.ActionDeny}}
+	}
+	if c.laterRule(r.field, closed) {
+		p.rules = p.instead
+		return p
 	}
 	ends, peersKnown := c.peers(r, closed)
 	ports, portsKnown := c.protocols(r, closed)

@@ -10,6 +10,8 @@ package kubepolicy
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -56,6 +58,7 @@ const maxProblems = 10
 // report collects the problems of one object.
 type report struct {
 	object   string
+	unknown  []string // fields, in order
 	problems []Problem
 	more     int
 }
@@ -66,6 +69,32 @@ func (r *report) add(field, reason, remedy string) {
 		return
 	}
 	r.problems = append(r.problems, Problem{r.object, field, reason, remedy})
+}
+
+// laterRule reports whether a rule has fields that aren't known, as those of a later version of the API.
+func (r *report) laterRule(field, effect string) bool {
+	i, _ := slices.BinarySearch(r.unknown, field+".")
+	if i == len(r.unknown) || !strings.HasPrefix(r.unknown[i], field+".") {
+		return false
+	}
+	r.later(r.unknown[i], effect)
+	return true
+}
+
+// laterSpec reports whether anything but a rule has fields that aren't known. They may decide to what all rules apply.
+func (r *report) laterSpec(effect string) (found bool) {
+	for _, field := range r.unknown {
+		// Kubernetes 1.24 to 1.27 have a status of NetworkPolicies.
+		if !slices.ContainsFunc([]string{"spec.ingress[", "spec.egress[", "metadata.", "status."}, func(prefix string) bool { return strings.HasPrefix(field+".", prefix) }) {
+			r.later(field, effect)
+			found = true
+		}
+	}
+	return found
+}
+
+func (r *report) later(field, effect string) {
+	r.add(field, "it is not known, "+effect, "leave it out, or upgrade where it is of a later version")
 }
 
 // all are the problems; the last says how many more there are.

@@ -18,14 +18,19 @@ const policyOrder = 1000
 // directions of its types and allows what its rules say. A peer, port or rule that
 // can't be expressed allows nothing. Where podSelector can't be, the policy applies
 // to all pods that the rest of it picks, and allows none of them anything; nor does it where a type is unknown.
-func Policy(np *networkingv1.NetworkPolicy) (model.PolicyKey, model.Policy, []Problem) {
-	r := &report{object: "NetworkPolicy " + np.Namespace + "/" + np.Name}
+//
+// unknown are the paths, in order, of the fields of the object that its type doesn't have. What has one can't be expressed.
+func Policy(np *networkingv1.NetworkPolicy, unknown ...string) (model.PolicyKey, model.Policy, []Problem) {
+	r := &report{object: "NetworkPolicy " + np.Namespace + "/" + np.Name, unknown: unknown}
 	order := float64(policyOrder)
 	p := model.Policy{Order: &order}
 	own := inNamespace(np.Namespace)
 	const isolates = "so the policy isolates all that the rest of the selector picks"
 	terms, ok := r.pods("spec.podSelector", &np.Spec.PodSelector, isolates)
 	p.Selector, ok = r.subject("spec.podSelector", ok, own, terms, isolates)
+	if r.laterSpec(isolates) {
+		ok = false
+	}
 	in, out := r.types(&np.Spec)
 	p.Types = directions(in || !out, out)
 
@@ -95,6 +100,9 @@ type policyCompiler struct {
 
 // rule is a rule for each peer with each protocol.
 func (c policyCompiler) rule(d model.Direction, field, peersField string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) part {
+	if c.laterRule(field, nothing) {
+		return part{field: field, direction: d}
+	}
 	ends := []model.Rule{{Action: model.ActionAllow}}
 	if len(peers) > 0 {
 		ends = nil

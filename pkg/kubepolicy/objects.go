@@ -95,14 +95,19 @@ func (r *report) containerPorts(field string, ports []corev1.ContainerPort) []mo
 }
 
 // NodeOf is what a ClusterNetworkPolicy finds of a node.
-func NodeOf(node *corev1.Node) Node {
+func NodeOf(node *corev1.Node) (Node, []Problem) {
+	r := &report{object: "Node " + node.Name}
 	n := Node{Labels: node.Labels}
-	for _, a := range node.Status.Addresses {
-		if addr, err := ParseNodeAddr(a.Address); err == nil && !slices.Contains(n.Addrs, addr) {
+	for i, a := range node.Status.Addresses {
+		addr, err := ParseNodeAddr(a.Address)
+		switch {
+		case err == nil && !slices.Contains(n.Addrs, addr):
 			n.Addrs = append(n.Addrs, addr)
+		case err != nil && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP):
+			r.add(fmt.Sprintf("status.addresses[%d]", i), err.Error()+", so no policy finds the node at it", "correct what the kubelet or the cloud's controller says of the node")
 		}
 	}
-	return n
+	return n, r.all()
 }
 
 // ParseNodeAddr reads an address that packets of a node can have.

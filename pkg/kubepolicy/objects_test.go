@@ -121,10 +121,14 @@ spec: {containers: [{ports: [{name: a, containerPort: 0}, {name: b, containerPor
 func TestNodeOf(t *testing.T) {
 	node := decode[corev1.Node](t, `
 metadata: {name: n1, labels: {rack: a}}
-status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: "2001:db8::1"}, {type: ExternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}, {type: InternalIP, address: "fe80::1%eth0"}]}`)
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: "2001:db8::1"}, {type: ExternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}, {type: InternalIP, address: "fe80::1%eth0"}, {type: ExternalIP, address: none}]}`)
 	want := kubepolicy.Node{Labels: map[string]string{"rack": "a"}, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}
-	if d := cmp.Diff(want, kubepolicy.NodeOf(node), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
+	have, problems := kubepolicy.NodeOf(node)
+	if d := cmp.Diff(want, have, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 		t.Error(d)
+	}
+	if len(problems) != 2 || problems[0].Field != "status.addresses[4]" || problems[1].Field != "status.addresses[5]" {
+		t.Errorf("problems: %v", problems)
 	}
 }
 
