@@ -101,24 +101,24 @@ func (c *clusterPolicies) removeNode(name string) {
 
 // update takes in what etcd holds: the addresses of tunnels, which agents have entered.
 func (c *clusterPolicies) update(u model.Update) {
+	told := map[model.HostConfigKey]netip.Addr{} // the zero value: none that can be read
+	for _, e := range u.Entries {
+		if k, ok := e.Key.(model.HostConfigKey); ok && strings.HasSuffix(k.Name, "TunnelAddr") {
+			text, _ := e.Value.(model.Text)
+			told[k], _ = kubepolicy.ParseNodeAddr(string(text))
+		}
+	}
+	if len(told) == 0 && !u.Resync {
+		return // other changes don't wait for a round to end
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := maps.Clone(c.tunnels)
-	if u.Resync {
-		now = map[model.HostConfigKey]netip.Addr{}
+	now := map[model.HostConfigKey]netip.Addr{}
+	if !u.Resync {
+		maps.Copy(now, c.tunnels)
 	}
-	for _, e := range u.Entries {
-		k, ok := e.Key.(model.HostConfigKey)
-		if !ok || !strings.HasSuffix(k.Name, "TunnelAddr") {
-			continue
-		}
-		text, _ := e.Value.(model.Text)
-		if a, err := kubepolicy.ParseNodeAddr(string(text)); err == nil {
-			now[k] = a
-		} else {
-			delete(now, k)
-		}
-	}
+	maps.Copy(now, told)
+	maps.DeleteFunc(now, func(_ model.HostConfigKey, a netip.Addr) bool { return !a.IsValid() })
 	if c.tunnels == nil || !maps.Equal(c.tunnels, now) {
 		c.tunnels, c.all = now, true
 		c.wake.Send()
