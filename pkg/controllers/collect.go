@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/controllers/collector"
 	"github.com/calico-go/calico/pkg/controllers/hosts"
+	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/garbage"
 	"github.com/calico-go/calico/pkg/kube"
@@ -85,8 +86,11 @@ func newCollection(c *controllers) *collection {
 	g := &collection{controllers: c, wake: mailbox.NewSignal()}
 	g.hosts = hosts.New(hosts.Config{
 		Etcd: c.etcd, Logger: c.log,
-		Wrote:     func(took time.Duration) { c.metrics.wrote(kindNode, took) },
-		Failed:    func(k model.Key, err error) { c.failed(kindNode, k, err) },
+		Wrote:  func(took time.Duration) { c.metrics.wrote(kindNode, took) },
+		Failed: func(k model.Key, err error) { c.failed(kindNode, k, err) },
+		Restored: func(node, uid string, k model.Key) {
+			c.restored(owned.Object{Kind: kindNode, Name: node, UID: uid}, k)
+		},
 		Endpoints: len(c.cfg.ProtectedPorts) > 0,
 	})
 	return g

@@ -43,6 +43,7 @@ func TestNodes(t *testing.T) {
 	w.holds(model.HostMetadataKey{Host: "a"}, want)
 	w.Put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{})
 	w.holds(model.HostMetadataKey{Host: "a"}, want)
+	w.overwritten("default", "Node/a")
 }
 
 // TestCollect asks the real API, by a clock that is set.

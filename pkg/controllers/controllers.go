@@ -19,7 +19,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/calico-go/calico/pkg/controllers/availability"
 	"github.com/calico-go/calico/pkg/controllers/endpoints"
@@ -95,13 +99,17 @@ func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
 		Etcd: c.etcd, Logger: c.log, Unused: c.unused,
 		Wrote:  func(took time.Duration) { c.metrics.wrote(kindPod, took) },
 		Failed: func(k model.Key, err error) { c.failed(kindPod, k, err) },
+		Restored: func(p endpoints.Pod, k model.Key) {
+			c.restored(owned.Object{Kind: kindPod, Namespace: p.Namespace, Name: p.Name, UID: p.UIDs[0]}, k)
+		},
 	})
 	after := map[string]string{}
 	if cfg.Enabled[Policies] {
 		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
 	}
 	c.owned = owned.New(owned.Config{
-		Etcd: c.etcd, Logger: c.log, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living, Wrote: c.metrics.wrote, Failed: c.failed,
+		Etcd: c.etcd, Logger: c.log, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living,
+		Wrote: c.metrics.wrote, Failed: c.failed, Restored: c.restored,
 	})
 	conditions := newConditions(api, c.log)
 	c.cluster = newClusterPolicies(c.owned, conditions, c.set)
@@ -174,6 +182,26 @@ func (c *controllers) unused(profiles []string) {
 func (c *controllers) failed(kind string, k model.Key, err error) {
 	c.metrics.errors.WithLabelValues(kind).Inc()
 	c.log.Warn("a key of etcd could not be written, trying again later", "key", k.Path(), "err", err)
+}
+
+// reasonOverwritten is that of events about keys of etcd that were written again.
+const reasonOverwritten = "Overwritten"
+
+// restored tells of a key that somebody else had changed or deleted.
+func (c *controllers) restored(of owned.Object, k model.Key) {
+	c.metrics.overwritten.WithLabelValues(of.Kind).Inc()
+	c.log.Warn("a key of etcd that somebody else had changed or deleted was written again", "key", k.Path(), "kind", of.Kind, "namespace", of.Namespace, "name", of.Name)
+	if of.UID == "" {
+		return // no object of Kubernetes'
+	}
+	about := corev1.ObjectReference{Kind: of.Kind, APIVersion: "v1", Namespace: of.Namespace, Name: of.Name, UID: types.UID(of.UID)}
+	switch of.Kind {
+	case kindNetworkPolicy:
+		about.APIVersion = networkingv1.SchemeGroupVersion.String()
+	case kindClusterPolicy:
+		about.APIVersion = v1alpha2.GroupVersion.String()
+	}
+	c.kube.Warning(about, reasonOverwritten, "somebody else had changed or deleted "+k.Path()+" in etcd, and it was written again: change the object in Kubernetes instead")
 }
 
 func (c *controllers) run(ctx context.Context) error {

@@ -7,9 +7,11 @@ package controllers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -173,6 +175,8 @@ func TestControllers(t *testing.T) {
 	w.holds(model.TierKey{Tier: "kube-admin"}, model.Tier{Order: &thousand, DefaultAction: model.TierPass})
 	w.holds(model.ProfileRulesKey{Profile: "k8s_ns.shop"}, allow)
 	w.holds(key("shop", "web"), db)
+	w.overwritten("shop", "NetworkPolicy/closed", "Pod/web")
+	w.overwritten("default", "Namespace/shop")
 
 	// Deletions: a profile stays while an endpoint has it.
 	w.plane.Kubectl("delete", "-n", "shop", "networkpolicy/closed", "serviceaccount/till")
@@ -185,6 +189,19 @@ func TestControllers(t *testing.T) {
 	w.holds(model.WorkloadEndpointKey{Host: "b", Orchestrator: "k8s", Workload: "shop.web", Endpoint: "eth0"}, written("another"))
 	w.holds(foreign, model.Policy{Selector: "all()"})
 	w.holds(profile, model.Rules{})
+}
+
+// overwritten waits until objects have the event that somebody else had changed their keys.
+func (w *world) overwritten(namespace string, objects ...string) {
+	w.Helper()
+	w.plane.Eventually("events of "+strings.Join(objects, ", "), func(out string) error {
+		for _, o := range objects {
+			if !strings.Contains(out, o+" ") {
+				return fmt.Errorf("%s has none: %s", o, out)
+			}
+		}
+		return nil
+	}, "get", "events", "-n", namespace, "--field-selector=reason=Overwritten", "-o", "jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {end}")
 }
 
 // Ports of the nodes are protected, and by controllers that aren't told so no longer.

@@ -29,11 +29,12 @@ const (
 
 // metrics are what the controllers count, in a registry of its own.
 type metrics struct {
-	registry *prometheus.Registry
-	leader   prometheus.Gauge
-	errors   *prometheus.CounterVec
-	took     *prometheus.HistogramVec
-	ipam     ipamMetrics
+	registry    *prometheus.Registry
+	leader      prometheus.Gauge
+	errors      *prometheus.CounterVec
+	overwritten *prometheus.CounterVec
+	took        *prometheus.HistogramVec
+	ipam        ipamMetrics
 }
 
 func newMetrics(version string) *metrics {
@@ -43,6 +44,9 @@ func newMetrics(version string) *metrics {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "calico_controllers_sync_errors_total", Help: "Keys of etcd that could not be written and are tried again.",
 		}, []string{"kind"}),
+		overwritten: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "calico_controllers_overwritten_total", Help: "Keys of etcd that somebody else had changed or deleted, and that were written again: see the events Overwritten.",
+		}, []string{"kind"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "calico_controllers_sync_seconds", Help: "From when a key of etcd was known not to be as desired to when it was.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
@@ -50,7 +54,7 @@ func newMetrics(version string) *metrics {
 	}
 	m.ipam = newIPAMMetrics()
 	m.ipam.register(m.registry)
-	m.registry.MustRegister(m.leader, m.errors, m.took)
+	m.registry.MustRegister(m.leader, m.errors, m.overwritten, m.took)
 	return m
 }
 
@@ -66,6 +70,7 @@ func (m *metrics) count(kind string, objects, invalid func() int) {
 		}, func() float64 { return float64(invalid()) }),
 	)
 	m.errors.WithLabelValues(kind)
+	m.overwritten.WithLabelValues(kind)
 	m.took.WithLabelValues(kind)
 }
 

@@ -26,7 +26,7 @@ func TestMetricsPage(t *testing.T) {
 	m.count(kindPod, func() int { return 0 }, func() int { return 0 })
 	page := metricspage.Section{Page: "../../docs/metrics.md", Head: metricsHead, Registry: m.registry, Prefixes: []string{"calico_controllers_", "ipam_"}}
 	want := []string{
-		"calico_controllers_build_info", "calico_controllers_invalid_objects", "calico_controllers_leader", "calico_controllers_objects",
+		"calico_controllers_build_info", "calico_controllers_invalid_objects", "calico_controllers_leader", "calico_controllers_objects", "calico_controllers_overwritten_total",
 		"calico_controllers_sync_errors_total", "calico_controllers_sync_seconds",
 		"ipam_allocated", "ipam_free", "ipam_gc_blocked", "ipam_gc_candidates", "ipam_gc_released_total",
 	}

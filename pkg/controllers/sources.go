@@ -49,14 +49,15 @@ func madeOfPolicy(np *networkingv1.NetworkPolicy, raw kube.Raw) made {
 
 // set takes in what has been made of an object, and returns all that is wrong with it.
 func (c *controllers) set(m made) (problems []string) {
-	err := c.owned.Set(owned.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name}, m.puts)
+	o := owned.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name, UID: string(m.about.UID)}
+	err := c.owned.Set(o, m.puts)
 	if err != nil {
 		m.problems = append(m.problems, err.Error()+": what is in etcd of it stays as it is")
 		var keys []model.Key
 		for _, p := range m.puts {
 			keys = append(keys, p.Key)
 		}
-		c.owned.Hold(owned.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name}, keys...)
+		c.owned.Hold(o, keys...)
 	}
 	c.invalid.Report(m.about, m.problems...)
 	return m.problems

@@ -35,6 +35,8 @@ type Config struct {
 	// Wrote and Failed are the writer's.
 	Wrote  func(took time.Duration)
 	Failed func(k model.Key, err error)
+	// Restored tells of an endpoint of a pod in which somebody else had changed what it has from the pod, and that was written again.
+	Restored func(p Pod, k model.Key)
 }
 
 // Spec is what an endpoint has from its pod.
@@ -95,9 +97,19 @@ func New(cfg Config) *Keeper {
 	k := &Keeper{Config: cfg, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
 	k.writer = writer.New(writer.Config{
 		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "pods"), Decide: k.decide, Failed: cfg.Failed,
-		Wrote: func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
+		Wrote:    func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
+		Restored: k.restored,
 	})
 	return k
+}
+
+func (k *Keeper) restored(key model.Key) {
+	k.mu.Lock()
+	pod, ok := k.pods[key.(model.WorkloadEndpointKey).Workload]
+	k.mu.Unlock()
+	if ok {
+		k.Restored(pod, key)
+	}
 }
 
 // Writer writes while this process leads.
@@ -194,6 +206,9 @@ func (k *Keeper) update(u model.Update) (unused []string, first bool) {
 		for _, p := range known.profiles {
 			k.users[p]++
 		}
+		if before := of[key]; before.uid == known.uid && k.good(key.Workload, before) {
+			k.writer.Spoiled(key) // unless it is as desired still: see check
+		}
 		of[key] = known
 	}
 	if u.Resync && k.read {
@@ -220,6 +235,12 @@ func sumOf(e model.WorkloadEndpoint) [16]byte {
 func sumOfSpec(spec []byte) [16]byte {
 	all := sha256.Sum256(spec)
 	return [16]byte(all[:16])
+}
+
+// good reports whether an endpoint has what it is to have from its pod.
+func (k *Keeper) good(w string, e endpoint) bool {
+	pod, ok := k.pods[w]
+	return ok && pod.is(e.uid) && e.has == sumOfSpec([]byte(pod.spec))
 }
 
 // check has the writer look at the endpoints of a workload that aren't as desired.

@@ -22,8 +22,9 @@ type world struct {
 	*etcd.Server
 	*endpoints.Keeper
 
-	mu     sync.Mutex
-	unused map[string]bool
+	mu       sync.Mutex
+	unused   map[string]bool
+	restored []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -36,6 +37,11 @@ func newWorld(t *testing.T) *world {
 			for _, p := range profiles {
 				w.unused[p] = true
 			}
+		},
+		Restored: func(p endpoints.Pod, k model.Key) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.restored = append(w.restored, p.Namespace+"/"+p.Name+" "+k.Path())
 		},
 	})
 	ctx, stop := context.WithCancel(context.Background())
@@ -109,6 +115,11 @@ func TestEndpoints(t *testing.T) {
 	w.holds(key("net2"), bare)
 	w.holds(key("eth0"), written("1"))
 	w.holds(key("net3"), written(""))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if diff := cmp.Diff([]string{"shop/web " + key("eth0").Path()}, w.restored); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
 }
 
 // An endpoint that is gone is not made anew, and its profiles are told of.

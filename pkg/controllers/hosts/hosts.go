@@ -22,6 +22,8 @@ type Config struct {
 	Logger *slog.Logger
 	Wrote  func(took time.Duration)
 	Failed func(k model.Key, err error)
+	// Restored tells of a key of a Node that somebody else had changed or deleted, and that was written again.
+	Restored func(node, uid string, k model.Key)
 	// Endpoints: each Node has a host endpoint. Otherwise those that were made once are deleted.
 	Endpoints bool
 }
@@ -32,19 +34,35 @@ type Keeper struct {
 	endpoints bool
 
 	mu      sync.Mutex
-	nodes   map[string]bool
+	nodes   map[string]string // their UIDs
 	desired map[model.Key]any // what the API says
 	actual  map[model.Key]any // what etcd says, of what can be read
 }
 
 // New makes a keeper that knows nothing.
 func New(cfg Config) *Keeper {
-	k := &Keeper{endpoints: cfg.Endpoints, nodes: map[string]bool{}, desired: map[model.Key]any{}, actual: map[model.Key]any{}}
+	k := &Keeper{endpoints: cfg.Endpoints, nodes: map[string]string{}, desired: map[model.Key]any{}, actual: map[model.Key]any{}}
 	k.writer = writer.New(writer.Config{
 		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "hosts"), Decide: k.decide, Failed: cfg.Failed,
 		Wrote: func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
+		Restored: func(key model.Key) {
+			node := hostOf(key)
+			k.mu.Lock()
+			uid, there := k.nodes[node]
+			k.mu.Unlock()
+			if there {
+				cfg.Restored(node, uid, key)
+			}
+		},
 	})
 	return k
+}
+
+func hostOf(key model.Key) string {
+	if k, ok := key.(model.HostEndpointKey); ok {
+		return k.Host
+	}
+	return key.(model.HostMetadataKey).Host
 }
 
 // Writer writes while this process leads.
@@ -54,7 +72,7 @@ func (k *Keeper) Writer() *writer.Writer { return k.writer }
 func (k *Keeper) Set(name, uid string, n kubepolicy.Node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.nodes[name] = true
+	k.nodes[name] = uid
 	k.desired[model.HostMetadataKey{Host: name}] = model.HostMetadata{Labels: n.Labels, Kubernetes: model.KubernetesNode{Name: name, UID: uid}}
 	delete(k.desired, kubepolicy.NodeEndpointKey(name))
 	if e, ok := kubepolicy.NodeEndpoint(n); ok && k.endpoints {
@@ -83,7 +101,8 @@ func (k *Keeper) Remove(name string) {
 func (k *Keeper) Has(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.nodes[name]
+	_, there := k.nodes[name]
+	return there
 }
 
 // Update takes in what etcd holds.
@@ -106,6 +125,9 @@ func (k *Keeper) Update(u model.Update) {
 			}
 		default:
 			continue
+		}
+		if want, ok := k.desired[e.Key]; ok && k.actual[e.Key] != nil && equal(want, k.actual[e.Key]) {
+			k.writer.Spoiled(e.Key) // unless it is as desired still: see check
 		}
 		changed[e.Key] = true
 		delete(k.actual, e.Key)
@@ -144,14 +166,15 @@ func equal(a, b any) bool {
 	return err == nil && err2 == nil && bytes.Equal(one, other)
 }
 
-// decide is the writer's. What can't be read a person has written, and must see to.
+// decide is the writer's. What can't be read is not as desired.
 func (k *Keeper) decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
+	has := e.Value
 	if e.Err != nil {
-		return model.Change{}, nil
+		has = nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch write, remove := k.due(key, e.Value); {
+	switch write, remove := k.due(key, has); {
 	case write:
 		return model.Change{Puts: []model.Put{{Key: key, Value: k.desired[key]}}}, nil
 	case remove:

@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/controllers/hosts"
 	"github.com/calico-go/calico/pkg/kubepolicy"
@@ -19,10 +22,11 @@ import (
 )
 
 // run runs a keeper until the function that it returns is called.
-func run(t *testing.T, s *etcd.Server, endpoints bool) (k *hosts.Keeper, stop func()) {
+func run(t *testing.T, s *etcd.Server, endpoints bool, restored func(node, uid string, k model.Key)) (k *hosts.Keeper, stop func()) {
 	k = hosts.New(hosts.Config{
 		Etcd: s.Store, Logger: slog.New(slog.DiscardHandler), Endpoints: endpoints,
 		Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		Restored: restored,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -54,7 +58,12 @@ func TestEndpoints(t *testing.T) {
 	s.Put(other, theirs)
 	s.Put(kubepolicy.NodeEndpointKey("c"), theirs) // by our name, but not of our making
 
-	k, stop := run(t, s, true)
+	var restored atomic.Int32
+	k, stop := run(t, s, true, func(node, uid string, key model.Key) {
+		if restored.Add(1); node != "a" || uid != "uid-a" || key != kubepolicy.NodeEndpointKey("a") {
+			t.Errorf("restored %s, uid %s, %s", node, uid, key.Path())
+		}
+	})
 	one, two := kubepolicy.Node{Labels: map[string]string{"x": "1"}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, kubepolicy.Node{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
 	k.Set("a", "uid-a", one)
 	k.Set("b", "uid-b", kubepolicy.Node{})
@@ -70,6 +79,7 @@ func TestEndpoints(t *testing.T) {
 	if got := s.Get(kubepolicy.NodeEndpointKey("b")); got != nil {
 		t.Errorf("a Node without an address has %+v", got)
 	}
+	eventually.True(t, "who reads events is told of the change", func() bool { return restored.Load() == 1 })
 	// A Node that is gone keeps what its host has, until all of the host goes.
 	k.Remove("a")
 	k.Set("b", "uid-b", two)
@@ -77,7 +87,7 @@ func TestEndpoints(t *testing.T) {
 	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
 	stop()
 
-	k, stop = run(t, s, false)
+	k, stop = run(t, s, false, nil)
 	k.Set("b", "uid-b", one)
 	for _, node := range []string{"a", "b"} {
 		holds(t, s, kubepolicy.NodeEndpointKey(node), nil)
@@ -85,4 +95,32 @@ func TestEndpoints(t *testing.T) {
 	stop()
 	holds(t, s, other, theirs)
 	holds(t, s, kubepolicy.NodeEndpointKey("c"), theirs)
+}
+
+// TestMetadata has the entry of a host damaged, changed and deleted.
+func TestMetadata(t *testing.T) {
+	s := etcd.New(t)
+	restored := make(chan string)
+	k, stop := run(t, s, false, func(node, uid string, key model.Key) { restored <- fmt.Sprint(node, " ", uid, " ", key.Path()) })
+	defer stop()
+	key := model.HostMetadataKey{Host: "a"}
+	junk := func() {
+		s.Client(func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Put(ctx, key.Path(), "junk")
+			return err
+		})
+	}
+	junk() // before the Node is known
+	k.Set("a", "uid-a", kubepolicy.Node{Labels: map[string]string{"x": "1"}})
+	want := model.HostMetadata{Labels: map[string]string{"x": "1"}, Kubernetes: model.KubernetesNode{Name: "a", UID: "uid-a"}}
+	holds(t, s, key, want)
+	for what, spoil := range map[string]func(){
+		"junk": junk, "another value": func() { s.Put(key, model.HostMetadata{}) }, "nothing": func() { s.Remove(key) },
+	} {
+		spoil()
+		if got := <-restored; got != "a uid-a "+key.Path() {
+			t.Errorf("%s: %s", what, got)
+		}
+		holds(t, s, key, want)
+	}
 }

@@ -30,8 +30,13 @@ func (p Prefixes) own(path string) bool {
 	return false
 }
 
-// Object is what keys are made of.
-type Object struct{ Kind, Namespace, Name string }
+// Object is what keys are made of. It is the same with whichever UID, which only Restored is told.
+type Object struct{ Kind, Namespace, Name, UID string }
+
+func (o Object) id() Object {
+	o.UID = ""
+	return o
+}
 
 // Config is what a keeper works with.
 type Config struct {
@@ -50,6 +55,8 @@ type Config struct {
 	// Wrote and Failed are the writer's, with the kind that owns the key.
 	Wrote  func(kind string, took time.Duration)
 	Failed func(kind string, k model.Key, err error)
+	// Restored tells of a key that somebody else had changed or deleted, and that was written again.
+	Restored func(of Object, k model.Key)
 }
 
 type sum [16]byte
@@ -67,6 +74,7 @@ func sumOf(value any) (sum, error) {
 type desired struct {
 	value any // nil: whatever it holds, if anything: its object can't be read
 	sum   sum
+	of    Object
 }
 
 // Keeper keeps them. Make one with New.
@@ -87,14 +95,24 @@ func New(cfg Config) *Keeper {
 	k := &Keeper{Config: cfg, objects: map[Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{}, synced: map[string]bool{}}
 	k.writer = writer.New(writer.Config{
 		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "policies and profiles"), Decide: k.decide,
-		Wrote:  func(key model.Key, took time.Duration) { cfg.Wrote(k.kindOf(key), took) },
-		Failed: func(key model.Key, err error) { cfg.Failed(k.kindOf(key), key, err) },
+		Wrote:    func(key model.Key, took time.Duration) { cfg.Wrote(k.kindOf(key), took) },
+		Failed:   func(key model.Key, err error) { cfg.Failed(k.kindOf(key), key, err) },
+		Restored: k.restored,
 	})
 	return k
 }
 
 // Writer writes while this process leads.
 func (k *Keeper) Writer() *writer.Writer { return k.writer }
+
+func (k *Keeper) restored(key model.Key) {
+	k.mu.Lock()
+	d, wanted := k.desired[key]
+	k.mu.Unlock()
+	if wanted {
+		k.Restored(d.of, key)
+	}
+}
 
 // Watched are the prefixes whose content Update is to be told.
 func (k *Keeper) Watched() (all []string) {
@@ -126,7 +144,7 @@ func (k *Keeper) Set(o Object, puts []model.Put) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Key.Path(), err)
 		}
-		keys[i], values[i] = p.Key, desired{p.Value, s}
+		keys[i], values[i] = p.Key, desired{p.Value, s, o}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -138,7 +156,7 @@ func (k *Keeper) Set(o Object, puts []model.Put) error {
 func (k *Keeper) Hold(o Object, keys ...model.Key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, known := k.objects[o]; !known {
+	if _, known := k.objects[o.id()]; !known {
 		k.replace(o, keys, make([]desired, len(keys)))
 	}
 }
@@ -151,11 +169,11 @@ func (k *Keeper) Remove(o Object) {
 }
 
 func (k *Keeper) replace(o Object, keys []model.Key, values []desired) {
-	before := k.objects[o]
+	before := k.objects[o.id()]
 	if keys == nil {
-		delete(k.objects, o)
+		delete(k.objects, o.id())
 	} else {
-		k.objects[o] = keys
+		k.objects[o.id()] = keys
 	}
 	for _, key := range before {
 		delete(k.desired, key)
@@ -212,6 +230,9 @@ func (k *Keeper) Update(u model.Update) {
 	for _, e := range u.Entries {
 		if e.Key == nil || k.kindOf(e.Key) == "" || e.Key.Path() != e.Path {
 			continue
+		}
+		if d, wanted := k.desired[e.Key]; wanted && k.actual[e.Key] == d.sum {
+			k.writer.Spoiled(e.Key) // unless it is as desired still: see check
 		}
 		if !e.Exists() {
 			delete(k.actual, e.Key)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/model"
@@ -25,15 +26,16 @@ type world struct {
 	*etcd.Server
 	*owned.Keeper
 
-	mu     sync.Mutex
-	needed map[model.Key]bool
-	living map[model.Key]bool
-	failed map[model.Key]error
-	asked  int // what lives
+	mu       sync.Mutex
+	needed   map[model.Key]bool
+	living   map[model.Key]bool
+	failed   map[model.Key]error
+	asked    int // what lives
+	restored map[model.Key][]owned.Object
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{Server: etcd.New(t), needed: map[model.Key]bool{}, living: map[model.Key]bool{}, failed: map[model.Key]error{}}
+	w := &world{Server: etcd.New(t), needed: map[model.Key]bool{}, living: map[model.Key]bool{}, failed: map[model.Key]error{}, restored: map[model.Key][]owned.Object{}}
 	w.Keeper = owned.New(owned.Config{
 		Etcd: w.Store, Logger: slog.New(slog.DiscardHandler),
 		Kinds: map[string]owned.Prefixes{"Policy": {prefix}, "Other": {"/calico/v1/policy/tier/other/policy/knp."}},
@@ -54,6 +56,11 @@ func newWorld(t *testing.T) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.failed[k] = err
+		},
+		Restored: func(of owned.Object, k model.Key) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.restored[k] = append(w.restored[k], of)
 		},
 	})
 	return w
@@ -198,6 +205,52 @@ func TestMended(t *testing.T) {
 	want["while etcd is away"] = policy("while etcd is away")
 	w.Start()
 	w.holds(escaped(want))
+}
+
+// TestRestored has somebody else damage, change and delete a key, of which it is told each time, and not where its object changes.
+func TestRestored(t *testing.T) {
+	w := newWorld(t)
+	k, of := policyKey("a"), owned.Object{Kind: "Policy", Name: "a", UID: "1"}
+	set := func(text string) map[string]model.Policy {
+		t.Helper()
+		if err := w.Set(of, []model.Put{{Key: k, Value: policy(text)}}); err != nil {
+			t.Fatal(err)
+		}
+		return map[string]model.Policy{"a": policy(text)}
+	}
+	want := set("a")
+	w.Synced("Policy")
+	w.start()
+	told := 0
+	expect := func(what string) {
+		t.Helper()
+		told++
+		w.holds(want)
+		w.Until(what+" is told of", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.restored[k]) >= told
+		})
+	}
+	w.holds(want)
+	w.Client(func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Put(ctx, k.Path(), "junk")
+		return err
+	})
+	expect("junk")
+	w.Put(k, policy("x"))
+	expect("a change")
+	want = set("b")
+	w.holds(want)
+	want = set("c")
+	w.holds(want)
+	w.Server.Remove(k)
+	expect("a deletion")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if diff := cmp.Diff([]owned.Object{of, of, of}, w.restored[k]); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
 }
 
 func escaped(all map[string]model.Policy) map[string]model.Policy {

@@ -29,12 +29,15 @@ type item struct {
 type queue struct {
 	wake mailbox.Signal
 
-	mu    sync.Mutex
-	items map[model.Key]*item
-	ready []model.Key // neither busy nor waiting; may name some that are gone
+	mu      sync.Mutex
+	items   map[model.Key]*item
+	spoiled map[model.Key]bool // keys that were as desired until somebody else wrote them
+	ready   []model.Key        // neither busy nor waiting; may name some that are gone
 }
 
-func newQueue() *queue { return &queue{wake: mailbox.NewSignal(), items: map[model.Key]*item{}} }
+func newQueue() *queue {
+	return &queue{wake: mailbox.NewSignal(), items: map[model.Key]*item{}, spoiled: map[model.Key]bool{}}
+}
 
 // add has keys looked at. It takes them out of their backoff: something has changed.
 func (q *queue) add(now time.Time, keys ...model.Key) {
@@ -59,13 +62,23 @@ func (q *queue) add(now time.Time, keys ...model.Key) {
 	q.wake.Send()
 }
 
+// spoil notes that keys were as desired. It is for what add or drop is about to be told of.
+func (q *queue) spoil(keys ...model.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		q.spoiled[k] = true
+	}
+}
+
 // drop forgets keys that are as desired.
 func (q *queue) drop(keys ...model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
-		if i := q.items[k]; i != nil && !i.busy {
+		if i := q.items[k]; i == nil || !i.busy {
 			delete(q.items, k)
+			delete(q.spoiled, k)
 		}
 	}
 }
@@ -99,13 +112,18 @@ func (q *queue) take(n int) []model.Key {
 	return taken
 }
 
-// done has keys forgotten that are as desired now, unless they have changed since. It returns how long each had to wait.
-func (q *queue) done(now time.Time, keys []model.Key) (waited []time.Duration) {
+// done has keys forgotten that are as desired now, unless they have changed since. It returns how long each had to wait, and
+// which somebody else had written.
+func (q *queue) done(now time.Time, keys []model.Key) (waited []time.Duration, spoiled []model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		i := q.items[k]
 		waited = append(waited, now.Sub(i.since))
+		if q.spoiled[k] {
+			delete(q.spoiled, k)
+			spoiled = append(spoiled, k)
+		}
 		if !i.again {
 			delete(q.items, k)
 			continue
@@ -116,7 +134,7 @@ func (q *queue) done(now time.Time, keys []model.Key) (waited []time.Duration) {
 	if len(q.ready) > 0 {
 		q.wake.Send()
 	}
-	return waited
+	return waited, spoiled
 }
 
 // back puts keys back that could not be written, for a reason that is not theirs.

@@ -33,7 +33,7 @@ type Etcd interface {
 	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
 }
 
-// Config is what a writer works with. All fields are required.
+// Config is what a writer works with. All fields but Restored are required.
 type Config struct {
 	Etcd   Etcd
 	Logger *slog.Logger
@@ -44,6 +44,8 @@ type Config struct {
 	Wrote func(k model.Key, took time.Duration)
 	// Failed tells of a key that could not be written and is tried again later.
 	Failed func(k model.Key, err error)
+	// Restored tells of a key that is as desired again, of those that Spoiled was told of.
+	Restored func(k model.Key)
 }
 
 // Writer writes the keys that it is told of. Make one with New.
@@ -63,6 +65,9 @@ func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(time.Now(), keys...) }
 
 // Clean has keys forgotten that are known to be as desired, as another has written them.
 func (w *Writer) Clean(keys ...model.Key) { w.queue.drop(keys...) }
+
+// Spoiled says that keys were as desired until somebody else changed or deleted them. Dirty, or Clean, is to be told of them next.
+func (w *Writer) Spoiled(keys ...model.Key) { w.queue.spoil(keys...) }
 
 // Waiting is how many keys are to be looked at.
 func (w *Writer) Waiting() int { return w.queue.size() }
@@ -133,8 +138,12 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 				good = append(good, k)
 			}
 		}
-		for i, took := range w.queue.done(time.Now(), good) {
+		waited, restored := w.queue.done(time.Now(), good)
+		for i, took := range waited {
 			w.Wrote(good[i], took)
+		}
+		for _, k := range restored {
+			w.Restored(k)
 		}
 		for k, err := range bad {
 			w.Failed(k, err)
