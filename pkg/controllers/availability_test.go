@@ -19,6 +19,8 @@ import (
 func TestAvailability(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: n1}}")
+	w.plane.Apply(`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: calico-node, namespace: kube-system}, spec: {selector: {matchLabels: {a: b}},
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: none}]}}}}`)
 	status := model.Status{Time: time.Now(), FirstUpdate: true}
 	w.Put(model.LastStatusKey{Host: "n1"}, status)
 	if err := kube.SetNetwork(t.Context(), w.api, "n1", false); err != nil {

@@ -40,7 +40,7 @@ type Config struct {
 	Enabled map[string]bool
 	// ProtectedPorts are TCP ports of the nodes that only nodes may reach.
 	ProtectedPorts []model.Port
-	// LeaseNamespace is where the Lease is by which one replica leads; Identity names this one among them.
+	// LeaseNamespace is where the Lease is by which one replica leads, and the agents' DaemonSet; Identity names this one among them.
 	LeaseNamespace, Identity string
 	Health, Metrics          serving.Address
 	LogLevel                 slog.Level
@@ -127,7 +127,7 @@ func options() []option {
 			}
 			return nil
 		}},
-		{"lease-namespace", "POD_NAMESPACE", "", "namespace of the Lease calico-controllers; default: this pod's, or kube-system", func(c *Config, s string) error {
+		{"lease-namespace", "POD_NAMESPACE", "", "namespace of the Lease calico-controllers and of the DaemonSet calico-node; default: this pod's, or kube-system", func(c *Config, s string) error {
 			c.LeaseNamespace = strings.TrimSpace(s)
 			if c.LeaseNamespace == "" {
 				own, err := os.ReadFile(serviceAccount)

@@ -119,7 +119,7 @@ func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
 		c.leading = append(c.leading, conditions.run)
 	}
 	if cfg.Enabled[Nodes] {
-		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api}, Logger: c.log})
+		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api, Namespace: cfg.LeaseNamespace}, Logger: c.log})
 		c.leading = append(c.leading, nodes.Run, c.garbage.hosts.Writer().Run, c.garbage.run)
 	}
 	return c

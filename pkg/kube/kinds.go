@@ -5,6 +5,7 @@ package kube
 import (
 	"reflect"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -20,7 +21,7 @@ import (
 // Kind is a type of the API's objects that this package knows. A new one is a name here and a row in kinds.
 type Kind interface {
 	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
-		networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
+		appsv1.DaemonSet | networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
 		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy
 }
 
@@ -50,6 +51,7 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[corev1.Secret]():         {corev1.SchemeGroupVersion, "Secret", "secrets", true, func() runtime.Object { return new(corev1.SecretList) }, false},
 	reflect.TypeFor[corev1.ConfigMap]():      {corev1.SchemeGroupVersion, "ConfigMap", "configmaps", true, func() runtime.Object { return new(corev1.ConfigMapList) }, false},
 	reflect.TypeFor[corev1.Event]():          {corev1.SchemeGroupVersion, "Event", "events", true, func() runtime.Object { return new(corev1.EventList) }, false},
+	reflect.TypeFor[appsv1.DaemonSet]():      {appsv1.SchemeGroupVersion, "DaemonSet", "daemonsets", true, func() runtime.Object { return new(appsv1.DaemonSetList) }, false},
 	reflect.TypeFor[networkingv1.NetworkPolicy](): {networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicies", true,
 		func() runtime.Object { return new(networkingv1.NetworkPolicyList) }, false},
 	reflect.TypeFor[coordinationv1.Lease](): {leases, "Lease", "leases", true, func() runtime.Object { return new(coordinationv1.LeaseList) }, false},
@@ -69,7 +71,7 @@ func metaOf[T Kind](o *T) metav1.Object { return any(o).(metav1.Object) }
 // scheme knows the types of kinds alone.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install} {
 		if err := add(s); err != nil {
 			panic(err) // two types of one name
 		}

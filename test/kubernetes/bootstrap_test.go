@@ -228,7 +228,7 @@ func (c *Cluster) eventTimes(reason string, n int) {
 // rare says of a right that it is used where this test doesn't go.
 func rare(right string) bool {
 	switch right {
-	case "calico-controllers get pods", "calico-controllers get nodes", "calico-controllers patch nodes/status": // minutes after a pod, a node or its agent has gone
+	case "calico-controllers get pods", "calico-controllers get nodes", "calico-controllers patch nodes/status", "calico-controllers get daemonsets": // minutes after a pod, a node or its agent has gone
 		return true
 	case "calico-node get namespaces": // a pod of a namespace that was made a moment ago
 		return true

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package availability tells the Kubernetes API of nodes whose agent is gone: their condition NetworkUnavailable is True
-// until it is back. An agent says by itself that it is there; one that restarts keeps its status in etcd meanwhile.
+// until it is back. An agent says by itself that it is there; one that restarts keeps its status in etcd meanwhile. Where the
+// agents are being uninstalled nothing is said: pods go on.
 package availability
 
 import (
@@ -32,6 +33,8 @@ type Etcd interface {
 type API interface {
 	// Watch tells of every Node's condition, and of each change, until the context ends.
 	Watch(ctx context.Context, seen func(node string, n kube.Network), gone func(node string)) error
+	// Installed reports whether there are to be agents.
+	Installed(ctx context.Context) (bool, error)
 	// SetNetwork sets a Node's condition.
 	SetNetwork(ctx context.Context, node string, unavailable bool) error
 }
@@ -108,6 +111,8 @@ func (k *Keeper) say(err error) {
 
 // look compares the conditions that are ours with what etcd says of the agents. What can't be read changes nothing.
 func (k *Keeper) look(ctx context.Context) error {
+	installed := sync.OnceValues(func() (bool, error) { return k.cfg.API.Installed(ctx) })
+	var unknown error
 	k.mu.Lock()
 	nodes := maps.Clone(k.nodes)
 	k.mu.Unlock()
@@ -128,21 +133,28 @@ func (k *Keeper) look(ctx context.Context) error {
 		}
 		for _, node := range names {
 			lives := model.AgentLives(there[model.StatusKey{Host: node}.Path()], there[model.LastStatusKey{Host: node}.Path()])
-			if err := k.judge(ctx, node, nodes[node].Unavailable, lives); err != nil {
-				return err
+			due := k.due(node, nodes[node].Unavailable, lives)
+			if due && !lives {
+				due, unknown = installed()
+			}
+			if due {
+				if err := k.set(ctx, node, lives); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	return nil
+	return unknown
 }
 
-// judge sets a node's condition: to True when its agent was gone twice, to False at once.
-func (k *Keeper) judge(ctx context.Context, node string, unavailable, lives bool) error {
+// due reports whether a node's condition is to be set: to True when its agent was gone twice, to False at once.
+func (k *Keeper) due(node string, unavailable, lives bool) bool {
 	twice := k.absent[node]
 	k.absent[node] = !lives
-	if unavailable != lives || !lives && !twice {
-		return nil
-	}
+	return unavailable == lives && (lives || twice)
+}
+
+func (k *Keeper) set(ctx context.Context, node string, lives bool) error {
 	if err := k.cfg.API.SetNetwork(ctx, node, !lives); err != nil {
 		return err
 	}

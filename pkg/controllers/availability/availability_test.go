@@ -25,6 +25,7 @@ type world struct {
 	mu   sync.Mutex
 	keys map[string]bool
 	err  error
+	ds   string // the DaemonSet: "" = it is there
 	tell func(string, kube.Network)
 	gone func(string)
 	sets []string
@@ -58,6 +59,15 @@ func (w *world) Watch(ctx context.Context, tell func(string, kube.Network), gone
 	w.change(func() { w.tell, w.gone = tell, gone })
 	<-ctx.Done()
 	return nil
+}
+
+func (w *world) Installed(context.Context) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ds == "refused" {
+		return false, errors.New("no right")
+	}
+	return w.ds == "", nil
 }
 
 func (w *world) SetNetwork(_ context.Context, node string, unavailable bool) error {
@@ -131,10 +141,29 @@ func TestConditions(t *testing.T) {
 		w.tell("n1", up)
 		expect("and back: once")
 		expect("twice", "n1 true")
+
+		// The agents are uninstalled, or it isn't known whether they are; those that are back are told of.
+		w.tell("n1", kube.Network{Unavailable: true, Ours: true})
+		w.report("n1", true, true)
+		w.report("n2", false, true)
+		w.change(func() { w.ds = "gone" })
+		expect("one is back, one gone for one look", "n1 false")
+		expect("uninstalled")
+		w.change(func() { w.ds = "refused" })
+		expect("not known")
+		w.report("n1", false, true)
+		expect("not known of two")
+		w.report("n1", true, true)
+		expect("not known, one is back")
+		w.change(func() { w.ds = "" })
+		expect("installed", "n2 true")
 		cancel()
 		<-done
 		if n := strings.Count(log.String(), "no answer"); n != 1 {
 			t.Errorf("it is logged %d times that etcd is away", n)
+		}
+		if n := strings.Count(log.String(), "no right"); n != 1 {
+			t.Errorf("it is logged %d times that the DaemonSet can't be read", n)
 		}
 	})
 }

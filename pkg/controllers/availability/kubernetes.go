@@ -4,14 +4,24 @@ package availability
 
 import (
 	"context"
+	"errors"
+	"os"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
 )
 
+// daemonSet is that of the agents.
+const daemonSet = "calico-node"
+
 // Kubernetes is the API as it is.
-type Kubernetes struct{ Client *kube.Client }
+type Kubernetes struct {
+	Client *kube.Client
+	// Namespace is that of the DaemonSet calico-node.
+	Namespace string
+}
 
 // seen is what is kept of a Node.
 type seen struct {
@@ -25,6 +35,15 @@ func (a Kubernetes) Watch(ctx context.Context, tell func(node string, n kube.Net
 	return kube.Watch(ctx, a.Client, kube.Select{}, keep, kube.Handler[seen]{
 		Set: func(s seen) { tell(s.name, s.network) }, Deleted: func(_, name string) { gone(name) },
 	})
+}
+
+// Installed implements API.
+func (a Kubernetes) Installed(ctx context.Context) (bool, error) {
+	ds, err := kube.Get[appsv1.DaemonSet](ctx, a.Client, a.Namespace, daemonSet)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && ds.DeletionTimestamp == nil, err
 }
 
 // SetNetwork implements API.

@@ -43,7 +43,7 @@ func TestReal(t *testing.T) {
 			e.Put(model.StatusKey{Host: name(i)}, model.Status{Time: time.Now()})
 		}
 	}
-	k := New(Config{Etcd: e.Store, API: Kubernetes{client}, Logger: slog.New(slog.DiscardHandler)})
+	k := New(Config{Etcd: e.Store, API: Kubernetes{client, "default"}, Logger: slog.New(slog.DiscardHandler)})
 	k.nodes, k.absent = map[string]kube.Network{}, map[string]bool{}
 	done := make(chan error, 1)
 	go func() { done <- k.cfg.API.Watch(t.Context(), k.seen, k.gone) }()
@@ -73,6 +73,30 @@ func TestReal(t *testing.T) {
 			return fmt.Sprint(down()) == fmt.Sprint(want)
 		})
 	}
+	never := func(when string) {
+		t.Helper()
+		for range 3 {
+			if err := k.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if names := down(); len(names) > 0 {
+			t.Errorf("%s: nodes without a network %v", when, names)
+		}
+	}
+	eventually.True(t, "all nodes are known", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.nodes) == nodes
+	})
+	never("without a DaemonSet")
+	p.Apply(`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: calico-node, namespace: default, finalizers: [test.test/wait]}, spec: {selector: {matchLabels: {a: b}},
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: none}]}}}}`)
+	p.Kubectl("delete", "daemonset/calico-node", "--wait=false")
+	never("while the DaemonSet is being deleted")
+	p.Kubectl("patch", "daemonset/calico-node", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	p.Apply(`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: calico-node, namespace: default}, spec: {selector: {matchLabels: {a: b}},
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: none}]}}}}`)
 	expect("two agents are gone", name(nodes-2), name(nodes-1))
 	e.Put(model.StatusKey{Host: name(nodes - 1)}, model.Status{Time: time.Now()})
 	expect("one is back", name(nodes-2))
