@@ -22,8 +22,9 @@ func (f *Firewall) observe(r *Report) error {
 	if !f.started {
 		f.desired.keepTranslating(t)
 	}
-	remake := f.remake || t.Foreign || f.desired.unfit(t)
-	repairs, err := f.desired.ruleset.observe(f.conn, t, remake)
+	hooks := f.desired.hooks()
+	remake := f.remake || t.Foreign || f.desired.unfit(t, hooks)
+	repairs, err := f.desired.ruleset.observe(f.conn, t, hooks, remake)
 	if f.started {
 		r.Repairs += repairs
 	} else {
@@ -32,15 +33,20 @@ func (f *Firewall) observe(r *Report) error {
 	return err
 }
 
-// unfit says whether a part of the table is of another make, so that all of it
-// must be made anew.
-func (d *desired) unfit(t nfnl.Contents) bool {
+// hooks are what the chains have that packets enter, by name.
+func (d *desired) hooks() map[string]nfnl.Hook {
 	hooks := make(map[string]nfnl.Hook)
 	for _, c := range d.renderer().Base(render.All()) {
 		hooks[c.Name] = nfnl.HookOf(c.Hook)
 	}
+	return hooks
+}
+
+// unfit says whether a part of the table is of another make, so that all of it
+// must be made anew. A base chain with another hook can be replaced by itself, as no rule leads to it.
+func (d *desired) unfit(t nfnl.Contents, hooks map[string]nfnl.Hook) bool {
 	for name, at := range t.Chains {
-		if d.ruleset.chains[name] != nil && at != hooks[name] {
+		if d.ruleset.chains[name] != nil && (at == "") != (hooks[name] == "") {
 			return true
 		}
 	}
@@ -54,15 +60,20 @@ func (d *desired) unfit(t nfnl.Contents) bool {
 
 // observe notes what the kernel holds, and counts what isn't as it was known. Where the table
 // must be made anew, that is nothing.
-func (rs *ruleset) observe(conn *nfnl.Conn, t nfnl.Contents, remake bool) (repairs int, err error) {
+func (rs *ruleset) observe(conn *nfnl.Conn, t nfnl.Contents, hooks map[string]nfnl.Hook, remake bool) (repairs int, err error) {
 	rs.there, rs.rebuild = t.There, t.There && remake
 	if rs.rebuild {
 		t, rs.there = nfnl.Contents{}, false
 		repairs++
 	}
 	for name, c := range rs.chains {
-		_, there := t.Chains[name]
-		if rs.observeChain(name, c, there, t.Rules[name]) {
+		at, there := t.Chains[name]
+		rules := t.Rules[name]
+		if c.former = there && c.render != nil && at != hooks[name]; c.former {
+			there, rules = false, nil
+			rs.dirty[name] = true
+		}
+		if rs.observeChain(name, c, there, rules) || c.former {
 			repairs++
 		}
 	}

@@ -75,6 +75,10 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 		if r.fresh {
 			continue
 		}
+		if c.former {
+			b.FlushChain(r.name)
+			b.DeleteChain(r.name)
+		}
 		if !c.there {
 			b.AddChain(r.def)
 		}

@@ -43,6 +43,7 @@ type chain struct {
 	want   []nfnl.Hash        // of its rules, as last rendered
 	there  bool               // the kernel has it
 	have   []nfnl.Installed   // rules that the kernel has
+	former bool               // the kernel has one of its name with another hook, to be replaced: a hook can't be changed
 }
 
 func (c *chain) differs() bool {

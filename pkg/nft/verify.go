@@ -30,7 +30,7 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 		if c.differs() {
 			return fmt.Errorf("chain %s has %d rules that are not the %d that were written", name, len(c.have), len(want))
 		}
-		c.there = true
+		c.there, c.former = true, false
 	}
 	var lookups []*nfnl.Lookup
 	for _, name := range p.sets {

@@ -109,7 +109,7 @@ func listing() (string, error) {
 	}
 	text := regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 	text = regexp.MustCompile(`(chain \S+ {\n)\t\tcomment "[^"\n]*"\n`).ReplaceAllString(text, "$1")
-	text = strings.Replace(text, "\tchain nat-postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t}\n\n", "", 1)
+	text = strings.Replace(text, "\tchain nat-postrouting {\n\t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n\t}\n\n", "", 1)
 	text = namedByMembers(text)
 	parts := strings.Split(strings.TrimPrefix(text, "table inet "+nft.TableName+" {\n"), "\n\t}\n")
 	for i, part := range parts {

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -76,8 +78,13 @@ func hookNumbers(h table.Hook) (at uint32, priority int32) {
 		"prerouting": unix.NF_INET_PRE_ROUTING, "input": unix.NF_INET_LOCAL_IN, "forward": unix.NF_INET_FORWARD,
 		"output": unix.NF_INET_LOCAL_OUT, "postrouting": unix.NF_INET_POST_ROUTING,
 	}[h.At]
-	priority = map[string]int32{"raw": -300, "mangle": -150, "dstnat": -100, "-100": -100, "filter": 0, "srcnat": 100}[h.Priority]
-	return at, priority
+	name, before, _ := strings.Cut(h.Priority, " - ")
+	place, named := map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "srcnat": 100}[name]
+	if !named {
+		place, _ = strconv.Atoi(name)
+	}
+	less, _ := strconv.Atoi(before)
+	return at, int32(place - less)
 }
 
 const (

@@ -30,15 +30,16 @@ func All() Uses {
 }
 
 // Base are the chains that don't belong to an endpoint, policy or profile. They
-// follow the order of policy.Evaluate.
+// follow the order of policy.Evaluate. Each hook comes one before the place that kube-proxy and iptables
+// take, so that the order isn't that in which programs started.
 func (x Renderer) Base(u Uses) []table.Chain {
 	last := accepted("both sides allow it")
 	last.Do = slices.Insert(last.Do, 0, table.Statement(table.MarkIs{Mask: markLast, Value: markLast}))
 	chains := []table.Chain{
 		{Name: "raw-prerouting", Hook: table.Hook{Type: "filter", At: "prerouting", Priority: "raw"}, Comment: "what comes in, before connection tracking", Rules: x.rawIn(u)},
-		{Name: "filter-forward", Hook: table.Hook{Type: "filter", At: "forward", Priority: "filter"}, Comment: "from interface to interface", Rules: x.forwardHook(u)},
-		{Name: "filter-input", Hook: table.Hook{Type: "filter", At: "input", Priority: "filter"}, Comment: "for the host itself", Rules: x.input(u)},
-		{Name: "filter-output", Hook: table.Hook{Type: "filter", At: "output", Priority: "filter"}, Comment: "from the host itself", Rules: x.output(u)},
+		{Name: "filter-forward", Hook: table.Hook{Type: "filter", At: "forward", Priority: "filter - 1"}, Comment: "from interface to interface", Rules: x.forwardHook(u)},
+		{Name: "filter-input", Hook: table.Hook{Type: "filter", At: "input", Priority: "filter - 1"}, Comment: "for the host itself", Rules: x.input(u)},
+		{Name: "filter-output", Hook: table.Hook{Type: "filter", At: "output", Priority: "filter - 1"}, Comment: "from the host itself", Rules: x.output(u)},
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
 		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
 		{Name: chainForward, Comment: "what is forwarded and of no connection yet: asks both sides", Rules: x.forward(u)},
@@ -63,11 +64,11 @@ func (x Renderer) Base(u Uses) []table.Chain {
 		chains = append(chains, preDNAT(u)...)
 	}
 	if u.NAT {
-		chains = append(chains, table.Chain{Name: "nat-prerouting", Hook: table.Hook{Type: "nat", At: "prerouting", Priority: "dstnat"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
-			table.Chain{Name: "nat-output", Hook: table.Hook{Type: "nat", At: "output", Priority: "-100"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
+		chains = append(chains, table.Chain{Name: "nat-prerouting", Hook: table.Hook{Type: "nat", At: "prerouting", Priority: "dstnat - 1"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
+			table.Chain{Name: "nat-output", Hook: table.Hook{Type: "nat", At: "output", Priority: "-101"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
 	}
 	if u.Translated {
-		chains = append(chains, table.Chain{Name: ChainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat"}, Rules: snat(u),
+		chains = append(chains, table.Chain{Name: ChainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat - 1"}, Rules: snat(u),
 			Comment: "source addresses of what leaves; without rules, for connections that were translated"})
 	}
 	return chains

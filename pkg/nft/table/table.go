@@ -37,7 +37,7 @@ type Chain struct {
 // is accepted.
 type Hook struct {
 	Type, At string // `filter` or `nat`; `prerouting`, …
-	Priority string // `raw`, `mangle`, `filter`, `dstnat` or `srcnat`; -100, which nft calls `dstnat` in prerouting alone
+	Priority string // `raw`, `mangle`, `filter`, `dstnat` or `srcnat`, also `filter - 1` and the like; or a number
 }
 
 // Rule does its statements in order until one doesn't match.
