@@ -35,7 +35,7 @@ func refused(annotation string) bool {
 
 // Annotations are what a pod, or its namespace, asks for.
 type Annotations struct {
-	IPv4Pools, IPv6Pools []netip.Prefix
+	IPv4Pools, IPv6Pools []model.PoolRef
 	IPAddrs              []netip.Addr // to be allocated
 	IPAddrsNoIPAM        []netip.Addr // nobody allocates them
 	FloatingIPs          []netip.Addr // that lead to the pod's own
@@ -198,18 +198,13 @@ func parseFamily(s string) (f Families, err error) {
 	return f, err
 }
 
-// poolOf reads the CIDR of a pool of one family.
-func poolOf(v6 bool) func(string) (netip.Prefix, error) {
-	return func(s string) (netip.Prefix, error) {
-		p, err := netip.ParsePrefix(strings.TrimSpace(s))
-		switch {
-		case err != nil:
-			err = fmt.Errorf("want the CIDR of a pool, got %q", s)
-		case p.Addr().Is6() != v6:
+// poolOf reads the CIDR of a pool of one family, or the name of a pool.
+func poolOf(v6 bool) func(string) (model.PoolRef, error) {
+	return func(s string) (model.PoolRef, error) {
+		ref, err := model.ParsePoolRef(s)
+		if err == nil && ref.CIDR.IsValid() && ref.CIDR.Addr().Is6() != v6 {
 			err = fmt.Errorf("%s is of the wrong family", s)
-		case p != p.Masked():
-			err = fmt.Errorf("%s has bits set after its length: want %s", s, p.Masked())
 		}
-		return p, err
+		return ref, err
 	}
 }

@@ -23,12 +23,14 @@ func TestParseAnnotations(t *testing.T) {
 		want        Annotations
 		err         string // without the annotation's name and value
 	}{
-		{cni + "ipv4pools", `["10.1.0.0/16"," 10.2.0.0/16 "]`, Annotations{IPv4Pools: []netip.Prefix{prefix("10.1.0.0/16"), prefix("10.2.0.0/16")}}, ""},
-		{cni + "ipv6pools", `["fd00::/64"]`, Annotations{IPv6Pools: []netip.Prefix{prefix("fd00::/64")}}, ""},
+		{cni + "ipv4pools", `["10.1.0.0/16"," 10.2.0.0/16 "]`, Annotations{IPv4Pools: []model.PoolRef{{CIDR: prefix("10.1.0.0/16")}, {CIDR: prefix("10.2.0.0/16")}}}, ""},
+		{cni + "ipv6pools", `["fd00::/64"]`, Annotations{IPv6Pools: []model.PoolRef{{CIDR: prefix("fd00::/64")}}}, ""},
 		{cni + "ipv4pools", `["fd00::/64"]`, Annotations{}, "fd00::/64 is of the wrong family"},
 		{cni + "ipv6pools", `["10.1.0.0/16"]`, Annotations{}, "10.1.0.0/16 is of the wrong family"},
 		{cni + "ipv4pools", `["10.1.2.3/16"]`, Annotations{}, "10.1.2.3/16 has bits set after its length: want 10.1.0.0/16"},
-		{cni + "ipv4pools", `["default-pool"]`, Annotations{}, `want the CIDR of a pool, got "default-pool"`},
+		{cni + "ipv4pools", `["default-pool","10.2.0.0/16"]`, Annotations{IPv4Pools: []model.PoolRef{{Name: "default-pool"}, {CIDR: prefix("10.2.0.0/16")}}}, ""},
+		{cni + "ipv4pools", `[" "]`, Annotations{}, `want the CIDR or the name of a pool, got ""`},
+		{cni + "ipv4pools", `["10.1.0.0"]`, Annotations{}, `want the CIDR or the name of a pool, got "10.1.0.0"`},
 		{cni + "ipv4pools", `10.1.0.0/16`, Annotations{}, `want a JSON list of strings, like ["…"]`},
 		{cni + "ipv4pools", `[]`, Annotations{}, `want a JSON list of strings, like ["…"]`},
 		{cni + "ipv4pools", `[null]`, Annotations{}, `want a JSON list of strings, got null in it`},

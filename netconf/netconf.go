@@ -111,8 +111,8 @@ type IPAM struct {
 	Type       string
 	AssignIPv4 bool
 	AssignIPv6 bool
-	IPv4Pools  []netip.Prefix
-	IPv6Pools  []netip.Prefix
+	IPv4Pools  []model.PoolRef
+	IPv6Pools  []model.PoolRef
 	// Subnet is host-local's; it may be usePodCIDR.
 	Subnet string
 	// PodCIDR reports that a subnet, at any depth, asks for the node's pod CIDR.

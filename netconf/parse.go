@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Parse reads one network configuration. It returns a *SyntaxError where the
@@ -237,21 +239,15 @@ func (i *IPAM) parse(o object) {
 	}
 }
 
-func (o object) pools(field string, v6 bool) []netip.Prefix {
-	var out []netip.Prefix
+func (o object) pools(field string, v6 bool) []model.PoolRef {
+	var out []model.PoolRef
 	for i, s := range o.strings(field) {
-		name := fmt.Sprintf("%s[%d]", field, i)
-		p, err := netip.ParsePrefix(strings.TrimSpace(s))
-		switch {
-		case err != nil:
-			o.fail(name, "want the CIDR of a pool, got %q", s)
-		case p.Addr().Is6() != v6:
-			o.fail(name, "%s is of the wrong family for %s", s, field)
-		case p != p.Masked():
-			o.fail(name, "%s has bits set after its length: want %s", s, p.Masked())
-		default:
-			out = append(out, p)
+		ref, err := poolOf(v6)(s)
+		if err != nil {
+			o.fail(fmt.Sprintf("%s[%d]", field, i), "%v", err)
+			continue
 		}
+		out = append(out, ref)
 	}
 	return out
 }

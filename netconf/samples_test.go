@@ -87,8 +87,8 @@ func TestSamples(t *testing.T) {
 			}
 			c.MTU = 1440
 			c.IPAM.AssignIPv6 = true
-			c.IPAM.IPv4Pools = []netip.Prefix{netip.MustParsePrefix("10.10.0.0/16")}
-			c.IPAM.IPv6Pools = []netip.Prefix{netip.MustParsePrefix("fd00:10::/48")}
+			c.IPAM.IPv4Pools = []model.PoolRef{{CIDR: netip.MustParsePrefix("10.10.0.0/16")}}
+			c.IPAM.IPv6Pools = []model.PoolRef{{CIDR: netip.MustParsePrefix("fd00:10::/48")}}
 			c.FloatingIPs, c.IPAddrsNoIPAM = true, true
 			c.Policy.Kubernetes = true
 			c.Kubernetes = Kubernetes{Kubeconfig: "/etc/cni/net.d/calico-kubeconfig", NodeName: "worker-1"}
@@ -121,7 +121,7 @@ func TestSamples(t *testing.T) {
 		}),
 		"ptp.conf": base(func(c *Config) {
 			c.Name, c.CNIVersion, c.Type, c.MTU = "ptp-net", "1.0.0", "ptp", 1500
-			c.IPAM.IPv4Pools = []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16")}
+			c.IPAM.IPv4Pools = []model.PoolRef{{CIDR: netip.MustParsePrefix("10.20.0.0/16")}}
 		}),
 		"bridge.conf": base(func(c *Config) {
 			c.Name, c.CNIVersion, c.Type, c.IsGateway = "bridge-net", "1.0.0", "bridge", true

@@ -33,23 +33,20 @@ func (e *NoPoolError) Error() string {
 // UnknownPoolError says that a requested pool does not exist in its family.
 type UnknownPoolError struct {
 	IPv6   bool // the family that it was requested for
-	Pool   netip.Prefix
-	Exists []netip.Prefix // pools of that family
+	Pool   model.PoolRef
+	Exists []string // pools of that family, called as the requested one is
+	Other  bool     // it is a pool of the other family
 }
 
 // Error names the pool, and those that exist.
 func (e *UnknownPoolError) Error() string {
-	if e.Pool.IsValid() && isV6(e.Pool) != e.IPv6 {
+	if e.Other || e.Pool.CIDR.IsValid() && isV6(e.Pool.CIDR) != e.IPv6 {
 		return fmt.Sprintf("requested pool %s: not an %s pool", e.Pool, familyName(e.IPv6))
 	}
 	if len(e.Exists) == 0 {
 		return fmt.Sprintf("requested pool %s: no %s pool exists", e.Pool, familyName(e.IPv6))
 	}
-	names := make([]string, len(e.Exists))
-	for i, p := range e.Exists {
-		names[i] = p.String()
-	}
-	return fmt.Sprintf("requested pool %s: no such pool, there are %s", e.Pool, strings.Join(names, ", "))
+	return fmt.Sprintf("requested pool %s: no such pool, there are %s", e.Pool, strings.Join(e.Exists, ", "))
 }
 
 // ExhaustedError says that pools may serve the request and have no address left for it.

@@ -278,6 +278,19 @@ func must[T any](v T, err error) T {
 
 func cidr(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
+// pools are some as people call them.
+func pools(names ...string) []model.PoolRef {
+	var out []model.PoolRef
+	for _, name := range names {
+		ref, err := model.ParsePoolRef(name)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, ref)
+	}
+	return out
+}
+
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // noon is when tests happen.

@@ -191,7 +191,7 @@ func (h *history) beginAssign() {
 	case 13:
 		r.Addrs = []netip.Addr{h.someAddr()}
 	case 14:
-		r.Pools4 = []netip.Prefix{historyPools[h.dice.roll(2)][0].CIDR}
+		r.Pools4 = []model.PoolRef{{CIDR: historyPools[h.dice.roll(2)][0].CIDR}}
 	case 15: // a pod's next sandbox: the same transaction frees the old one's
 		_, replaced, _ = h.container()
 		if replaced == handle {

@@ -44,8 +44,11 @@ type Request struct {
 	Attributes map[string]string
 	// IPv4 and IPv6 ask for an address of that family: of both or of none.
 	IPv4, IPv6 bool
-	// Pools4 and Pools6 are the only pools to take from; none: any eligible one.
-	Pools4, Pools6 []netip.Prefix
+	// Pools4 and Pools6 are the only pools to take from, those whose node selector picks the host before others; none: any
+	// whose node selector does.
+	Pools4, Pools6 []model.PoolRef
+	// Picked: also of Pools4 and Pools6 only those whose node selector picks the host.
+	Picked bool
 	// Addrs are the very addresses wanted. Of a family that is in Addrs no
 	// other address is chosen.
 	Addrs []netip.Addr
@@ -114,7 +117,7 @@ func holdingRanges(a netip.Addr) (ranges []model.Range) {
 	return ranges
 }
 
-func (r Request) requested(v6 bool) []netip.Prefix {
+func (r Request) requested(v6 bool) []model.PoolRef {
 	if v6 {
 		return r.Pools6
 	}

@@ -30,8 +30,8 @@ func (p *pool) check() {
 	}
 }
 
-// refuses says why the pool may not serve a host with these labels, "" if it may.
-func (p *pool) refuses(labels map[string]string) string {
+// refuses says why the pool may serve no host, "" if it may.
+func (p *pool) refuses() string {
 	switch {
 	case p.err != nil:
 		return "invalid: " + p.err.Error()
@@ -41,8 +41,6 @@ func (p *pool) refuses(labels map[string]string) string {
 		return "its ipam is false"
 	case p.under != nil:
 		return fmt.Sprintf("it overlaps pool %s, which is older", p.under.CIDR)
-	case !p.picks(labels):
-		return fmt.Sprintf("its node_selector %s does not pick this node", p.NodeSelector)
 	}
 	return ""
 }
@@ -64,7 +62,7 @@ func (p *pool) blockOf(a netip.Addr) netip.Prefix {
 }
 
 // eligible are the pools that may serve one family of a request, in the order
-// in which they are tried: as requested, or else by CIDR.
+// in which they are tried: as requested, but first those that pick the node; or else by CIDR.
 type eligible struct {
 	v6      bool
 	pools   []*pool
@@ -86,33 +84,49 @@ func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 			all = append(all, p)
 		}
 	}
-	candidates := all
-	if requested := r.requested(v6); len(requested) > 0 {
+	candidates, requested := all, r.requested(v6)
+	if len(requested) > 0 {
 		candidates = nil
-		for _, c := range requested {
-			i := slices.IndexFunc(all, func(p *pool) bool { return c.IsValid() && p.CIDR == c.Masked() })
+		for _, ref := range requested {
+			i := slices.IndexFunc(all, func(p *pool) bool { return ref.Names(p.Pool) })
 			if i < 0 {
-				return nil, unknownPool(c, v6, all)
+				return nil, x.unknownPool(ref, v6)
 			}
 			if !slices.Contains(candidates, all[i]) {
 				candidates = append(candidates, all[i])
 			}
 		}
 	}
+	var parked []*pool // requested, though they don't pick the node
 	for _, p := range candidates {
-		if why := p.refuses(labels); why != "" && !(r.Living && p.err == nil) {
+		why, picked := p.refuses(), p.picks(labels)
+		if why == "" && !picked && (len(requested) == 0 || r.Picked) {
+			why = fmt.Sprintf("its node_selector %s does not pick this node", p.NodeSelector)
+		}
+		switch {
+		case why != "" && !(r.Living && p.err == nil):
 			e.refused = append(e.refused, PoolReason{p.CIDR, why})
-		} else {
+		case picked:
 			e.pools = append(e.pools, p)
+		default:
+			parked = append(parked, p)
 		}
 	}
+	e.pools = append(e.pools, parked...)
 	return e, nil
 }
 
-func unknownPool(c netip.Prefix, v6 bool, all []*pool) error {
-	err := &UnknownPoolError{IPv6: v6, Pool: c}
-	for _, p := range all {
-		err.Exists = append(err.Exists, p.CIDR)
+func (x *index) unknownPool(ref model.PoolRef, v6 bool) error {
+	err := &UnknownPoolError{IPv6: v6, Pool: ref}
+	for _, p := range x.pools {
+		switch {
+		case isV6(p.CIDR) != v6:
+			err.Other = err.Other || ref.Names(p.Pool)
+		case ref.CIDR.IsValid():
+			err.Exists = append(err.Exists, p.CIDR.String())
+		default:
+			err.Exists = append(err.Exists, p.ResourceName())
+		}
 	}
 	return err
 }

@@ -4,7 +4,6 @@ package ipam
 
 import (
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -37,9 +36,15 @@ func TestAssignRefuses(t *testing.T) {
 		}, v4, `no IPv4 pool may serve this node: pool 10.1.0.0/24: disabled; pool 10.2.0.0/24: its node_selector name == "b" does not pick this node; ` +
 			`pool 10.3.0.0/24: its ipam is false; pool 10.4.0.0/24: invalid: *; pool 10.5.0.0/24: invalid: *`,
 			[]model.Pool{{CIDR: cidr("10.1.0.0/24"), Disabled: true}, {CIDR: cidr("10.2.0.0/24"), NodeSelector: `name == "b"`}}},
-		{"unknown pool", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.7.0.0/16")} }), "requested pool 10.7.0.0/16: no such pool, there are 10.0.0.0/28", nil},
-		{"pool of the other family", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("fd00::/124")} }), "requested pool fd00::/124: not an IPv4 pool", nil},
-		{"a requested pool that may not serve", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.1.0.0/24")} }), "no IPv4 pool may serve this node: pool 10.1.0.0/24: disabled",
+		{"unknown pool", nil, with(func(r *Request) { r.Pools4 = pools("10.7.0.0/16") }), "requested pool 10.7.0.0/16: no such pool, there are 10.0.0.0/28", nil},
+		{"pool of the other family", nil, with(func(r *Request) { r.Pools4 = pools("fd00::/124") }), "requested pool fd00::/124: not an IPv4 pool", nil},
+		{"unknown name", nil, with(func(r *Request) { r.Pools4 = pools("10.0.0.0-28", "public") }), "requested pool public: no such pool, there are 10.0.0.0-28, private",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/28")}, {CIDR: cidr("10.1.0.0/28"), Name: "private"}}},
+		{"name of a pool of the other family", nil, with(func(r *Request) { r.Pools4 = pools("six") }), "requested pool six: not an IPv4 pool",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/28")}, {CIDR: cidr("fd00::/124"), Name: "six"}}},
+		{"of requested pools those alone that pick the node", nil, with(func(r *Request) { r.Picked, r.Pools4 = true, pools("10.1.0.0/24") }),
+			"no IPv4 pool may serve this node: pool 10.1.0.0/24: its node_selector !all() does not pick this node", []model.Pool{{CIDR: cidr("10.1.0.0/24"), NodeSelector: "!all()"}}},
+		{"a requested pool that may not serve", nil, with(func(r *Request) { r.Pools4 = pools("10.1.0.0/24") }), "no IPv4 pool may serve this node: pool 10.1.0.0/24: disabled",
 			[]model.Pool{{CIDR: cidr("10.1.0.0/24"), Disabled: true}, {CIDR: cidr("10.2.0.0/24")}}},
 		{"exhausted", func(s *etcd) { s.fillAll("b", 4, quarters...); s.fill("10.1.0.0/24", "b", 1) }, v4,
 			"no free IPv4 address: pool 10.1.0.0/24: disabled; pool 10.0.0.0/28: no room for a new block; 4 of its 4 blocks are full",

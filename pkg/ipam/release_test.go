@@ -158,7 +158,7 @@ func TestFirstFreedFirstReused(t *testing.T) {
 	s := world(t)
 	give := func(h string) string {
 		t.Helper()
-		choice, err := s.assign(Request{Host: "a", Handle: h, IPv4: true, Now: noon, Pools4: []netip.Prefix{cidr("10.0.0.0/28")}})
+		choice, err := s.assign(Request{Host: "a", Handle: h, IPv4: true, Now: noon, Pools4: pools("10.0.0.0/28")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -189,7 +189,8 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 	}
 	for _, p := range pools {
 		requested := r.requested(v6)
-		if len(requested) > 0 && !slices.Contains(requested, p.CIDR) || p.NodeSelector != "" && labels["rack"] != "1" {
+		named := slices.ContainsFunc(requested, func(ref model.PoolRef) bool { return ref.Names(p) })
+		if !named && (len(requested) > 0 || p.NodeSelector != "" && labels["rack"] != "1") {
 			continue
 		}
 		for a := p.CIDR.Addr(); p.CIDR.Contains(a); a = a.Next() {

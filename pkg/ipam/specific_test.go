@@ -54,7 +54,7 @@ func TestSpecific(t *testing.T) {
 		{name: "no pool at all", setup: func(s *etcd) { s.delete(model.PoolKey{CIDR: cidr("10.0.0.0/28")}) }, addrs: []string{"10.0.0.9"}, err: "address 10.0.0.9: no IPv4 pool exists: create one"},
 		{name: "in a pool that may not serve", setup: func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 30, Disabled: true}) },
 			addrs: []string{"10.0.0.9"}, err: "address 10.0.0.9: pool 10.0.0.0/28 may not serve it: disabled"},
-		{name: "in a pool that isn't requested", setup: func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.1.0.0/28")}) }, request: func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.1.0.0/28")} },
+		{name: "in a pool that isn't requested", setup: func(s *etcd) { s.pool(model.Pool{CIDR: cidr("10.1.0.0/28")}) }, request: func(r *Request) { r.Pools4 = pools("10.1.0.0/28") },
 			addrs: []string{"10.0.0.9"}, err: "address 10.0.0.9: pool 10.0.0.0/28 may not serve it: it is not among the requested pools"},
 		{name: "no new blocks", setup: func(s *etcd) { s.config(true, false) }, addrs: []string{"10.0.0.9"}, err: "address 10.0.0.9: no block has it, and auto_allocate_blocks is false"},
 		{name: "no room for its block", setup: func(s *etcd) { s.fill("10.0.0.10/32", "b", 1) }, addrs: []string{"10.0.0.9"},

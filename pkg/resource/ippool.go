@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -41,7 +40,7 @@ type IPPool struct {
 	VXLANMode        Encapsulation `json:"vxlanMode,omitempty" doc:"When packets between hosts are wrapped in VXLAN, likewise. One of both modes at most."`
 	NATOutgoing      bool          `json:"natOutgoing,omitempty" doc:"Packets to addresses in no pool leave with the host's address."`
 	Disabled         bool          `json:"disabled,omitempty" doc:"No address is taken from it; those in use stay."`
-	NodeSelector     string        `json:"nodeSelector,omitempty" doc:"Selector of the nodes that claim blocks of it. Default all()."`
+	NodeSelector     string        `json:"nodeSelector,omitempty" doc:"Selector of the nodes whose pods get addresses of it. A pod or configuration that asks for the pool gets them on any node, so that !all() parks it. Default all()."`
 	DisableBGPExport bool          `json:"disableBGPExport,omitempty" doc:"Its routes are announced to nobody by BGP."`
 	HandsOut         *bool         `json:"handsOutAddresses,omitempty" doc:"Ours. False where another IPAM plugin gives the addresses. Default true."`
 
@@ -72,11 +71,11 @@ func readPools(entries []model.Entry) []Stored {
 			continue
 		}
 		s := Stored{Entries: []model.Entry{e}}
-		s.Metadata.Name = poolName(key.CIDR)
+		s.Metadata.Name = model.Pool{CIDR: key.CIDR}.ResourceName()
 		spec := &IPPool{CIDR: CIDR{key.CIDR}}
 		s.Spec = spec
 		if pool, ok := parsed[model.Pool](e); ok {
-			s.Metadata.Name = cmp.Or(pool.Name, s.Metadata.Name)
+			s.Metadata.Name = pool.ResourceName()
 			spec.BlockSize, spec.NATOutgoing, spec.Disabled, spec.DisableBGPExport = pool.BlockSize, pool.Masquerade, pool.Disabled, pool.DisableBGPExport
 			spec.IPIPMode, spec.VXLANMode = encapsulation(pool.IPIPMode), encapsulation(pool.VXLANMode)
 			spec.NodeSelector = cmp.Or(pool.NodeSelector, "all()")
@@ -89,15 +88,12 @@ func readPools(entries []model.Entry) []Stored {
 	return all
 }
 
-// poolName is what a pool without a name is called.
-func poolName(cidr netip.Prefix) string { return strings.ReplaceAll(cidr.String(), "/", "-") }
-
 func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	spec := r.Spec.(*IPPool)
 	cidr := spec.CIDR.Prefix
 	pool := model.Pool{CIDR: cidr, IPAM: true, IPIPMode: encapModes[spec.IPIPMode], VXLANMode: encapModes[spec.VXLANMode],
 		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Name: r.Metadata.Name}
-	if pool.Name == poolName(cidr) {
+	if pool.Name == (model.Pool{CIDR: cidr}).ResourceName() {
 		pool.Name = ""
 	}
 	if spec.HandsOut != nil {

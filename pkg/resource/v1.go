@@ -83,7 +83,7 @@ func (o *olderPool) resource(r *Resource) {
 	}
 	r.Kind, r.Spec = "IPPool", spec
 	if spec.CIDR.IsValid() {
-		r.Metadata.Name = poolName(spec.CIDR.Prefix)
+		r.Metadata.Name = model.Pool{CIDR: spec.CIDR.Prefix}.ResourceName()
 	}
 }
 

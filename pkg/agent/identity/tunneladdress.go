@@ -137,14 +137,14 @@ func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 
 func (i *Keeper) request(need tunnelNeed) ipam.Request {
 	r := ipam.Request{
-		Host: i.host, Handle: need.handle, Now: i.now(),
+		Host: i.host, Handle: need.handle, Now: i.now(), Picked: true,
 		Attributes: map[string]string{"node": i.host, "type": "tunnel-address"},
 	}
 	for _, p := range need.pools {
 		if p.Addr().Is4() {
-			r.IPv4, r.Pools4 = true, append(r.Pools4, p)
+			r.IPv4, r.Pools4 = true, append(r.Pools4, model.PoolRef{CIDR: p})
 		} else {
-			r.IPv6, r.Pools6 = true, append(r.Pools6, p)
+			r.IPv6, r.Pools6 = true, append(r.Pools6, model.PoolRef{CIDR: p})
 		}
 	}
 	return r
