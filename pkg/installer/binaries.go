@@ -35,7 +35,7 @@ func (c Config) installBinary(ctx context.Context, dir, name string) error {
 	from, to := filepath.Join(c.From, name), filepath.Join(dir, name)
 	content, err := os.ReadFile(from)
 	if err != nil {
-		return fmt.Errorf("read what is to be installed: %w", err)
+		return fmt.Errorf("read what is to be installed: %w: run calico-install where the plugins lie beside it, as in the image", err)
 	}
 	sum := sha256.Sum256(content)
 	there, err := os.Lstat(to)
@@ -154,7 +154,8 @@ func verify(ctx context.Context, path, name string) error {
 	err := cmd.Run()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("run %s -version: %w: is the file system mounted noexec?", path, err)
+		// Not %w: what is advised about files that may not be written is of no use here.
+		return fmt.Errorf("run %s -version: %v: is the file system mounted noexec? Mount it without, or choose another directory", path, err)
 	case err != nil:
 		return fmt.Errorf("run %s -version: %w %s: is the image of this machine's architecture?", path, err, strings.TrimSpace(stderr.String()))
 	case !strings.HasPrefix(out.String(), name+" "):

@@ -188,16 +188,16 @@ func TestRefused(t *testing.T) {
 	}{
 		{"no configuration", func(c *Config) { c.Template = " " }, "CNI_NETWORK_CONFIG is not set: put the list of plugins in it, as docs/install.md shows"},
 		{"unknown placeholder", func(c *Config) { c.Template = `{"name": "__ETCD_USER__"}` }, "__ETCD_USER__ is not a placeholder: use one of __KUBERNETES_NODE_NAME__, __ETCD_ENDPOINTS__, "},
-		{"no endpoints", func(c *Config) { delete(c.environ, "ETCD_ENDPOINTS") }, "CNI_NETWORK_CONFIG: __ETCD_ENDPOINTS__ needs ETCD_ENDPOINTS, which is not set"},
+		{"no endpoints", func(c *Config) { delete(c.environ, "ETCD_ENDPOINTS") }, "CNI_NETWORK_CONFIG: __ETCD_ENDPOINTS__ needs ETCD_ENDPOINTS, which is not set: set it in the environment of calico-install"},
 		{"no node", func(c *Config) { c.Node = "" }, "__KUBERNETES_NODE_NAME__ needs KUBERNETES_NODE_NAME: set it to the pod's spec.nodeName"},
 		{"bad MTU", func(c *Config) { c.environ["CNI_MTU"] = "fifteen" }, "CNI_NETWORK_CONFIG, with its placeholders filled in: network configuration: invalid character"},
 		{"bad field", func(c *Config) { c.environ["CNI_MTU"] = "7" }, "plugins[0].mtu: want 0 or 68 to 65535 bytes, got 7"},
 		{"missing plugins", func(c *Config) {
 			c.Template = `{"name": "n", "plugins": [{"type": "calico"}, {"type": "portmap"}, {"type": "bandwidth"}]}`
-		}, "CNI_NETWORK_CONFIG names portmap and bandwidth, which "},
-		{"no directory of plugins", func(c *Config) { c.BinDir += "/none" }, "no such file or directory: it isn't there: in a pod, mount the node's directory (hostPath)"},
-		{"no directory of configurations", func(c *Config) { c.ConfDir += "/none" }, "directory of network configurations (CNI_CONF_DIR): open "},
-		{"no source", func(c *Config) { c.From += "/none" }, "read what is to be installed: open "},
+		}, " (CNI_BIN_DIR) does not have: install the CNI project's plugins on the node (package containernetworking-plugins or kubernetes-cni), or take what isn't needed out of CNI_NETWORK_CONFIG"},
+		{"no directory of plugins", func(c *Config) { c.BinDir += "/none" }, "no such file or directory: it isn't there: in a pod, mount the node's directory (hostPath) at that path, or at the same below /host; else make it"},
+		{"no directory of configurations", func(c *Config) { c.ConfDir += "/none" }, "no such file or directory: it isn't there: in a pod, mount the node's directory (hostPath) at that path, or at the same below /host; else make it"},
+		{"no source", func(c *Config) { c.From += "/none" }, ": run calico-install where the plugins lie beside it, as in the image"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := node(t)
@@ -258,9 +258,9 @@ func TestDisks(t *testing.T) {
 			"no space left on device: the disk is full: free space on the node; it is tried again"},
 		{"directory of plugins read-only", "", unix.MS_RDONLY, func(c Config) string { return c.BinDir },
 			"read-only file system: it is on a read-only file system: mount it without readOnly, or choose a directory that is writable on the node"},
-		{"directory of plugins not to run from", "", unix.MS_NOEXEC, func(c Config) string { return c.BinDir }, "permission denied: is the file system mounted noexec?"},
+		{"directory of plugins not to run from", "", unix.MS_NOEXEC, func(c Config) string { return c.BinDir }, "permission denied: is the file system mounted noexec? Mount it without, or choose another directory"},
 		{"directory of configurations read-only", "", unix.MS_RDONLY, func(c Config) string { return c.ConfDir },
-			"directory of network configurations (CNI_CONF_DIR): open "},
+			"read-only file system: it is on a read-only file system: mount it without readOnly, or choose a directory that is writable on the node"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := node(t)
@@ -273,9 +273,10 @@ func TestDisks(t *testing.T) {
 					t.Error(err)
 				}
 			})
+			of := map[string]string{c.BinDir: "directory of plugins (CNI_BIN_DIR): ", c.ConfDir: "directory of network configurations (CNI_CONF_DIR): "}[dir]
 			err := Install(t.Context(), c)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("%v, want %s of %s", err, tt.want, dir)
+			if err == nil || !strings.HasPrefix(err.Error(), of) || !strings.HasSuffix(err.Error(), tt.want) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("%v, want %s… %s, of %s", err, of, tt.want, dir)
 			}
 			if left, err := os.ReadDir(dir); len(left) != 0 || err != nil {
 				t.Errorf("left: %v, %v", left, err)

@@ -73,7 +73,7 @@ func (c Config) value(name string) (string, error) {
 	}
 	value := cmp.Or(c.environ[all[i].variable], all[i].initial)
 	if value == "" && all[i].required {
-		return "", fmt.Errorf("__%s__ needs %s, which is not set", name, all[i].variable)
+		return "", fmt.Errorf("__%s__ needs %s, which is not set: set it in the environment of calico-install", name, all[i].variable)
 	}
 	return value, nil
 }

@@ -196,7 +196,7 @@ func TestOthers(t *testing.T) {
 		r.expect("renamed", "05-cilium.conflist", "")
 		r.expect("renamed", "05-cilium.conflist.calico_bak", foreign)
 		r.expect("behind ours", "99-loopback.conf", foreign)
-		if len(r.events) != 1 || !strings.HasPrefix(r.events[0], "NetworkConfigurationRenamed: ") {
+		if len(r.events) != 1 || r.events[0] != "NetworkConfigurationRenamed: "+r.path("05-cilium.conflist")+" came before 10-calico.conflist, and is renamed to 05-cilium.conflist.calico_bak" {
 			t.Error(r.events)
 		}
 	})
