@@ -29,18 +29,13 @@ func TestDocument(t *testing.T) {
 	c.AwaitReady()
 	c.Apply(workload("Deployment", "default", "web", 4, web))
 	c.AwaitPods(4, "-l", "app=web")
-	text, err := os.ReadFile(filepath.Join(root(t), "docs", "kubernetes.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	home := t.TempDir()
 	ran, heading, session := map[string]int{}, "", ""
-	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
-		if m[1] != "" {
-			heading, session = m[1], ""
-			continue
+	for _, b := range blocks(t) {
+		if b.heading != heading {
+			heading, session = b.heading, ""
 		}
-		script := strings.ReplaceAll("\n"+m[3], "\n"+m[2], "\n")
+		script := b.script
 		// What an earlier command of a section has set is there in the next.
 		c.shell(t, home, session, script)
 		for line := range strings.Lines(script) {
@@ -76,10 +71,42 @@ func TestDocument(t *testing.T) {
 			t.Errorf("docs/kubernetes.md has no command below %q", heading)
 		}
 	}
+	c.withoutCondition(t)
 	eventually.Within(t, Patience, "the secrets to be gone", func() error {
 		_, err := c.TryKubectl("", "wait", "-n", "kube-system", "--for=delete", "secret/calico-etcd-ctl", "--timeout=1s")
 		return err
 	})
+}
+
+// documentBlock is a command of the document.
+type documentBlock struct{ heading, script string }
+
+func blocks(t *testing.T) (all []documentBlock) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), "docs", "kubernetes.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	heading := ""
+	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+		if m[1] != "" {
+			heading = m[1]
+			continue
+		}
+		all = append(all, documentBlock{heading, strings.ReplaceAll("\n"+m[3], "\n"+m[2], "\n")})
+	}
+	return all
+}
+
+// documented are the commands below a heading of the document.
+func documented(t *testing.T, heading string) (scripts []string) {
+	t.Helper()
+	for _, b := range blocks(t) {
+		if b.heading == heading {
+			scripts = append(scripts, b.script)
+		}
+	}
+	return scripts
 }
 
 // shell runs commands as a person does who is in the repository's folder.

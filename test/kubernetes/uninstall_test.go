@@ -20,26 +20,24 @@ func TestUninstall(t *testing.T) {
 	c.Kubectl("create", "namespace", "left")
 	c.Apply(workload("Deployment", "left", "web", 4, web) + policy("left", "closed", "{podSelector: {}, policyTypes: [Ingress]}"))
 	pods := c.AwaitPods(4, "-n", "left")
-	from := pods[0]
-	to := pods[1]
-	for _, p := range pods[1:] {
-		if p.Node == from.Node {
-			to = p
-		}
-	}
+	from, to := sameNode(t, pods)
 	eventually.True(t, "policy to cut off", func() bool { return c.connect(from, to.IP.String()+":8080") != nil })
 
 	c.Kubectl("delete", "-n", "kube-system", "daemonset/calico-node", "deployment/calico-controllers")
 	c.AwaitPods(0, "-n", "kube-system", "-l", "k8s-app in (calico-node, calico-controllers)")
 	c.Kubectl("apply", "-f", filepath.Join(filepath.Dir(Manifest(t)), "calico-uninstall.yaml"))
 	c.uninstalled(t, "pods are left")
-	if to.Node == from.Node {
-		eventually.Within(t, Patience, "pods to be open", func() error { return c.connect(from, to.IP.String()+":8080") })
-	}
+	eventually.Within(t, Patience, "pods to be open", func() error { return c.connect(from, to.IP.String()+":8080") })
 	c.Kubectl("delete", "namespace", "left", "--timeout=120s")
 	c.uninstalled(t, "nothing of Calico is left on this node")
 	c.Kubectl("delete", "-f", filepath.Join(filepath.Dir(Manifest(t)), "calico-uninstall.yaml"))
 	c.Kubectl("delete", "-f", Manifest(t), "--ignore-not-found")
+	if got := c.conditions(); len(got) != len(c.Nodes) {
+		t.Errorf("nodes with a condition of ours before the last command: %q", got)
+	}
+	commands := documented(t, "Uninstall")
+	c.shell(t, t.TempDir(), "", commands[len(commands)-1])
+	c.withoutCondition(t)
 	for _, n := range c.Nodes {
 		left := n.Run("sh", "-c", `ls /sys/class/net | grep -e cali -e vxlan; nft list tables | grep calico; ip route | grep -e 'proto 80' -e 'proto 81'
 			ls -d /etc/cni/net.d/* /opt/cni/bin/calico* /var/lib/calico/* /run/calico/* 2>/dev/null; true`)
@@ -47,6 +45,43 @@ func TestUninstall(t *testing.T) {
 			t.Errorf("left on %s:\n%s", n.Name, left)
 		}
 	}
+}
+
+// sameNode gives two pods of one node.
+func sameNode(t *testing.T, pods []Pod) (from, to Pod) {
+	t.Helper()
+	on := map[string]Pod{}
+	for _, p := range pods {
+		if first, there := on[p.Node]; there {
+			return first, p
+		}
+		on[p.Node] = p
+	}
+	t.Fatalf("%d pods on as many nodes: want two on one", len(pods))
+	return from, to
+}
+
+// conditions are what nodes have of Calico's condition, and of the taint that follows from it.
+func (c *Cluster) conditions() []string {
+	var out []string
+	for line := range strings.Lines(c.Kubectl("get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} `+
+		`{.status.conditions[?(@.type=="NetworkUnavailable")].reason} {.spec.taints[?(@.key=="node.kubernetes.io/network-unavailable")].effect}{"\n"}{end}`)) {
+		if len(strings.Fields(line)) > 1 {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+// withoutCondition waits until no node has them.
+func (c *Cluster) withoutCondition(t *testing.T) {
+	t.Helper()
+	eventually.Within(t, Patience, "nodes without a condition of ours", func() error {
+		if left := c.conditions(); len(left) > 0 {
+			return fmt.Errorf("%q", left)
+		}
+		return nil
+	})
 }
 
 // uninstalled waits until every node's uninstaller has said something.
