@@ -107,17 +107,17 @@ type history struct {
 	ctx    context.Context
 
 	mu       sync.Mutex
-	live     map[model.Key]bool // keys that were there and must not be deleted
+	live     map[model.Key]int64 // keys that were there at a revision and must not be deleted after it; 0 = they may
 	policies map[string]bool
 	accounts map[string]bool
 	pods     map[string]model.WorkloadEndpoint // as they are to be
 }
 
-func (h *history) alive(alive bool, keys ...model.Key) {
+func (h *history) alive(since int64, keys ...model.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, k := range keys {
-		h.live[k] = alive
+		h.live[k] = since
 	}
 }
 
@@ -131,7 +131,7 @@ func (h *history) judge() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			for _, e := range u.Entries {
-				if !e.Exists() && h.live[e.Key] {
+				if since := h.live[e.Key]; !e.Exists() && since > 0 && u.Revision > since { // a watch that was interrupted tells late
 					h.Errorf("revision %d: %s is deleted although it lives", u.Revision, e.Path)
 				}
 			}
@@ -164,7 +164,7 @@ func (h *history) change() {
 	switch h.random.IntN(6) {
 	case 0, 1:
 		if h.policies[name] {
-			h.alive(false, policyKey(name))
+			h.alive(0, policyKey(name))
 			h.must(kube.Delete[networkingv1.NetworkPolicy](h.ctx, h.api, "shop", name, ""))
 		} else {
 			_, err := kube.Create(h.ctx, h.api, &networkingv1.NetworkPolicy{ObjectMeta: about})
@@ -174,7 +174,7 @@ func (h *history) change() {
 	case 2:
 		if h.accounts[name] {
 			if h.pods[name].PodUID == "" { // no endpoint has the profile
-				h.alive(false, accountKey(name))
+				h.alive(0, accountKey(name))
 			}
 			h.must(kube.Delete[corev1.ServiceAccount](h.ctx, h.api, "shop", name, ""))
 		} else {
@@ -193,9 +193,9 @@ func (h *history) change() {
 			h.pods[name] = e
 		} else if ok {
 			if !h.accounts[name] {
-				h.alive(false, accountKey(name))
+				h.alive(0, accountKey(name))
 			}
-			h.alive(false, key("shop", name))
+			h.alive(0, key("shop", name))
 			h.must(kube.Delete[corev1.Pod](h.ctx, h.api, "shop", name, ""))
 			delete(h.pods, name)
 			h.Remove(key("shop", name))
@@ -204,9 +204,9 @@ func (h *history) change() {
 		}
 	case 5: // somebody meddles
 		for k := range h.live {
-			if h.live[k] {
+			if h.live[k] > 0 {
 				if _, endpoint := k.(model.WorkloadEndpointKey); !endpoint {
-					h.alive(false, k)
+					h.alive(0, k)
 					h.Remove(k)
 				}
 				break
@@ -226,19 +226,21 @@ func (h *history) start(name string, about metav1.ObjectMeta) {
 		ProfileIDs: model.PodProfiles("shop", name), Labels: model.PodLabels("shop", name, nil),
 	}
 	h.pods[name] = e
-	h.Put(key("shop", name), e)
-	h.alive(true, key("shop", name))
+	h.alive(h.Put(key("shop", name), e), key("shop", name))
 }
 
 // settle waits until etcd holds what it should, which must not be deleted from then on.
 func (h *history) settle() {
 	h.Helper()
 	eventually.Within(h, kubernetes.Patience, "etcd holds what it should", h.settled)
+	now, err := h.Store.Read(h.ctx, model.KeyRange(model.LeaderKey{}))
+	h.must(err)
+	since := map[bool]int64{true: now.Revision}
 	for name, there := range h.policies {
-		h.alive(there, policyKey(name))
+		h.alive(since[there], policyKey(name))
 	}
 	for name, there := range h.accounts {
-		h.alive(there, accountKey(name))
+		h.alive(since[there], accountKey(name))
 	}
 }
 
@@ -272,7 +274,7 @@ func TestHistory(t *testing.T) {
 	w.plane.Apply(`{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`)
 	h := &history{
 		world: w, random: rand.New(rand.NewPCG(*seed, 0)), ctx: context.Background(),
-		live: map[model.Key]bool{}, policies: map[string]bool{}, accounts: map[string]bool{}, pods: map[string]model.WorkloadEndpoint{},
+		live: map[model.Key]int64{}, policies: map[string]bool{}, accounts: map[string]bool{}, pods: map[string]model.WorkloadEndpoint{},
 	}
 	h.judge()
 	var fault atomic.Int32
