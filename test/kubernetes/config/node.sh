@@ -31,7 +31,7 @@ for d in containerd kubelet; do
 	mkdir -p "$state/$d" "/var/lib/$d"
 	mount --bind "$state/$d" "/var/lib/$d"
 done
-mkdir -p /usr/lib/modules /var/log/pods /var/log/containers /etc/cni/net.d /opt/cni/bin
+mkdir -p /usr/lib/modules /etc/kubernetes/manifests /var/log/pods /var/log/containers /etc/cni/net.d /opt/cni/bin
 mount -t tmpfs -o mode=0755 tmpfs /run
 mkdir -p /run/lock /run/netns
 mount --make-rshared /
