@@ -3,12 +3,9 @@
 package calico_test
 
 import (
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/calico-go/calico/pkg/agent/params"
 )
 
 // TestManifests holds the files that users apply to the kustomize sources that they are made from.
@@ -38,24 +35,6 @@ func TestReplicasShareANode(t *testing.T) {
 		}
 		if deployments != 1 {
 			t.Errorf("%s: %d deployments, want that of the controllers", file, deployments)
-		}
-	}
-}
-
-// TestFailsafePorts: what the file with an etcd of its own opens whatever policy says is the default, and that etcd's ports. The component
-// that guards them takes them from what is open to everybody, and leaves the rest.
-func TestFailsafePorts(t *testing.T) {
-	file, guarded := readText(t, "k8s-manifests/calico.yaml"), readText(t, "k8s-manifests/components/host-protection/node.patch.yaml")
-	for _, p := range params.Table() {
-		if p.Name != "FailsafeInboundHostPorts" && p.Name != "FailsafeOutboundHostPorts" {
-			continue
-		}
-		setting := fmt.Sprintf("name: FELIX_%s\n          value: ", strings.ToUpper(p.Name))
-		if want := setting + p.Initial + ",tcp:2479,tcp:2480\n"; !strings.Contains(file, want) {
-			t.Errorf("calico.yaml lacks %q", want)
-		}
-		if p.Name == "FailsafeInboundHostPorts" != strings.Contains(guarded, setting+p.Initial) || strings.Contains(guarded, "tcp:2479") {
-			t.Errorf("host-protection has other ports than those of %s without our etcd's:\n%s", p.Name, guarded)
 		}
 	}
 }
