@@ -58,7 +58,7 @@ func TestNetworkPolicy(t *testing.T) {
 	running.Wait()
 	t.Logf("%d specs ran", len(wanted))
 	switch pattern := os.Getenv("NETPOL"); {
-	case pattern == "" && len(wanted) != len(dozen), pattern == "." && len(wanted) != 47: // of 50: three need SCTP
+	case pattern == "" && len(wanted) < len(dozen), pattern == "." && len(wanted) != 47: // of 50: three need SCTP
 		t.Errorf("%d specs ran: %q", len(wanted), wanted)
 	}
 	c.AwaitClean(etcd)
