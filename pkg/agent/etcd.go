@@ -6,7 +6,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/daemon/health"
-	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -27,7 +26,6 @@ type etcdState struct {
 type object struct {
 	key     model.Key
 	invalid error
-	older   bool // a policy that older controllers made
 }
 
 // changes are what an update changed.
@@ -90,12 +88,7 @@ func (s *etcdState) fold(u model.Update) changes {
 // take folds one key that is new, changed or gone.
 func (s *etcdState) take(e model.Entry, c *changes) {
 	if e.Exists() {
-		o := object{key: e.Key, invalid: e.Err}
-		if key, is := e.Key.(model.PolicyKey); is && e.Err == nil {
-			p, _ := e.Value.(model.Policy)
-			o.older = kubepolicy.Older(key, p)
-		}
-		s.objects[e.Path] = o
+		s.objects[e.Path] = object{key: e.Key, invalid: e.Err}
 	} else {
 		delete(s.objects, e.Path)
 	}
@@ -133,14 +126,4 @@ func (s *etcdState) unreadSettings() map[string]params.Unread {
 		}
 	}
 	return unread
-}
-
-// undoes reports whether a policy takes the effect from one that is there.
-func (s *etcdState) undoes(older model.PolicyKey) bool {
-	for _, o := range s.objects {
-		if key, is := o.key.(model.PolicyKey); is && key.Tier == older.Tier && kubepolicy.Undoes(older.Policy, key.Policy) {
-			return true
-		}
-	}
-	return false
 }

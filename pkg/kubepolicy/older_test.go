@@ -2,11 +2,7 @@
 
 package kubepolicy
 
-import (
-	"testing"
-
-	"github.com/calico-go/calico/pkg/model"
-)
+import "testing"
 
 func TestReplaces(t *testing.T) {
 	for _, tt := range []struct {
@@ -26,53 +22,6 @@ func TestReplaces(t *testing.T) {
 	} {
 		if got := Replaces(tt.policy, tt.older); got != tt.want {
 			t.Errorf("Replaces(%q, %q): %v", tt.policy, tt.older, got)
-		}
-	}
-}
-
-func TestOlder(t *testing.T) {
-	order, other := 1000.0, 10.0
-	made := func(change func(*model.Policy)) model.Policy {
-		p := model.Policy{Selector: "calico/k8s_ns == 'a' && role == 'db'", Order: &order, Outbound: []model.Rule{{Action: model.ActionAllow}}}
-		change(&p)
-		return p
-	}
-	as := func(*model.Policy) {}
-	for _, tt := range []struct {
-		what, tier, name string
-		policy           model.Policy
-		want             bool
-	}{
-		{"as they made it", PolicyTier, "a.access", made(as), true},
-		{"of all pods", PolicyTier, "a.access", made(func(p *model.Policy) { p.Selector = `calico/k8s_ns == "a"` }), true},
-		{"passes on what has no policy", PolicyTier, "k8s-policy-no-match", model.Policy{Selector: "has(calico/k8s_ns)"}, true},
-		{"in another tier", "mine", "a.access", made(as), false},
-		{"of a later controller", PolicyTier, "knp.a.access", made(as), false},
-		{"no such name", PolicyTier, "access", made(as), false},
-		{"another namespace's pods", PolicyTier, "b.access", made(as), false},
-		{"pods of more namespaces", PolicyTier, "a.access", made(func(p *model.Policy) { p.Selector = "calico/k8s_ns == 'a' && role == 'db' || all()" }), false},
-		{"another order", PolicyTier, "a.access", made(func(p *model.Policy) { p.Order = &other }), false},
-		{"without an order", PolicyTier, "a.access", made(func(p *model.Policy) { p.Order = nil }), false},
-		{"with types", PolicyTier, "a.access", made(func(p *model.Policy) { p.Types = []model.Direction{model.Inbound} }), false},
-	} {
-		if got := Older(model.PolicyKey{Tier: tt.tier, Policy: tt.name}, tt.policy); got != tt.want {
-			t.Errorf("%s: %t", tt.what, got)
-		}
-	}
-}
-
-func TestUndoes(t *testing.T) {
-	for _, tt := range []struct {
-		older, policy string
-		want          bool
-	}{
-		{"k8s-policy-no-match", "knp.a.deny", true},
-		{"k8s-policy-no-match", "a.deny", false},
-		{"a.access", "knp.a.deny", true},
-		{"a.access", "knp.b.deny", false},
-	} {
-		if got := Undoes(tt.older, tt.policy); got != tt.want {
-			t.Errorf("Undoes(%q, %q): %v", tt.older, tt.policy, got)
 		}
 	}
 }

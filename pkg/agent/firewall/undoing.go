@@ -42,6 +42,6 @@ func passesAll(rules []policy.Rule) bool {
 // undoes reports whether a policy is an older one of those that apply.
 func undoes(id policy.RulesID, apply []policy.RulesID) bool {
 	return slices.ContainsFunc(apply, func(other policy.RulesID) bool {
-		return other.Tier == id.Tier && kubepolicy.Undoes(id.Name, other.Name)
+		return other.Tier == id.Tier && kubepolicy.Replaces(other.Name, id.Name)
 	})
 }

@@ -3,38 +3,27 @@
 package datastore
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calico-go/calico/pkg/ctl/session"
-	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 func newMigrate(env *session.Env) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Move or delete what older versions left", Args: cobra.NoArgs,
+		Use: "migrate", Short: "Move what older versions stored elsewhere to where it belongs", Args: cobra.NoArgs,
 		Long: `Move what older versions stored elsewhere (handles of addresses, BGP peers, the mesh's switch) to where it belongs, each in one
-transaction. Values in an older form are read as they are, and written in today's when they next change.
-
-Policies that older controllers for Kubernetes made are deleted where others are in their place: those would deny nothing by
-default beside them. While such controllers run they write theirs again.`,
+transaction. Values in an older form are read as they are, and written in today's when they next change.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := env.Store(cmd.Context())
 			if err != nil {
 				return err
 			}
 			snapshot, err := env.Read(cmd.Context(), model.Range{Prefix: model.Root, KeysOnly: true})
-			if err != nil {
-				return err
-			}
-			removed, err := removeOlder(cmd.Context(), env, s, dryRun)
 			if err != nil {
 				return err
 			}
@@ -57,67 +46,22 @@ default beside them. While such controllers run they write theirs again.`,
 					return err
 				}
 				moved++
-				if _, err := fmt.Fprintf(env.Stdout, "%s moved to %s%s\n", e.Path, to.Path(), note(dryRun)); err != nil {
+				note := ""
+				if dryRun {
+					note = " (dry run)"
+				}
+				if _, err := fmt.Fprintf(env.Stdout, "%s moved to %s%s\n", e.Path, to.Path(), note); err != nil {
 					return err
 				}
 			}
-			if moved+removed == 0 {
+			if moved == 0 {
 				_, err = fmt.Fprintln(env.Stdout, "nothing is stored as older versions did")
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be moved and deleted, and do nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be moved, and do nothing")
 	return cmd
-}
-
-func note(dryRun bool) string {
-	if dryRun {
-		return " (dry run)"
-	}
-	return ""
-}
-
-// removeOlder deletes the policies of older controllers beside which other policies of NetworkPolicies have no effect, and says how many.
-func removeOlder(ctx context.Context, env *session.Env, s *store.Client, dryRun bool) (removed int, err error) {
-	snapshot, err := env.Read(ctx, model.PrefixRange(model.PolicyPrefix()))
-	if err != nil {
-		return 0, err
-	}
-	var names []string
-	for _, e := range snapshot.Entries() {
-		if key, is := e.Key.(model.PolicyKey); is && key.Tier == kubepolicy.PolicyTier {
-			names = append(names, key.Policy)
-		}
-	}
-	for _, e := range snapshot.Entries() {
-		key, is := e.Key.(model.PolicyKey)
-		if !is || !older(e, key) || !slices.ContainsFunc(names, func(name string) bool { return kubepolicy.Undoes(key.Policy, name) }) {
-			continue
-		}
-		ctx, cancel := env.Bound(ctx)
-		_, err := s.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
-			if dryRun || !older(v.Get(key), key) {
-				return model.Change{}, nil
-			}
-			return model.Change{Compares: []model.Compare{v.Compare(key)}, Deletes: []model.Key{key}}, nil
-		})
-		cancel()
-		if err != nil {
-			return removed, fmt.Errorf("delete %s: %w", e.Path, err)
-		}
-		removed++
-		if _, err := fmt.Fprintf(env.Stdout, "%s deleted: older controllers made it, and NetworkPolicies deny nothing by default beside it%s\n", e.Path, note(dryRun)); err != nil {
-			return removed, err
-		}
-	}
-	return removed, nil
-}
-
-// older reports whether the entry is a policy of older controllers, at the path that a transaction compares.
-func older(e model.Entry, key model.PolicyKey) bool {
-	p, ok := e.Value.(model.Policy)
-	return ok && e.Err == nil && e.Path == key.Path() && kubepolicy.Older(key, p)
 }
 
 // canonical is where the value of a key of an older version belongs, nil = where it is.
