@@ -84,6 +84,8 @@ func TestUnmadeProfile(t *testing.T) {
 		}
 		lacks("k8s_ns.b")
 		tell(put(model.ProfileRulesKey{Profile: "k8s_ns.b"}, model.Rules{}, revision+1))
+		lacks("k8s_ns.b") // by whose labels policies pick it
+		tell(put(model.ProfileLabelsKey{Profile: "k8s_ns.b"}, model.Labels{}, revision+1))
 		lacks("ksa.b.default")
 		done := make(chan error, 1)
 		go func() { done <- wait(r) }()

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // lateAfter is how long a caller of the gate waits before it is looked whether pods are let in at all, and whether etcd
@@ -198,12 +199,16 @@ func (l *loop) unmade(r gate.Request) string {
 	if r.Endpoint.Orchestrator != "k8s" {
 		return ""
 	}
-	for _, name := range l.firewall.MissingProfiles(r.Endpoint.Path()) {
-		if strings.HasPrefix(name, "k8s_ns.") || strings.HasPrefix(name, "ksa.") {
-			return name
+	return l.firewall.Unmade(r.Endpoint.Path(), func(name string) []model.Key {
+		rules, labels := model.ProfileRulesKey{Profile: name}, model.ProfileLabelsKey{Profile: name}
+		switch {
+		case strings.HasPrefix(name, "k8s_ns."):
+			return []model.Key{rules, labels} // which may come one after the other
+		case strings.HasPrefix(name, "ksa."):
+			return []model.Key{labels}
 		}
-	}
-	return ""
+		return nil
+	})
 }
 
 // leave answers a caller that gives up, with the reason why the endpoint isn't programmed.
@@ -237,7 +242,7 @@ func (l *loop) lacks(r gate.Request) string {
 		return "connections of those who had the addresses of endpoint " + path + " before are still being deleted"
 	}
 	if name := l.unmade(r); name != "" {
-		return "profile " + name + " does not exist, which calico-controllers make: look at kubectl -n kube-system get pods -l k8s-app=calico-controllers"
+		return "profile " + name + " does not exist, which calico-controllers make: look at kubectl -n kube-system get pods -l k8s-app=calico-controllers, at their log, and at ENABLED_CONTROLLERS"
 	}
 	if err := l.firewall.Stands(path); err != nil {
 		return "the firewall of endpoint " + path + " is not programmed: " + err.Error()

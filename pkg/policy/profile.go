@@ -57,18 +57,20 @@ func (x *index) missingProfiles() map[string]error {
 	return out
 }
 
-// MissingProfiles are the profiles that a workload endpoint names and that are not there, by the endpoint's path.
-func (e *Engine) MissingProfiles(path string) (names []string) {
+// Unmade is a profile that a workload endpoint names, by its path, and of which a part isn't there that is needed; "" = none.
+func (e *Engine) Unmade(path string, needed func(profile string) []model.Key) string {
 	ep := e.index.endpoints[path]
 	if ep == nil {
-		return nil
+		return ""
 	}
 	for _, p := range ep.profiles {
-		if len(p.parts) == 0 {
-			names = append(names, p.name)
+		for _, part := range needed(p.name) {
+			if _, there := p.parts[part]; !there {
+				return p.name
+			}
 		}
 	}
-	return names
+	return ""
 }
 
 // problem says why the profile denies, "" = it doesn't.

@@ -334,8 +334,10 @@ func (r *Reconciler) Err() error { return r.err }
 func (r *Reconciler) Invalid() map[string]error { return r.engine.Invalid() }
 func (r *Reconciler) Misfit() error             { return r.misfit }
 
-// MissingProfiles are the profiles that a workload endpoint names and that are not there.
-func (r *Reconciler) MissingProfiles(path string) []string { return r.engine.MissingProfiles(path) }
+// Unmade is policy.Engine's.
+func (r *Reconciler) Unmade(path string, needed func(profile string) []model.Key) string {
+	return r.engine.Unmade(path, needed)
+}
 
 // Host returns a host endpoint as policy has it, nil = it has none.
 func (r *Reconciler) Host(path string) *policy.Endpoint { return r.found[path] }
