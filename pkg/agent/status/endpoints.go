@@ -138,7 +138,7 @@ func (e *endpoints) run(ctx context.Context) error {
 			}
 		case <-t.timer.C:
 			gathering = !t.done(ctx, e.report(ctx))
-			e.health.SetEtcd("status of endpoints", t.failure())
+			t.tell(e.health, "status of endpoints")
 		}
 	}
 }

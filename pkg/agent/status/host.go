@@ -142,7 +142,7 @@ func (h *host) run(ctx context.Context) error {
 			if t.done(ctx, err) && how.ReportInterval > 0 {
 				t.timer.Reset(how.ReportInterval)
 			}
-			h.health.SetEtcd("status of the host", t.failure())
+			t.tell(h.health, "status of the host")
 		}
 	}
 }

@@ -4,8 +4,12 @@ package status
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // task is something to be written, again and again until that works.
@@ -41,10 +45,21 @@ func (t *task) done(ctx context.Context, err error) bool {
 	return false
 }
 
-// failure says why it isn't written, for the health page; "" = it is.
-func (t *task) failure() string {
-	if t.err == nil {
-		return ""
+// tell has the readiness page say why it isn't written. What etcd refuses, the host is to blame for, or who set it up: that
+// doesn't pass by itself.
+func (t *task) tell(h *health.Monitor, part string) {
+	own, etcd := "", ""
+	switch text := "reports to etcd fail: "; {
+	case t.err == nil:
+	case refused(t.err):
+		own = text + t.err.Error()
+	default:
+		etcd = text + t.err.Error()
 	}
-	return "reports to etcd fail: " + t.err.Error()
+	h.Set(part, own)
+	h.SetEtcd(part, etcd)
+}
+
+func refused(err error) bool {
+	return errors.Is(err, store.ErrAuth) && !errors.Is(err, store.ErrUnavailable)
 }
