@@ -29,17 +29,24 @@ type podCIDRs struct {
 func (c *podCIDRs) Hear(u model.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	changed := u.Resync
 	if u.Resync {
 		c.pools = map[string]netip.Prefix{}
 	}
 	for _, e := range u.Entries {
+		if _, is := e.Key.(model.PoolKey); !is {
+			continue
+		}
+		changed = true
 		if pool, ok := e.Value.(model.Pool); ok && !pool.Disabled {
 			c.pools[e.Path] = pool.CIDR
 		} else {
 			delete(c.pools, e.Path)
 		}
 	}
-	c.tell()
+	if changed {
+		c.tell()
+	}
 }
 
 // SetNode takes in the Node's.
