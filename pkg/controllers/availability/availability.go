@@ -54,7 +54,9 @@ type Keeper struct {
 	nodes  map[string]kube.Network
 	failed string // as it was logged
 
-	absent map[string]bool // nodes whose agent was gone at the last look; Run's own
+	// The rest is Run's own.
+	absent   map[string]bool // nodes whose agent was gone at the last look
+	unmarked bool            // it was logged that nodes aren't marked
 }
 
 // New makes a Keeper that knows of no node.
@@ -136,6 +138,7 @@ func (k *Keeper) look(ctx context.Context) error {
 			due := k.due(node, nodes[node].Unavailable, lives)
 			if due && !lives {
 				due, unknown = installed()
+				k.notice(node, !due && unknown == nil)
 			}
 			if due {
 				if err := k.set(ctx, node, lives); err != nil {
@@ -145,6 +148,14 @@ func (k *Keeper) look(ctx context.Context) error {
 		}
 	}
 	return unknown
+}
+
+// notice logs once that a node isn't marked.
+func (k *Keeper) notice(node string, unmarked bool) {
+	if unmarked && !k.unmarked {
+		k.cfg.Logger.Info("a node's agent is gone, and its condition NetworkUnavailable stays False: in this program's namespace is no DaemonSet calico-node, so Calico is being uninstalled, or its agents run otherwise", "node", node)
+	}
+	k.unmarked = unmarked
 }
 
 // due reports whether a node's condition is to be set: to True when its agent was gone twice, to False at once.

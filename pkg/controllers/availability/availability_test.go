@@ -149,6 +149,7 @@ func TestConditions(t *testing.T) {
 		w.change(func() { w.ds = "gone" })
 		expect("one is back, one gone for one look", "n1 false")
 		expect("uninstalled")
+		expect("still")
 		w.change(func() { w.ds = "refused" })
 		expect("not known")
 		w.report("n1", false, true)
@@ -164,6 +165,9 @@ func TestConditions(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "no right"); n != 1 {
 			t.Errorf("it is logged %d times that the DaemonSet can't be read", n)
+		}
+		if n := strings.Count(log.String(), "no DaemonSet calico-node"); n != 1 {
+			t.Errorf("it is logged %d times that there is no DaemonSet", n)
 		}
 	})
 }
