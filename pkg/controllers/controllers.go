@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -66,6 +67,8 @@ type controllers struct {
 	endpoints *endpoints.Keeper
 	cluster   *clusterPolicies
 	garbage   *collection
+	// overwritten bounds the log where somebody writes against these controllers.
+	overwritten rate.Sometimes
 	// leading run while this process leads, each until its context ends.
 	leading []func(context.Context)
 }
@@ -91,7 +94,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
 	c := &controllers{
-		cfg: cfg, log: cfg.Logger, kube: api, client: client,
+		cfg: cfg, log: cfg.Logger, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
 		health: health.New(), metrics: newMetrics(cfg.Version), ledger: problems.New(cfg.Logger), etcd: fenced.New(client, cfg.Logger),
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
@@ -190,7 +193,9 @@ const reasonOverwritten = "Overwritten"
 // restored tells of a key that somebody else had changed or deleted.
 func (c *controllers) restored(of owned.Object, k model.Key) {
 	c.metrics.overwritten.WithLabelValues(of.Kind).Inc()
-	c.log.Warn("a key of etcd that somebody else had changed or deleted was written again", "key", k.Path(), "kind", of.Kind, "namespace", of.Namespace, "name", of.Name)
+	c.overwritten.Do(func() {
+		c.log.Warn("a key of etcd that somebody else had changed or deleted was written again; the metric calico_controllers_overwritten_total counts all", "key", k.Path(), "kind", of.Kind, "namespace", of.Namespace, "name", of.Name)
+	})
 	if of.UID == "" {
 		return // no object of Kubernetes'
 	}

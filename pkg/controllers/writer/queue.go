@@ -62,12 +62,15 @@ func (q *queue) add(now time.Time, keys ...model.Key) {
 	q.wake.Send()
 }
 
-// spoil notes that keys were as desired. It is for what add or drop is about to be told of.
+// spoil notes that keys were as desired. It is for what add or drop is about to be told of. A key that is being looked at has
+// changed by what is desired: what others did meanwhile can't be told from that.
 func (q *queue) spoil(keys ...model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
-		q.spoiled[k] = true
+		if q.items[k] == nil {
+			q.spoiled[k] = true
+		}
 	}
 }
 
@@ -113,17 +116,17 @@ func (q *queue) take(n int) []model.Key {
 }
 
 // done has keys forgotten that are as desired now, unless they have changed since. It returns how long each had to wait, and
-// which somebody else had written.
-func (q *queue) done(now time.Time, keys []model.Key) (waited []time.Duration, spoiled []model.Key) {
+// which of those that were written somebody else had written before.
+func (q *queue) done(now time.Time, keys []model.Key, written map[model.Key]bool) (waited []time.Duration, spoiled []model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		i := q.items[k]
 		waited = append(waited, now.Sub(i.since))
-		if q.spoiled[k] {
-			delete(q.spoiled, k)
+		if q.spoiled[k] && written[k] {
 			spoiled = append(spoiled, k)
 		}
+		delete(q.spoiled, k)
 		if !i.again {
 			delete(q.items, k)
 			continue

@@ -44,7 +44,7 @@ type Config struct {
 	Wrote func(k model.Key, took time.Duration)
 	// Failed tells of a key that could not be written and is tried again later.
 	Failed func(k model.Key, err error)
-	// Restored tells of a key that is as desired again, of those that Spoiled was told of.
+	// Restored tells of a key that was written again, of those that Spoiled was told of.
 	Restored func(k model.Key)
 }
 
@@ -112,17 +112,19 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 		wants[i] = model.KeyRange(k)
 	}
 	var bad map[model.Key]error
+	var written map[model.Key]bool
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := w.Etcd.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var all model.Change
-		bad = map[model.Key]error{}
+		bad, written = map[model.Key]error{}, map[model.Key]bool{}
 		for _, k := range keys {
 			change, err := w.Decide(ctx, v.Get(k), k)
 			switch {
 			case err != nil:
 				bad[k] = err
 			case !change.Empty():
+				written[k] = true
 				all.Merge(change)
 				all.Compares = append(all.Compares, v.Compare(k))
 			}
@@ -138,7 +140,7 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 				good = append(good, k)
 			}
 		}
-		waited, restored := w.queue.done(time.Now(), good)
+		waited, restored := w.queue.done(time.Now(), good, written)
 		for i, took := range waited {
 			w.Wrote(good[i], took)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -64,6 +66,45 @@ func TestSlowQuestions(t *testing.T) {
 		w.Run(ctx)
 		if len(written) != 100 {
 			t.Errorf("%d of 100 keys are written after two minutes", len(written))
+		}
+	})
+}
+
+// TestSpoiled tells of keys that were written over what somebody else had written, and of no other.
+func TestSpoiled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		key := func(name string) model.Key { return model.PolicyKey{Tier: "default", Policy: name} }
+		var mu sync.Mutex
+		var restored []model.Key
+		w := writer.New(writer.Config{
+			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler),
+			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
+				if k == key("as desired already") {
+					return model.Change{}, nil
+				}
+				return model.Change{Deletes: []model.Key{k}}, nil
+			},
+			Wrote:  func(model.Key, time.Duration) {},
+			Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+			Restored: func(k model.Key) {
+				mu.Lock()
+				defer mu.Unlock()
+				restored = append(restored, k)
+			},
+		})
+		w.Dirty(key("desired anew"))
+		for _, name := range []string{"desired anew", "as desired already", "spoiled"} {
+			w.Spoiled(key(name))
+			w.Dirty(key(name))
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx) }()
+		synctest.Wait()
+		stop()
+		<-done
+		if diff := cmp.Diff([]model.Key{key("spoiled")}, restored); diff != "" {
+			t.Errorf("restored (-want +got):\n%s", diff)
 		}
 	})
 }
