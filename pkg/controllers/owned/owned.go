@@ -8,6 +8,7 @@ package owned
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -323,7 +324,8 @@ func (k *Keeper) decide(ctx context.Context, e model.Entry, key model.Key) (mode
 			return model.Change{}, fmt.Errorf("is its object gone? %w", err)
 		}
 		if living {
-			return model.Change{}, nil // the watch is behind, and has yet to tell of it
+			// It is asked again: a watch that is behind tells of it, but one that starts over may never, where it is deleted before.
+			return model.Change{}, errors.New("it has an object that the watch has yet to tell of")
 		}
 		put, write, remove = due()
 	}

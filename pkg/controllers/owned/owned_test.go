@@ -169,14 +169,35 @@ func TestBehind(t *testing.T) {
 	w.Synced("Policy")
 	w.start()
 	w.holds(map[string]model.Policy{"new": policy("x")})
-	w.Until("nothing is left to be looked at", func() bool { return w.Writer().Waiting() == 0 })
+	again := func() {
+		t.Helper()
+		w.Until("it is to be asked again", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.failed[policyKey("new")] != nil
+		})
+	}
+	again()
 	w.holds(map[string]model.Policy{"new": policy("x")})
 	// The watch tells of it, and that it is gone.
 	w.set("new")
-	w.mu.Lock()
-	delete(w.living, policyKey("new"))
-	w.mu.Unlock()
+	w.Until("nothing is left to be looked at", func() bool { return w.Writer().Waiting() == 0 })
+	gone := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.living, policyKey("new"))
+	}
+	gone()
 	w.Keeper.Remove(owned.Object{Kind: "Policy", Name: "new"})
+	w.holds(map[string]model.Policy{})
+	// One that is made and deleted while the watch starts over: of that it tells nothing.
+	w.mu.Lock()
+	w.living[policyKey("new")] = true
+	delete(w.failed, policyKey("new"))
+	w.mu.Unlock()
+	w.Put(policyKey("new"), policy("x"))
+	again()
+	gone()
 	w.holds(map[string]model.Policy{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
