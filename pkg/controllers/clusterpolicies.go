@@ -22,9 +22,10 @@ import (
 const nodePause = 100 * time.Millisecond
 
 // clusterPolicies makes keys of ClusterNetworkPolicies. They name nodes, so nothing is made before all nodes and their tunnels
-// are known, and all are made again where one has changed.
+// are known, and all are made again where one has changed. So is the protection of nodes' ports.
 type clusterPolicies struct {
 	take       func(made) (problems []string)
+	protect    func(tunnels []netip.Addr)
 	owned      *owned.Keeper
 	conditions *conditions
 	wake       mailbox.Signal
@@ -39,9 +40,9 @@ type clusterPolicies struct {
 	listed   bool                               // all policies are
 }
 
-func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string) *clusterPolicies {
+func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string, protect func([]netip.Addr)) *clusterPolicies {
 	return &clusterPolicies{
-		take: take, owned: keeper, conditions: conditions, wake: mailbox.NewSignal(),
+		take: take, protect: protect, owned: keeper, conditions: conditions, wake: mailbox.NewSignal(),
 		policies: map[string]clusterPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
 	}
 }
@@ -167,6 +168,7 @@ func (c *clusterPolicies) round() (all bool) {
 	all, c.all = c.all, false
 	names := c.changed
 	if all {
+		c.protect(c.tunnelAddrs())
 		for name := range c.policies {
 			names[name] = true
 		}
@@ -189,6 +191,17 @@ func (c *clusterPolicies) round() (all bool) {
 		c.owned.Synced(kindClusterPolicy)
 	}
 	return all
+}
+
+// tunnelAddrs are the addresses of the tunnels of all nodes that there are, in order.
+func (c *clusterPolicies) tunnelAddrs() (addrs []netip.Addr) {
+	for k, a := range c.tunnels {
+		if _, there := c.nodes[k.Host]; there {
+			addrs = append(addrs, a)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
 }
 
 // withTunnels are the nodes, by name, with the addresses from which and at which they are seen, those of their tunnels as well.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
 		Wrote: c.metrics.wrote, Failed: c.failed, Restored: c.restored,
 	})
 	conditions := newConditions(api, c.log)
-	c.cluster = newClusterPolicies(c.owned, conditions, c.set)
+	c.cluster = newClusterPolicies(c.owned, conditions, c.set, c.protect)
 	c.garbage = newCollection(c)
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	if cfg.Enabled[Policies] {
@@ -240,7 +241,6 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 		ownedOf(kindClusterPolicy)
 		group.Go(func() error { return c.watchPolicies(ctx) })
 		group.Go(func() error { return c.watchClusterPolicies(ctx) })
-		group.Go(func() error { return c.cluster.run(ctx) })
 		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {
 			c.metrics.count(kind, invalidOf(kind), invalidOf(kind))
 		}
@@ -255,6 +255,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	if on[Policies] || on[Nodes] {
 		c.metrics.count(kindNode, c.cluster.count, invalidOf(kindNode))
 		group.Go(func() error { return c.watchNodes(ctx) })
+		group.Go(func() error { return c.cluster.run(ctx) })
 	}
 	if prefixes := c.owned.Watched(); len(prefixes) > 0 {
 		c.watchEtcd(ctx, group, "policy", prefixes, c.owned.Update)
@@ -292,14 +293,14 @@ func (c *controllers) tiers() {
 	c.owned.Synced(kindTier)
 }
 
-// protect has policies keep ports of the nodes for nodes, or be gone where there are no such ports. It is called when all nodes are known:
-// their endpoints go first.
-func (c *controllers) protect() {
+// protect has policies keep ports of the nodes for nodes, or be gone where there are no such ports. It is called when all nodes and
+// their tunnels are known, and where they change: their endpoints go first.
+func (c *controllers) protect(tunnels []netip.Addr) {
 	if !c.cfg.Enabled[Nodes] {
 		return
 	}
 	if ports := c.cfg.ProtectedPorts; len(ports) > 0 {
-		if err := c.owned.Set(owned.Object{Kind: kindProtection}, kubepolicy.Protection(ports)); err != nil {
+		if err := c.owned.Set(owned.Object{Kind: kindProtection}, kubepolicy.Protection(ports, tunnels)); err != nil {
 			c.log.Error("ports of the nodes can't be protected: name fewer of them", "ports", len(ports), "err", err)
 		}
 	}

@@ -204,16 +204,23 @@ func (w *world) overwritten(namespace string, objects ...string) {
 	}, "get", "events", "-n", namespace, "--field-selector=reason=Overwritten", "-o", "jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {end}")
 }
 
-// Ports of the nodes are protected, and by controllers that aren't told so no longer.
+// Ports of the nodes are protected, at their tunnels as these are, and by controllers that aren't told so no longer.
 func TestProtectedPorts(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: a}}")
 	w.plane.Kubectl("patch", "node", "a", "--subresource=status", "-p", `{"status": {"addresses": [{"type": "InternalIP", "address": "10.9.0.1"}]}}`)
-	puts := kubepolicy.Protection([]model.Port{{Min: 2479, Max: 2479}})
+	tunnel, vxlan := netip.MustParseAddr("10.244.64.0"), model.HostConfigKey{Host: "a", Name: "IPv4VXLANTunnelAddr"}
+	w.Put(vxlan, model.Text(tunnel.String()))
+	ports := []model.Port{{Min: 2479, Max: 2479}}
+	puts := kubepolicy.Protection(ports, []netip.Addr{tunnel})
 	endpoint, _ := kubepolicy.NodeEndpoint(kubepolicy.Node{Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1")}})
 	puts = append(puts, model.Put{Key: kubepolicy.NodeEndpointKey("a"), Value: endpoint})
-	stop := w.run("one", "-protected-ports", "2479")
+	stop := w.run("one", "-protected-ports", "2479", "-controllers", "node")
 	for _, p := range puts {
+		w.holds(p.Key, p.Value)
+	}
+	w.Remove(vxlan)
+	for _, p := range kubepolicy.Protection(ports, nil) {
 		w.holds(p.Key, p.Value)
 	}
 	stop()

@@ -271,7 +271,6 @@ func (c *controllers) watchNodes(ctx context.Context) error {
 		},
 		Synced: func() {
 			c.cluster.nodesSynced()
-			c.protect()
 			c.garbage.nodes.Store(true)
 		},
 	}))

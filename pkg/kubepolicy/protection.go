@@ -40,10 +40,10 @@ func NodeEndpoint(n Node) (e model.HostEndpoint, ok bool) {
 // IsNodeEndpoint reports whether a host endpoint is one that NodeEndpoint made.
 func IsNodeEndpoint(e model.HostEndpoint) bool { return e.Labels[createdBy] == creator }
 
-// Protection is what keeps TCP ports of the nodes, by the addresses that these have in the API, for nodes: nobody else from
-// outside gets in, and no pod gets out to them, whichever node it is on. Both are needed: what a pod sends to its own node
-// passes no host endpoint, and to another node it comes with the address of its own.
-func Protection(ports []model.Port) []model.Put {
+// Protection is what keeps TCP ports of the nodes for nodes: nobody else from outside gets in, and no pod gets out to them,
+// whichever node it is on. Both are needed: what a pod sends to its own node passes no host endpoint, and to another node it comes
+// with the address of its own. Pods are kept from the addresses that nodes have in the API and from those of their tunnels.
+func Protection(ports []model.Port, tunnels []netip.Addr) []model.Put {
 	order := 100.0
 	policy := func(name string, p model.Policy) model.Put {
 		return model.Put{Key: model.PolicyKey{Tier: ProtectionTier, Policy: name}, Value: p}
@@ -51,9 +51,17 @@ func Protection(ports []model.Port) []model.Put {
 	fromOthers := model.Rule{Action: model.ActionDeny, Match: model.Match{Protocol: model.ProtocolTCP, DstPorts: ports}}
 	fromOthers.Not = model.Match{SrcSelector: anyNode, HasSrcSelector: true}
 	fromPods := model.Rule{Action: model.ActionDeny, Match: model.Match{Protocol: model.ProtocolTCP, DstPorts: ports, DstSelector: anyNode, HasDstSelector: true}}
+	outbound := []model.Rule{fromPods}
+	if len(tunnels) > 0 { // an empty list would match every destination
+		toTunnels := model.Rule{Action: model.ActionDeny, Match: model.Match{Protocol: model.ProtocolTCP, DstPorts: ports}}
+		for _, a := range tunnels {
+			toTunnels.Match.DstNets = append(toTunnels.Match.DstNets, netip.PrefixFrom(a, a.BitLen()))
+		}
+		outbound = append(outbound, toTunnels)
+	}
 	return []model.Put{
 		{Key: model.TierKey{Tier: ProtectionTier}, Value: model.Tier{Order: &order, DefaultAction: model.TierPass}},
 		policy("nodes", model.Policy{Selector: anyNode, Types: []model.Direction{model.Inbound}, Inbound: []model.Rule{fromOthers}}),
-		policy("pods", model.Policy{Selector: anyPod, Types: []model.Direction{model.Outbound}, Outbound: []model.Rule{fromPods}}),
+		policy("pods", model.Policy{Selector: anyPod, Types: []model.Direction{model.Outbound}, Outbound: outbound}),
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/eventually"
 )
 
@@ -25,10 +26,18 @@ func TestSlowHostProtection(t *testing.T) {
 	pods := c.AwaitPods(2, "-n", "guests")
 	member := c.Nodes[0].Address.String()
 	guarded := map[string]bool{"2479": true, "2480": true, "9091": true}
+	tunnels := tunnelsOf(t, etcd, c.Nodes)
 
 	// reached says which ports a pod or the outside, which is not a node, finds open that should be closed, or the reverse.
 	reached := func(open bool) {
 		t.Helper()
+		for _, p := range pods {
+			for node, tunnel := range tunnels {
+				eventually.Within(t, Patience, fmt.Sprintf("port 9091 of the tunnel of %s to be open to a pod of %s: %v", node, p.Node, open), func() error {
+					return expect(open, c.connect(p, net.JoinHostPort(tunnel, "9091")))
+				})
+			}
+		}
 		for port := range guarded {
 			for _, p := range pods {
 				eventually.Within(t, Patience, fmt.Sprintf("port %s to be open to a pod of %s: %v", port, p.Node, open), func() error {
@@ -85,6 +94,29 @@ func TestSlowHostProtection(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// tunnelsOf are the addresses of the nodes' tunnels, one of each node.
+func tunnelsOf(t *testing.T, etcd *store.Client, nodes []*Node) map[string]string {
+	t.Helper()
+	tunnels := map[string]string{}
+	eventually.Within(t, Patience, "each node to have a tunnel", func() error {
+		snapshot, err := etcd.Read(t.Context(), model.PrefixRange(model.HostPrefix("")))
+		if err != nil {
+			return err
+		}
+		for _, e := range snapshot.Entries() {
+			if k, ok := e.Key.(model.HostConfigKey); ok && strings.HasSuffix(k.Name, "TunnelAddr") {
+				addr, _ := e.Value.(model.Text)
+				tunnels[k.Host] = string(addr)
+			}
+		}
+		if len(tunnels) != len(nodes) {
+			return fmt.Errorf("tunnels: %v", tunnels)
+		}
+		return nil
+	})
+	return tunnels
 }
 
 // dial connects from outside of the cluster.
