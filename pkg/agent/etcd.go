@@ -6,6 +6,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -19,6 +20,7 @@ type etcdState struct {
 	revision     int64
 	disconnected bool // from etcd, which may be another when it is back, restored from a backup
 	objects      map[string]object
+	successors   kubepolicy.Successors
 	settings     params.Stored
 }
 
@@ -26,6 +28,7 @@ type etcdState struct {
 type object struct {
 	key     model.Key
 	invalid error
+	older   bool // a policy as older controllers made them
 }
 
 // changes are what an update changed.
@@ -36,7 +39,7 @@ type changes struct {
 }
 
 func newEtcdState(host string) *etcdState {
-	return &etcdState{host: host, objects: map[string]object{}, settings: params.Stored{Global: map[string]string{}, Local: map[string]string{}}}
+	return &etcdState{host: host, objects: map[string]object{}, successors: kubepolicy.Successors{}, settings: params.Stored{Global: map[string]string{}, Local: map[string]string{}}}
 }
 
 // watched are the prefixes that the agent and its parts understand. Endpoints of other hosts
@@ -87,8 +90,14 @@ func (s *etcdState) fold(u model.Update) changes {
 
 // take folds one key that is new, changed or gone.
 func (s *etcdState) take(e model.Entry, c *changes) {
+	o := object{key: e.Key, invalid: e.Err}
+	if key, is := e.Key.(model.PolicyKey); is {
+		p, readable := e.Value.(model.Policy)
+		o.older = readable && e.Err == nil && kubepolicy.Older(key, p)
+		s.successors.Set(key, e.Exists())
+	}
 	if e.Exists() {
-		s.objects[e.Path] = object{key: e.Key, invalid: e.Err}
+		s.objects[e.Path] = o
 	} else {
 		delete(s.objects, e.Path)
 	}
@@ -126,4 +135,10 @@ func (s *etcdState) unreadSettings() map[string]params.Unread {
 		}
 	}
 	return unread
+}
+
+// left reports whether older controllers left a policy, in whose place there is another.
+func (s *etcdState) left(key model.PolicyKey) bool {
+	_, superseded := s.successors.Of(key)
+	return superseded && s.objects[key.Path()].older
 }

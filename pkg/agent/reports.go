@@ -241,13 +241,20 @@ func (r *reports) reportInvalid() {
 	}
 }
 
-// reportUndoing notes the policies that older controllers left and by which NetworkPolicies of Kubernetes have no effect.
+// reportUndoing notes the policies by which NetworkPolicies of Kubernetes have no effect. While one of them is what older controllers
+// left the host isn't ready: what should be denied is open.
 func (r *reports) reportUndoing() {
 	before := r.undoing
 	r.undoing = map[string]error{}
+	var left []string
 	note := func(key model.PolicyKey, whose, does string) {
 		path := key.Path()
-		r.undoing[path] = fmt.Errorf("%s: delete it, unless one still runs or it is meant so: calicoctl delete globalnetworkpolicy %s. It %s, so that NetworkPolicies of Kubernetes deny nothing by default there", whose, key.Policy, does)
+		remedy := whose + ": delete it, unless one still runs or it is meant so: calicoctl delete globalnetworkpolicy " + key.Policy
+		if r.etcd.left(key) {
+			left = append(left, key.Policy)
+			remedy = "older controllers left it. " + removesOlder
+		}
+		r.undoing[path] = fmt.Errorf("%s. It %s, so that NetworkPolicies of Kubernetes deny nothing by default there", remedy, does)
 		if was, is := r.problems.Note(problems.Notice, path, r.undoing[path]); was == "" {
 			r.log.Warn("NetworkPolicies have no effect beside a policy", "key", path, "reason", is)
 		}
@@ -264,4 +271,12 @@ func (r *reports) reportUndoing() {
 			r.log.Info("policy doesn't undo NetworkPolicies any more", "key", path)
 		}
 	}
+	unready := ""
+	if len(left) > 0 {
+		unready = fmt.Sprintf("NetworkPolicies of Kubernetes have no effect beside what older controllers left (%s, %d in all). %s", slices.Min(left), len(left), removesOlder)
+	}
+	r.health.SetDegraded("older controllers", unready)
 }
+
+// removesOlder is what to do about policies that older controllers left.
+const removesOlder = "When none of them runs any more, calicoctl datastore migrate removes it; see first what it would remove: calicoctl datastore migrate --dry-run"

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,31 +12,60 @@ import (
 	"github.com/calico-go/calico/test/eventually"
 )
 
-// TestUndoing: policies that older controllers leave are listed while NetworkPolicies have no effect beside them.
+// TestUndoing: policies beside which NetworkPolicies have no effect are listed. Beside those that older controllers left the
+// host isn't ready; one of people's only looks like theirs.
 func TestUndoing(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
 	h.ready()
-	h.addPod(1)
-	listed := func(key model.PolicyKey, want bool) {
+	p := h.newPod(1)
+	p.spec.Labels = map[string]string{model.LabelNamespace: "a"}
+	p.wire()
+	h.mustPass(p.key, p.put())
+	listed := func(key model.PolicyKey, remedy string) {
 		t.Helper()
-		eventually.True(t, key.Policy+" to be listed or not", func() bool {
+		eventually.True(t, fmt.Sprintf("%s to be listed with %q", key.Policy, remedy), func() bool {
 			_, body := h.fetch(h.health, "/debug/invalid")
-			return strings.Contains(body, "notice "+key.Path()) == want && strings.Contains(body, "calicoctl delete globalnetworkpolicy "+key.Policy+". ") == want
+			_, notice, there := strings.Cut(body, "notice "+key.Path()+"\n")
+			notice, _, _ = strings.Cut(notice, "\nnotice ")
+			return there == (remedy != "") && strings.Contains(notice, remedy)
 		})
 	}
-	access := model.PolicyKey{Tier: "default", Policy: "a.access"}
-	allow := []model.Rule{{Action: model.ActionAllow}}
-	h.put(access, model.Policy{Inbound: allow, Outbound: allow})
+	const migrate = "calicoctl datastore migrate --dry-run"
+	allow, order := []model.Rule{{Action: model.ActionAllow}}, 1000.0
+	older := model.Policy{Selector: "calico/k8s_ns == 'a'", Order: &order, Inbound: allow, Outbound: allow}
+	access, web := model.PolicyKey{Tier: "default", Policy: "a.access"}, model.PolicyKey{Tier: "default", Policy: "a.web"}
+	h.put(web, older) // a person's: there is no NetworkPolicy of that name
+	h.put(access, older)
 	h.put(kubepolicy.NoMatch, model.Policy{Selector: "has(calico/k8s_ns)"})
-	listed(kubepolicy.NoMatch, true)
-	listed(access, false)
-	isolates := kubepolicy.PolicyKey("a", "deny")
+	listed(kubepolicy.NoMatch, "calicoctl delete globalnetworkpolicy k8s-policy-no-match. ")
+	listed(access, "")
+	h.ready() // beside nothing of today's controllers
+
+	isolates := kubepolicy.PolicyKey("a", "access")
 	h.put(isolates, model.Policy{Types: []model.Direction{model.Inbound}})
-	listed(access, true)
+	listed(kubepolicy.NoMatch, migrate)
+	listed(access, migrate)
+	listed(web, "calicoctl delete globalnetworkpolicy a.web. ")
+	h.unready("left (a.access, 2 in all). When none of them runs any more, calicoctl datastore migrate removes it; see first what it would remove: " + migrate)
+	h.remove(access)
+	listed(access, "")
+	h.unready("left (k8s-policy-no-match, 1 in all)")
 	h.remove(kubepolicy.NoMatch)
-	listed(kubepolicy.NoMatch, false)
-	h.remove(isolates)
-	listed(access, false)
+	listed(kubepolicy.NoMatch, "")
+	h.ready()
+	listed(web, "calicoctl delete globalnetworkpolicy a.web. ")
+
+	h.put(kubepolicy.NoMatch, model.Policy{Selector: "has(calico/k8s_ns)"})
+	h.put(access, older)
+	h.unready("left (a.access, 2 in all)")
+	h.put(kubepolicy.PolicyKey("a", "deny"), model.Policy{Types: []model.Direction{model.Inbound}})
+	h.remove(isolates) // the NetworkPolicy of that name
+	h.unready("left (k8s-policy-no-match, 1 in all)")
+	listed(access, "calicoctl delete globalnetworkpolicy a.access. ")
+	h.remove(kubepolicy.PolicyKey("a", "deny")) // now nobody's policies are undone
+	listed(access, "")
+	listed(web, "")
+	h.ready()
 }

@@ -3,27 +3,39 @@
 package datastore
 
 import (
+	"context"
 	"fmt"
 	"maps"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 func newMigrate(env *session.Env) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Move what older versions stored elsewhere to where it belongs", Args: cobra.NoArgs,
+		Use: "migrate", Short: "Move or delete what older versions left", Args: cobra.NoArgs,
 		Long: `Move what older versions stored elsewhere (handles of addresses, BGP peers, the mesh's switch) to where it belongs, each in one
-transaction. Values in an older form are read as they are, and written in today's when they next change.`,
+transaction. Values in an older form are read as they are, and written in today's when they next change.
+
+Policies that older controllers for Kubernetes left are deleted where calico-controllers has written its own in their place, as
+NetworkPolicies deny nothing by default beside them: <namespace>.<name>, with the order and selector that older controllers gave it,
+where knp.<namespace>.<name> is there, and k8s-policy-no-match where any such policy is. Older controllers that still run write
+theirs again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := env.Store(cmd.Context())
 			if err != nil {
 				return err
 			}
 			snapshot, err := env.Read(cmd.Context(), model.Range{Prefix: model.Root, KeysOnly: true})
+			if err != nil {
+				return err
+			}
+			removed, err := removeOlder(cmd.Context(), env, s, dryRun)
 			if err != nil {
 				return err
 			}
@@ -46,22 +58,81 @@ transaction. Values in an older form are read as they are, and written in today'
 					return err
 				}
 				moved++
-				note := ""
-				if dryRun {
-					note = " (dry run)"
-				}
-				if _, err := fmt.Fprintf(env.Stdout, "%s moved to %s%s\n", e.Path, to.Path(), note); err != nil {
+				if _, err := fmt.Fprintf(env.Stdout, "%s moved to %s%s\n", e.Path, to.Path(), note(dryRun)); err != nil {
 					return err
 				}
 			}
-			if moved == 0 {
+			if moved+removed == 0 {
 				_, err = fmt.Fprintln(env.Stdout, "nothing is stored as older versions did")
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be moved, and do nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be moved and deleted, and do nothing")
 	return cmd
+}
+
+func note(dryRun bool) string {
+	if dryRun {
+		return " (dry run)"
+	}
+	return ""
+}
+
+// removeOlder deletes the policies of older controllers in whose place there are others, and says how many.
+func removeOlder(ctx context.Context, env *session.Env, s *store.Client, dryRun bool) (removed int, err error) {
+	snapshot, err := env.Read(ctx, model.PrefixRange(model.PolicyPrefix()))
+	if err != nil {
+		return 0, err
+	}
+	successors := kubepolicy.Successors{}
+	for _, e := range snapshot.Entries() {
+		if key, is := e.Key.(model.PolicyKey); is {
+			successors.Set(key, true)
+		}
+	}
+	for _, e := range snapshot.Entries() {
+		key, is := e.Key.(model.PolicyKey)
+		if !is || !older(e, key) {
+			continue
+		}
+		successor, there := successors.Of(key)
+		if !there {
+			continue
+		}
+		if !dryRun {
+			if there, err = removeBeside(ctx, env, s, key, successor); err != nil {
+				return removed, fmt.Errorf("delete %s: %w", e.Path, err)
+			}
+		}
+		if !there {
+			continue
+		}
+		removed++
+		if _, err := fmt.Fprintf(env.Stdout, "%s deleted: older controllers left it, and %s is in its place%s\n", e.Path, successor.Path(), note(dryRun)); err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// removeBeside deletes a policy of older controllers while its successor is there, and reports whether it did.
+func removeBeside(ctx context.Context, env *session.Env, s *store.Client, key, successor model.PolicyKey) (done bool, err error) {
+	ctx, cancel := env.Bound(ctx)
+	defer cancel()
+	_, err = s.Transact(ctx, []model.Range{model.KeyRange(key), model.KeyRange(successor)}, func(v *model.View) (model.Change, error) {
+		if done = older(v.Get(key), key) && v.Get(successor).Exists(); !done {
+			return model.Change{}, nil
+		}
+		return model.Change{Compares: []model.Compare{v.Compare(key), v.Compare(successor)}, Deletes: []model.Key{key}}, nil
+	})
+	return done, err
+}
+
+// older reports whether the entry is a policy as older controllers made them, at the path that a transaction compares.
+func older(e model.Entry, key model.PolicyKey) bool {
+	p, ok := e.Value.(model.Policy)
+	return ok && e.Err == nil && e.Path == key.Path() && kubepolicy.Older(key, p)
 }
 
 // canonical is where the value of a key of an older version belongs, nil = where it is.
