@@ -112,6 +112,28 @@ func (s space) route(a netip.Addr) {
 	run(s.tb, "ip", "neigh", "add", a.String(), "lladdr", s.ep.MAC.String(), "dev", s.iface, "nud", "permanent")
 }
 
+// translate gives the workload an address of each version that is translated to its own.
+func (s space) translate() {
+	s.tb.Helper()
+	s.ep.NAT = []model.NAT{{IntIP: s.ep.Addrs[0], ExtIP: ip("192.0.2.2")}, {IntIP: s.ep.Addrs[1], ExtIP: ip("2001:db8::2")}}
+	for _, n := range s.ep.NAT {
+		s.route(n.ExtIP)
+	}
+}
+
+// ownAddrs gives the host's end of eth0 an address of each version.
+func ownAddrs(tb testing.TB) []netip.Addr {
+	tb.Helper()
+	own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
+	addAddrs(tb, "eth0", own...)
+	return own
+}
+
+// masqueradesFirst are the pools of the first two workloads, of which the first is masqueraded.
+func masqueradesFirst() *policy.Pools {
+	return &policy.Pools{All: cidrs("10.65.0.0/31", "10.65.0.2/32", "fd00::/127", "fd00::2/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")}
+}
+
 // asHost makes the current namespace forward. Whatever comes in or goes out has
 // all marks set, by somebody else: ours must not be taken for what they say.
 func asHost(tb testing.TB) {
@@ -183,6 +205,31 @@ func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, marker n
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), true
 }
 
+// sockets are those that listen, by where they are and by port.
+type sockets map[string]map[int]net.PacketConn
+
+// A trial is a packet that is sent.
+type trial struct {
+	name         string
+	in           func(func())
+	from         netip.Addr
+	sport, dport int
+	at           string
+	to           netip.Addr
+	markerFrom   netip.Addr
+	want         netip.Addr // sender as seen, zero = dropped
+}
+
+// try sends the packet and says where its receiver sees another sender.
+func (s sockets) try(t *testing.T, when string, c trial) {
+	t.Helper()
+	sender, ok := probe(t, c.in, netip.AddrPortFrom(c.from, uint16(c.sport)), netip.AddrPortFrom(c.to, uint16(c.dport)),
+		s[c.at][c.dport], s[c.at][markerPort], c.markerFrom, c.to, c.want.IsValid())
+	if ok != c.want.IsValid() || ok && sender.Addr() != c.want {
+		t.Errorf("%s%s, from %s to %s: received %t, from %s: want %s", when, c.name, c.from, c.to, ok, sender, c.want)
+	}
+}
+
 // readWithin waits for a packet.
 func readWithin(c net.PacketConn, buf []byte) (int, net.Addr, error) {
 	_ = c.SetReadDeadline(time.Now().Add(eventually.Limit))
@@ -229,12 +276,8 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 	netns.Host(t, func() {
 		asHost(t)
 		a, b, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "eth0")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
-		b.ep.NAT = []model.NAT{{IntIP: b.ep.Addrs[0], ExtIP: ip("192.0.2.2")}, {IntIP: b.ep.Addrs[1], ExtIP: ip("2001:db8::2")}}
-		for _, n := range b.ep.NAT {
-			b.route(n.ExtIP)
-		}
+		own := ownAddrs(t)
+		b.translate()
 		web := policy.Verdicts{Policies: []policy.RulesID{policyID("web")}}
 		for _, s := range []space{a, b} {
 			s.ep.Inbound, s.ep.Outbound = web, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
@@ -254,27 +297,18 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 				policy.Rules{ID: policyID("raw"), Inbound: []policy.Rule{udpTo(model.ActionAllow, 9000)}},
 			),
 			Sets:  map[policy.SetID]*policy.SetChange{"friends": {Kind: policy.KindAddrs, New: true, Added: []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}, {Addr: ip("192.0.2.2")}, {Addr: b.ep.Addrs[0]}, {Addr: b.ep.Addrs[1]}}}},
-			Pools: &policy.Pools{All: cidrs("10.65.0.0/31", "10.65.0.2/32", "fd00::/127", "fd00::2/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")},
+			Pools: masqueradesFirst(),
 		})
 		tell(f)
 		mustApply(t, f)
-		ports := map[string]map[int]net.PacketConn{"b": {}, "out": {}, "host": {}}
+		ports := sockets{"b": {}, "out": {}, "host": {}}
 		for _, port := range []int{markerPort, 80, 81, 200, 9000, 22} {
 			ports["b"][port], ports["out"][port], ports["host"][port] = b.listen(port), out.listen(port), listen(t, port)
 		}
 		for v := range own {
 			src, bad := a.ep.Addrs[v], []netip.Addr{ip("10.65.0.99"), ip("fd00::99")}[v]
 			a.do(func() { addAddrs(t, "eth0", bad) })
-			for _, c := range []struct {
-				name         string
-				in           func(func())
-				from         netip.Addr
-				sport, dport int
-				at           string
-				to           netip.Addr
-				markerFrom   netip.Addr
-				want         netip.Addr // sender as seen, zero = dropped
-			}{
+			for _, c := range []trial{
 				{"allowed by a set", a.do, src, 1000, 80, "b", b.ep.Addrs[v], src, src},
 				{"denied", a.do, src, 1000, 81, "b", b.ep.Addrs[v], src, netip.Addr{}},
 				{"no policy decides", a.do, src, 1000, 200, "b", b.ep.Addrs[v], src, netip.Addr{}},
@@ -288,11 +322,7 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 				{"to the host, denied", out.do, out.ep.Addrs[v], 1007, 80, "host", own[v], out.ep.Addrs[v], netip.Addr{}},
 				{"to the host, untracked", out.do, out.ep.Addrs[v], 1008, 9000, "host", own[v], out.ep.Addrs[v], out.ep.Addrs[v]},
 			} {
-				sender, ok := probe(t, c.in, netip.AddrPortFrom(c.from, uint16(c.sport)), netip.AddrPortFrom(c.to, uint16(c.dport)),
-					ports[c.at][c.dport], ports[c.at][markerPort], c.markerFrom, c.to, c.want.IsValid())
-				if ok != c.want.IsValid() || ok && sender.Addr() != c.want {
-					t.Errorf("%s, IPv%d: received %t, from %s: want %s", c.name, []int{4, 6}[v], ok, sender, c.want)
-				}
+				ports.try(t, "", c)
 			}
 		}
 		waitCount(t, "workload-source", "spoofed source", 2)

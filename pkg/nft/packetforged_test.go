@@ -25,8 +25,7 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 	netns.Host(t, func() {
 		asHost(t)
 		thief, victim, sink, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
+		own := ownAddrs(t)
 		thief.do(func() {
 			for _, s := range []space{victim, out} {
 				addAddrs(t, "eth0", s.ep.Addrs...)

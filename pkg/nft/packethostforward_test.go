@@ -20,8 +20,7 @@ func TestPreDNAT(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
 		pod, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
+		own := ownAddrs(t)
 		run(t, "nft", `add table inet proxy; add chain inet proxy in { type nat hook prerouting priority -100; };
 			add rule inet proxy in udp dport 30080-30081 ip daddr 10.9.9.9 dnat ip to 10.65.0.1:80;
 			add rule inet proxy in udp dport 30080-30081 ip6 daddr fd09::9 dnat ip6 to [fd00::1]:80`)

@@ -41,12 +41,8 @@ func TestFormerHooks(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
 		a, b, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "eth0")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
-		b.ep.NAT = []model.NAT{{IntIP: b.ep.Addrs[0], ExtIP: ip("192.0.2.2")}, {IntIP: b.ep.Addrs[1], ExtIP: ip("2001:db8::2")}}
-		for _, n := range b.ep.NAT {
-			b.route(n.ExtIP)
-		}
+		own := ownAddrs(t)
+		b.translate()
 		for _, s := range []space{a, b} {
 			s.ep.Inbound = policy.Verdicts{Policies: []policy.RulesID{policyID("web")}}
 			s.ep.Outbound = policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
@@ -58,7 +54,7 @@ func TestFormerHooks(t *testing.T) {
 				Rules: rules(
 					policy.Rules{ID: policyID("web"), Inbound: withMarker(udpTo(model.ActionAllow, 80))},
 					policy.Rules{ID: profileID("prod"), Outbound: []policy.Rule{all}}),
-				Pools: &policy.Pools{All: cidrs("10.65.0.0/31", "10.65.0.2/32", "fd00::/127", "fd00::2/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")},
+				Pools: masqueradesFirst(),
 			}
 		}
 		f := open(t)
@@ -78,7 +74,7 @@ func TestFormerHooks(t *testing.T) {
 			}
 			return strings.Join(parts, "\n\t}\n")
 		}
-		ports := map[string]map[int]net.PacketConn{"b": {}, "out": {}}
+		ports := sockets{"b": {}, "out": {}}
 		for _, port := range []int{markerPort, 80, 81} {
 			ports["b"][port], ports["out"][port] = b.listen(port), out.listen(port)
 		}
@@ -86,22 +82,12 @@ func TestFormerHooks(t *testing.T) {
 			t.Helper()
 			for v := range own {
 				src := a.ep.Addrs[v]
-				for _, c := range []struct {
-					name         string
-					sport, dport int
-					at           string
-					to           netip.Addr
-					want         netip.Addr
-				}{
-					{"1:1 NAT", 1001, 80, "b", b.ep.NAT[v].ExtIP, src},
-					{"masqueraded", 1002, 80, "out", out.ep.Addrs[v], own[v]},
-					{"denied", 1003, 81, "b", b.ep.Addrs[v], netip.Addr{}},
+				for _, c := range []trial{
+					{"1:1 NAT", a.do, src, 1001, 80, "b", b.ep.NAT[v].ExtIP, src, src},
+					{"masqueraded", a.do, src, 1002, 80, "out", out.ep.Addrs[v], src, own[v]},
+					{"denied", a.do, src, 1003, 81, "b", b.ep.Addrs[v], src, netip.Addr{}},
 				} {
-					got, ok := probe(t, a.do, netip.AddrPortFrom(src, uint16(c.sport)), netip.AddrPortFrom(c.to, uint16(c.dport)), ports[c.at][c.dport],
-						ports[c.at][markerPort], src, c.to, c.want.IsValid())
-					if ok != c.want.IsValid() || ok && got.Addr() != c.want {
-						t.Errorf("%s, %s, IPv%d: received %t, from %s: want %s", when, c.name, []int{4, 6}[v], ok, got, c.want)
-					}
+					ports.try(t, when+", ", c)
 				}
 			}
 		}

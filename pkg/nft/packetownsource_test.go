@@ -17,10 +17,9 @@ import (
 func TestOwnSourceByTunnel(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
 		service := []netip.Addr{ip("10.96.0.50"), ip("fd96::50")}
 		fabric := newSpace(t, 9, "eth0")
-		addAddrs(t, "eth0", own...)
+		own := ownAddrs(t)
 		for _, a := range service { // the socket's source address is that of the way to the service
 			run(t, "ip", "route", "add", a.String(), "dev", "eth0", "src", own[versionIndex(a)].String())
 		}

@@ -20,12 +20,8 @@ func TestErrors(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
 		a, b, third, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
-		b.ep.NAT = []model.NAT{{IntIP: b.ep.Addrs[0], ExtIP: ip("192.0.2.2")}, {IntIP: b.ep.Addrs[1], ExtIP: ip("2001:db8::2")}}
-		for _, n := range b.ep.NAT {
-			b.route(n.ExtIP)
-		}
+		own := ownAddrs(t)
+		b.translate()
 		all := policy.Rule{Action: model.ActionAllow}
 		prod := policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
 		for _, s := range []space{a, b, third} {

@@ -19,8 +19,7 @@ func TestTranslatedConnections(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
 		a, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
+		own := ownAddrs(t)
 		all := []policy.Rule{{Action: model.ActionAllow}}
 		a.ep.Inbound = policy.Verdicts{Profiles: []policy.RulesID{profileID("open")}}
 		a.ep.Outbound = a.ep.Inbound

@@ -95,8 +95,7 @@ func TestImitations(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
 		pod, other, pooled := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0"), newSpace(t, 3, "eth1")
-		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		addAddrs(t, "eth0", own...)
+		own := ownAddrs(t)
 		for _, s := range []space{other, pooled} {
 			s.do(func() { // so that no answer comes, after which the flow is established
 				run(t, "nft", "add table inet t; add chain inet t out { type filter hook output priority 0; policy drop; }")
