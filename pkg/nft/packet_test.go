@@ -135,12 +135,16 @@ func masqueradesFirst() *policy.Pools {
 }
 
 // asHost makes the current namespace forward. Whatever comes in or goes out has
-// all marks set, by somebody else: ours must not be taken for what they say.
+// all marks set, by somebody else: ours must not be taken for what they say, and
+// packets whose others have changed are counted.
 func asHost(tb testing.TB) {
 	tb.Helper()
 	run(tb, "ip", "link", "set", "lo", "up")
 	for _, hook := range []string{"prerouting", "output"} {
 		run(tb, "nft", fmt.Sprintf("add table inet other; add chain inet other %[1]s { type filter hook %[1]s priority -290; }; add rule inet other %[1]s meta mark set 0xffffffff", hook))
+	}
+	for _, hook := range []string{"input", "postrouting"} {
+		run(tb, "nft", fmt.Sprintf("add chain inet other %[1]s { type filter hook %[1]s priority 300; }; add rule inet other %[1]s meta mark & 0xf0ffffff != 0xf0ffffff counter", hook))
 	}
 	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0o644); err != nil {
@@ -329,5 +333,8 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 		waitCount(t, "accept-untracked", "", 2)
 		testToHost(t, f, a, own, ports["host"])
 		testGone(t, f, a, b, ports["b"])
+		if marks := run(t, "nft", "list table inet other"); strings.Count(marks, "counter packets 0 bytes 0") != 2 {
+			t.Errorf("bits of marks that aren't ours were changed:\n%s", marks)
+		}
 	})
 }
