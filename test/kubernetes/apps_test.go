@@ -126,6 +126,8 @@ func TestSlowApplications(t *testing.T) {
 		eventually.Within(t, Patience, "the client to be let through", func() error { return c.connect(client, addr+":80") })
 	})
 
+	run("Probes", c.testProbes)
+
 	// A pod that is to be deleted works, and is guarded by policy, until its container has ended.
 	run("Leaving", func(t *testing.T) {
 		c.namespace(t, "leaving")

@@ -146,6 +146,7 @@ func (c *Cluster) AwaitReady() {
 type Pod struct {
 	Namespace, Name, Node, Phase string
 	IP                           netip.Addr // the zero Addr where it has none
+	IPs                          []netip.Addr
 	UID                          string
 	HostNetwork, Ready, Leaving  bool
 }
@@ -162,6 +163,7 @@ func (c *Cluster) Pods(selection ...string) []Pod {
 			}
 			Status struct {
 				Phase, PodIP string
+				PodIPs       []struct{ IP netip.Addr }
 				Conditions   []struct{ Type, Status string }
 			}
 		}
@@ -177,6 +179,9 @@ func (c *Cluster) Pods(selection ...string) []Pod {
 			HostNetwork: i.Spec.HostNetwork, Leaving: i.Metadata.DeletionTimestamp != "",
 		}
 		p.IP, _ = netip.ParseAddr(i.Status.PodIP) // "" until it has one
+		for _, a := range i.Status.PodIPs {
+			p.IPs = append(p.IPs, a.IP)
+		}
 		for _, c := range i.Status.Conditions {
 			p.Ready = p.Ready || c.Type == "Ready" && c.Status == "True"
 		}

@@ -38,6 +38,11 @@ const (
 	idle = `{name: main, image: "` + PauseImage + `"}`
 	web  = `{name: main, image: "` + Agnhost + `", args: [netexec, --http-port=8080], ports: [{name: http, containerPort: 8080}],
         readinessProbe: {httpGet: {path: /hostname, port: http}, periodSeconds: 1}, livenessProbe: {httpGet: {path: /hostname, port: http}, initialDelaySeconds: 5}}`
+	// probed are two containers that are probed in every way.
+	probed = `{name: http, image: "` + Agnhost + `", args: [netexec, --http-port=8080], startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 60},
+        readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10}, livenessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1, timeoutSeconds: 10}},
+      {name: grpc, image: "` + Agnhost + `", args: [grpc-health-checking, --http-port=8081], startupProbe: {grpc: {port: 5000}, periodSeconds: 1, failureThreshold: 60},
+        readinessProbe: {grpc: {port: 5000}, periodSeconds: 1, timeoutSeconds: 10}, livenessProbe: {grpc: {port: 5000}, periodSeconds: 1, timeoutSeconds: 10}}`
 )
 
 func service(namespace, name string) string {
