@@ -6,9 +6,11 @@ package kubernetes
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 )
 
@@ -67,6 +69,39 @@ func TestKilled(t *testing.T) {
 			}
 		})
 	}
+	// etcd's data is lost, and pods are asked for before agents have entered what runs in the new etcd: none gets an address in use.
+	c.Run(t, "etcd's data", func(t *testing.T) {
+		guid := func() string {
+			s, err := etcd.Read(t.Context(), model.KeyRange(model.GlobalConfigKey{Name: "ClusterGUID"}))
+			if err != nil || len(s.Entries()) != 1 {
+				t.Fatalf("the cluster's GUID: %v, %v", s.Entries(), err)
+			}
+			return fmt.Sprint(s.Entries()[0].Value)
+		}
+		was, before := guid(), c.Pods("-n", "churn")
+		c.Node("node-a").Run("rm", "-rf", "/var/lib/calico-etcd/data")
+		c.kill(t, "etcd")
+		replicas *= 2
+		c.Kubectl("scale", "-n", "churn", "deployment/idle", fmt.Sprintf("--replicas=%d", replicas))
+		c.maintain("emptied") // now, instead of within minutes
+		users := map[netip.Addr]string{}
+		for _, p := range append(before, c.AwaitPods(replicas+2, "-n", "churn")...) {
+			if other, used := users[p.IP]; used && other != p.UID {
+				t.Errorf("%s has the address %s of another", p.Name, p.IP)
+			}
+			users[p.IP] = p.UID
+		}
+		if len(users) != replicas+2 {
+			t.Errorf("%d pods, %d addresses: those that ran have been replaced", replicas+2, len(users))
+		}
+		c.AwaitClean(etcd)
+		if guid() == was {
+			t.Error("etcd has its data as before")
+		}
+		if err := c.connect(stays[0], stays[1].IP.String()+":8080"); err != nil {
+			t.Errorf("pods that ran before: %v", err)
+		}
+	})
 	c.Run(t, "power", func(t *testing.T) {
 		b := c.Node("node-b")
 		b.PowerFailure()
