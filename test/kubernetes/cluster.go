@@ -22,8 +22,14 @@ var nodeNames = []string{"node-a", "node-b", "node-c"}
 // PodCIDR is what the cluster was told to use for pods, as kubeadm does with --pod-network-cidr.
 const PodCIDR = "10.244.0.0/16"
 
-// fabric is the network of the nodes: the bridge has the first address.
-var fabric = netip.MustParsePrefix("172.18.0.1/24")
+// podCIDR6 and serviceCIDR6 are what a cluster of both families has besides.
+const podCIDR6, serviceCIDR6 = "fd00:10:244::/56", "fd00:10:96::/112"
+
+// fabric and fabric6 are the network of the nodes: the bridge has the first address of each.
+var (
+	fabric  = netip.MustParsePrefix("172.18.0.1/24")
+	fabric6 = netip.MustParsePrefix("fd00:172:18::1/64")
+)
 
 const bridge = "nodes"
 
@@ -33,6 +39,9 @@ type Cluster struct {
 	*Plane
 	Nodes []*Node
 
+	dual                   bool   // has both families of addresses
+	podCIDRs, serviceCIDRs string // of each family
+
 	controllers, scheduler *process
 }
 
@@ -40,8 +49,19 @@ type Cluster struct {
 // besides those that tests use.
 func Up(tb testing.TB, images ...string) *Cluster {
 	tb.Helper()
+	return (&Cluster{podCIDRs: PodCIDR, serviceCIDRs: serviceCIDR}).up(tb, images)
+}
+
+// UpDual starts a cluster with both families of addresses. Pods of node-b have IPv6 first.
+func UpDual(tb testing.TB, images ...string) *Cluster {
+	tb.Helper()
+	return (&Cluster{dual: true, podCIDRs: PodCIDR + "," + podCIDR6, serviceCIDRs: serviceCIDR + "," + serviceCIDR6}).up(tb, images)
+}
+
+func (c *Cluster) up(tb testing.TB, images []string) *Cluster {
+	tb.Helper()
 	makeBridge(tb)
-	c := &Cluster{Plane: newPlane(tb, nil)}
+	c.Plane = newPlane(tb, nil)
 	images = append(images, c.testImages())
 	for i, name := range nodeNames[:2] {
 		c.Nodes = append(c.Nodes, c.newNode(name, i))
@@ -49,14 +69,17 @@ func Up(tb testing.TB, images ...string) *Cluster {
 	first := c.Nodes[0]
 	first.boot()
 	c.enter = []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", first.init.cmd.Process.Pid)}
-	c.start(address{host: first.Address.String(), api: first.Address.String() + ":6443", etcd: "127.0.0.1:2379", peer: "127.0.0.1:2380"})
+	c.start(address{
+		host: first.Address.String(), api: first.Address.String() + ":6443", etcd: "127.0.0.1:2379", peer: "127.0.0.1:2380",
+		flags: []string{"--service-cluster-ip-range=" + c.serviceCIDRs},
+	})
 	c.controllers = c.program("kube-controller-manager", "--kubeconfig="+c.kubeconfig("system:kube-controller-manager", ""),
-		"--allocate-node-cidrs", "--cluster-cidr="+PodCIDR, "--service-cluster-ip-range="+serviceCIDR, "--use-service-account-credentials",
+		"--allocate-node-cidrs", "--cluster-cidr="+c.podCIDRs, "--service-cluster-ip-range="+c.serviceCIDRs, "--use-service-account-credentials",
 		"--service-account-private-key-file="+c.file("accounts.key"), "--root-ca-file="+c.file("ca.crt"), "--leader-elect=false")
 	c.scheduler = c.program("kube-scheduler", "--kubeconfig="+c.kubeconfig("system:kube-scheduler", ""), "--leader-elect=false")
 	c.controllers.start()
 	c.scheduler.start()
-	c.Apply(kubeadmConfig)
+	c.Apply(fmt.Sprintf(kubeadmConfig, c.podCIDRs, c.serviceCIDRs))
 	for _, n := range c.Nodes {
 		n.join(images)
 	}
@@ -83,8 +106,8 @@ data:
     kubernetesVersion: v1.34.4
     networking:
       dnsDomain: cluster.local
-      podSubnet: ` + PodCIDR + `
-      serviceSubnet: ` + serviceCIDR + `
+      podSubnet: %s
+      serviceSubnet: %s
 `
 
 // makeBridge makes the network of the nodes, in the test's own namespace.
@@ -96,6 +119,7 @@ func makeBridge(tb testing.TB) {
 	command(tb, "ip", "link", "add", bridge, "type", "bridge")
 	tb.Cleanup(func() { command(tb, "ip", "link", "delete", bridge) })
 	command(tb, "ip", "address", "add", fabric.String(), "dev", bridge)
+	command(tb, "ip", "address", "add", fabric6.String(), "dev", bridge, "nodad")
 	command(tb, "ip", "link", "set", bridge, "up")
 }
 

@@ -27,8 +27,9 @@ var configs embed.FS
 // A Node is a machine as far as its programs see: network, processes, mounts and name are its own. The older runtime
 // is Debian's, the other is built from its module.
 type Node struct {
-	Name    string
-	Address netip.Addr
+	Name     string
+	Address  netip.Addr
+	address6 netip.Addr
 
 	c                                *Cluster
 	init, containerd, kubelet, proxy *process
@@ -37,9 +38,9 @@ type Node struct {
 
 func (c *Cluster) newNode(name string, index int) *Node {
 	c.tb.Helper()
-	n := &Node{Name: name, Address: fabric.Addr(), c: c, older: index == 0}
+	n := &Node{Name: name, Address: fabric.Addr(), address6: fabric6.Addr(), c: c, older: index == 0}
 	for range 10 + index {
-		n.Address = n.Address.Next()
+		n.Address, n.address6 = n.Address.Next(), n.address6.Next()
 	}
 	if err := os.MkdirAll(n.state(""), 0o755); err != nil {
 		c.tb.Fatal(err)
@@ -70,7 +71,7 @@ func (n *Node) configure(name, path string) string {
 	}
 	var text strings.Builder
 	err = t.Execute(&text, map[string]string{
-		"Name": n.Name, "PauseImage": PauseImage, "CgroupRoot": n.groups(), "PodCIDR": PodCIDR,
+		"Name": n.Name, "PauseImage": PauseImage, "CgroupRoot": n.groups(), "PodCIDR": n.c.podCIDRs,
 		"Kubeconfig": n.etc("kube-proxy.conf"),
 	})
 	if err == nil {
@@ -153,6 +154,10 @@ func (n *Node) boot() {
 		"route add default via " + fabric.Addr().String(),
 	} {
 		n.Run(append([]string{"ip"}, strings.Fields(args)...)...)
+	}
+	if n.c.dual {
+		n.Run("ip", "address", "add", netip.PrefixFrom(n.address6, fabric6.Bits()).String(), "dev", "eth0", "nodad")
+		n.Run("ip", "route", "add", "default", "via", fabric6.Addr().String())
 	}
 }
 
@@ -256,10 +261,29 @@ func (n *Node) startKubelet() {
 	n.configure("kubelet.yaml", n.Path(n.etc("kubelet.yaml")))
 	n.configure("kube-proxy.yaml", n.Path(n.etc("kube-proxy.yaml")))
 	n.kubelet = n.process("kubelet", filepath.Join(n.c.bin, "kubelet"), "--config="+n.etc("kubelet.yaml"), "--kubeconfig="+n.etc("kubelet.conf"),
-		"--hostname-override="+n.Name, "--node-ip="+n.Address.String())
+		"--hostname-override="+n.Name, "--node-ip="+n.addresses())
 	n.proxy = n.process("kube-proxy", filepath.Join(n.c.bin, "kube-proxy"), "--config="+n.etc("kube-proxy.yaml"))
 	n.kubelet.start()
 	n.proxy.start()
+}
+
+// addresses are the node's in the cluster. Where there are both, pods have those first whose family comes first.
+func (n *Node) addresses() string {
+	switch {
+	case !n.c.dual:
+		return n.Address.String()
+	case n.older:
+		return n.Address.String() + "," + n.address6.String()
+	}
+	return n.address6.String() + "," + n.Address.String()
+}
+
+// of is the node's address of another's family.
+func (n *Node) of(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return n.Address
+	}
+	return n.address6
 }
 
 // KillKubelet ends kubelet at once; StartKubelet starts it again.
