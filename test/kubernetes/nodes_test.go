@@ -5,6 +5,7 @@
 package kubernetes
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -133,6 +134,14 @@ func TestSlowAway(t *testing.T) {
 		c.Run(t, away.name, func(t *testing.T) {
 			for _, stop := range away.stop {
 				stop()
+			}
+			if away.name == "etcd" { // at once: kubelet soon starts another
+				c.Eventually("node-b, whose runtime asks for the plugin's STATUS, not to be ready", func(out string) error {
+					if !strings.HasPrefix(out, "False ") || !strings.Contains(out, "etcd is unavailable: https://"+a.Address.String()+":2479") {
+						return errors.New(out)
+					}
+					return nil
+				}, "get", "node", "node-b", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].message}`)
 			}
 			for _, p := range pods {
 				if out := a.Run("busybox", "ping", "-q", "-c", "75", p.IP.String()); !strings.Contains(out, "75 packets received") {
