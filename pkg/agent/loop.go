@@ -96,7 +96,7 @@ func (l *loop) start(ctx context.Context) error {
 	})
 	l.reports = reports{
 		log: l.log, health: l.health, report: l.report, problems: l.problems, gauge: l.metrics.endpoints,
-		etcd: l.etcd, workload: l.workload, firewall: l.firewall, programmed: l.system.programmed, absent: map[string]string{},
+		etcd: l.etcd, workload: l.workload, firewall: l.firewall, programmed: l.system.programmed, absent: map[string]string{}, ownerless: map[string]struct{}{},
 	}
 	if err := l.workload.Open(ctx); err != nil {
 		return err

@@ -61,7 +61,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 	m.firewall.Register(m.registry)
 	m.dhcp.Register(m.registry)
 	m.registry.MustRegister(
-		m.endpoints.vec, m.connections, m.cut, m.waiting, m.waits, m.resyncs, m.reentered, m.unled,
+		m.endpoints.vec, m.endpoints.ownerless, m.connections, m.cut, m.waiting, m.waits, m.resyncs, m.reentered, m.unled,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),
@@ -77,14 +77,17 @@ func (m *metrics) attach(routes router.Metrics, others ...prometheus.Collector) 
 
 // endpointGauge counts endpoints by status. It is told of each that changes: a host has too many to look at all for one.
 type endpointGauge struct {
-	vec *prometheus.GaugeVec
-	of  map[string]model.EndpointStatus // by the endpoint's path
+	vec       *prometheus.GaugeVec
+	ownerless prometheus.Gauge
+	of        map[string]model.EndpointStatus // by the endpoint's path
 }
 
 func newEndpointGauge() endpointGauge {
 	g := endpointGauge{prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "calico_node_endpoints", Help: "Workload endpoints of this host, by what is reported of them.",
-	}, []string{"status"}), map[string]model.EndpointStatus{}}
+	}, []string{"status"}), prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "calico_node_endpoints_ownerless", Help: "Workload endpoints of this host that no DEL takes away, as they name no container and have no interface: see /debug/invalid.",
+	}), map[string]model.EndpointStatus{}}
 	for _, status := range []model.EndpointStatus{model.EndpointUp, model.EndpointDown, model.EndpointError} {
 		g.vec.WithLabelValues(string(status))
 	}

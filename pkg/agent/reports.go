@@ -4,6 +4,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -38,6 +39,7 @@ type reports struct {
 	linksUnknown bool                // the host's links could not be read
 	undoing      map[string]error    // policies by which NetworkPolicies of Kubernetes have no effect
 	absent       map[string]string   // interfaces that host endpoints name and that aren't there, by the endpoint's path
+	ownerless    map[string]struct{} // see reportOwnerless
 }
 
 // changed reports on objects that changed, but for endpoints, on which a decision is to come.
@@ -63,6 +65,7 @@ func (r *reports) tell(paths map[string]struct{}) {
 			r.problems.Report(path, nil)
 			r.report.Remove(path)
 			r.gauge.set(path, "")
+			r.reportOwnerless(path, false)
 			continue
 		}
 		r.problems.Report(path, r.wrong(t))
@@ -121,11 +124,29 @@ func (r *reports) tellStatus(t *workload.Target) {
 	status := r.status(t)
 	r.report.Set(t.Path, t.Key, status)
 	r.gauge.set(t.Path, status)
+	r.reportOwnerless(t.Path, workload.IsAbsent(t.Problem) && t.Want.Container == "" && (t.Key.Orchestrator == "cni" || t.Key.Orchestrator == "k8s"))
 	if status == model.EndpointUp {
 		r.programmed(t.Path, t.Revision)
 	} else {
 		r.programmed(t.Path, 0)
 	}
+}
+
+// reportOwnerless says of an endpoint of a container whether its interface is gone or down while it names no container, as older versions of
+// Calico wrote them: DEL and GC left it where nothing told that it was that container's.
+func (r *reports) reportOwnerless(path string, is bool) {
+	if _, was := r.ownerless[path]; was == is {
+		return
+	}
+	if !is {
+		delete(r.ownerless, path)
+		r.problems.Note(problems.Notice, path, nil)
+	} else {
+		r.ownerless[path] = struct{}{}
+		r.problems.Note(problems.Notice, path, errors.New("it names no container, and its interface isn't there or isn't up: nothing tells whose it is, so no DEL takes it away. "+
+			"If its workload is gone, delete it, by the NAME that calicoctl get workloadendpoints shows: calicoctl delete workloadendpoint NAME --force"))
+	}
+	r.gauge.ownerless.Set(float64(len(r.ownerless)))
 }
 
 // tellHealth says whether the agent serves its purpose.
