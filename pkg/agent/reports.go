@@ -138,12 +138,13 @@ func (r *reports) reportOwnerless(path string, is bool) {
 	if _, was := r.ownerless[path]; was == is {
 		return
 	}
+	about := "owner of " + path // the path alone is for its unknown fields
 	if !is {
 		delete(r.ownerless, path)
-		r.problems.Note(problems.Notice, path, nil)
+		r.problems.Note(problems.Notice, about, nil)
 	} else {
 		r.ownerless[path] = struct{}{}
-		r.problems.Note(problems.Notice, path, errors.New("it names no container, and its interface isn't there or isn't up: nothing tells whose it is, so no DEL takes it away. "+
+		r.problems.Note(problems.Notice, about, errors.New("it names no container, and its interface isn't there or isn't up: nothing tells whose it is, so no DEL takes it away. "+
 			"If its workload is gone, delete it, by the NAME that calicoctl get workloadendpoints shows: calicoctl delete workloadendpoint NAME --force"))
 	}
 	r.gauge.ownerless.Set(float64(len(r.ownerless)))
