@@ -10,7 +10,7 @@ COMMANDS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 PKG      ?= ./test/routing ./test/chaos ./...
 FUZZTIME ?= 30s
 # For the tests of one package.
-TIMEOUT  ?= $(if $(FULL),60m,20m)
+TIMEOUT  ?= $(if $(FULL),60m,10m)
 # How many packages are tested at the same time.
 PACKAGES ?= $(shell nproc)
 

@@ -3,7 +3,6 @@
 package endpoints_test
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -15,12 +14,14 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/endpoints"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/keeper"
 )
 
 // world is a keeper of endpoints beside an etcd.
 type world struct {
 	*etcd.Server
 	*endpoints.Keeper
+	*keeper.Running
 
 	mu       sync.Mutex
 	unused   map[string]bool
@@ -44,16 +45,7 @@ func newWorld(t *testing.T) *world {
 			w.restored = append(w.restored, p.Namespace+"/"+p.Name+" "+k.Path())
 		},
 	})
-	ctx, stop := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { w.Writer().Run(ctx) })
-	done.Go(func() {
-		_ = w.Store.Watch(ctx, []string{endpoints.Prefix}, func(u model.Update) error {
-			w.Update(u)
-			return nil
-		})
-	})
-	w.Cleanup(func() { stop(); done.Wait() })
+	w.Running = keeper.Run(w.Server, w.Keeper, endpoints.Prefix)
 	return w
 }
 
@@ -100,6 +92,7 @@ func TestEndpoints(t *testing.T) {
 	// Somebody's change is undone; what isn't the pod's stays.
 	changed := full("1")
 	changed.Labels, changed.ContainerID = map[string]string{"app": "other"}, "2c3d"
+	w.Settle()
 	w.Put(key("eth0"), changed)
 	changed.Labels = spec.Labels
 	w.holds(key("eth0"), changed)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,25 +18,16 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
 	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/keeper"
 )
 
-// run runs a keeper until the function that it returns is called.
-func run(t *testing.T, s *etcd.Server, endpoints bool, restored func(node, uid string, k model.Key)) (k *hosts.Keeper, stop func()) {
-	k = hosts.New(hosts.Config{
+func run(t *testing.T, s *etcd.Server, endpoints bool, restored func(node, uid string, k model.Key)) (*hosts.Keeper, *keeper.Running) {
+	k := hosts.New(hosts.Config{
 		Etcd: s.Store, Logger: slog.New(slog.DiscardHandler), Endpoints: endpoints,
 		Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
 		Restored: restored,
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() { k.Writer().Run(ctx) })
-	done.Go(func() {
-		_ = s.Store.Watch(ctx, []string{model.HostPrefix("")}, func(u model.Update) error {
-			k.Update(u)
-			return nil
-		})
-	})
-	return k, func() { cancel(); done.Wait() }
+	return k, keeper.Run(s, k, model.HostPrefix(""))
 }
 
 func holds(t *testing.T, s *etcd.Server, key model.Key, want any) {
@@ -59,7 +49,7 @@ func TestEndpoints(t *testing.T) {
 	s.Put(kubepolicy.NodeEndpointKey("c"), theirs) // by our name, but not of our making
 
 	var restored atomic.Int32
-	k, stop := run(t, s, true, func(node, uid string, key model.Key) {
+	k, running := run(t, s, true, func(node, uid string, key model.Key) {
 		if restored.Add(1); node != "a" || uid != "uid-a" || key != kubepolicy.NodeEndpointKey("a") {
 			t.Errorf("restored %s, uid %s, %s", node, uid, key.Path())
 		}
@@ -73,6 +63,7 @@ func TestEndpoints(t *testing.T) {
 	k.Set("a", "uid-a", two)
 	endpoint, _ = kubepolicy.NodeEndpoint(two)
 	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
+	running.Settle()
 	s.Put(kubepolicy.NodeEndpointKey("a"), theirs)
 	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
 	holds(t, s, model.HostMetadataKey{Host: "b"}, model.HostMetadata{Kubernetes: model.KubernetesNode{Name: "b", UID: "uid-b"}})
@@ -85,14 +76,14 @@ func TestEndpoints(t *testing.T) {
 	k.Set("b", "uid-b", two)
 	holds(t, s, kubepolicy.NodeEndpointKey("b"), endpoint)
 	holds(t, s, kubepolicy.NodeEndpointKey("a"), endpoint)
-	stop()
+	running.Stop()
 
-	k, stop = run(t, s, false, nil)
+	k, running = run(t, s, false, nil)
 	k.Set("b", "uid-b", one)
 	for _, node := range []string{"a", "b"} {
 		holds(t, s, kubepolicy.NodeEndpointKey(node), nil)
 	}
-	stop()
+	running.Stop()
 	holds(t, s, other, theirs)
 	holds(t, s, kubepolicy.NodeEndpointKey("c"), theirs)
 }
@@ -100,9 +91,8 @@ func TestEndpoints(t *testing.T) {
 // TestMetadata has the entry of a host damaged, changed and deleted.
 func TestMetadata(t *testing.T) {
 	s := etcd.New(t)
-	restored := make(chan string)
-	k, stop := run(t, s, false, func(node, uid string, key model.Key) { restored <- fmt.Sprint(node, " ", uid, " ", key.Path()) })
-	defer stop()
+	restored := make(chan string, 10)
+	k, running := run(t, s, false, func(node, uid string, key model.Key) { restored <- fmt.Sprint(node, " ", uid, " ", key.Path()) })
 	key := model.HostMetadataKey{Host: "a"}
 	junk := func() {
 		s.Client(func(ctx context.Context, c *clientv3.Client) error {
@@ -117,8 +107,9 @@ func TestMetadata(t *testing.T) {
 	for what, spoil := range map[string]func(){
 		"junk": junk, "another value": func() { s.Put(key, model.HostMetadata{}) }, "nothing": func() { s.Remove(key) },
 	} {
+		running.Settle()
 		spoil()
-		if got := <-restored; got != "a uid-a "+key.Path() {
+		if got := eventually.Receive(t, what+" is told of", restored); got != "a uid-a "+key.Path() {
 			t.Errorf("%s: %s", what, got)
 		}
 		holds(t, s, key, want)

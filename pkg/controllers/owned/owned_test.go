@@ -17,6 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/keeper"
 )
 
 const prefix = "/calico/v1/policy/tier/default/policy/knp."
@@ -67,18 +68,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // start has it read etcd and write there.
-func (w *world) start() {
-	ctx, stop := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { w.Writer().Run(ctx) })
-	done.Go(func() {
-		_ = w.Store.Watch(ctx, w.Watched(), func(u model.Update) error {
-			w.Update(u)
-			return nil
-		})
-	})
-	w.Cleanup(func() { stop(); done.Wait() })
-}
+func (w *world) start() *keeper.Running { return keeper.Run(w.Server, w.Keeper, w.Watched()...) }
 
 func policyKey(name string) model.PolicyKey {
 	return model.PolicyKey{Tier: "default", Policy: "knp." + name}
@@ -241,7 +231,7 @@ func TestRestored(t *testing.T) {
 	}
 	want := set("a")
 	w.Synced("Policy")
-	w.start()
+	running := w.start()
 	told := 0
 	expect := func(what string) {
 		t.Helper()
@@ -252,8 +242,9 @@ func TestRestored(t *testing.T) {
 			defer w.mu.Unlock()
 			return len(w.restored[k]) >= told
 		})
+		running.Settle()
 	}
-	w.holds(want)
+	running.Settle()
 	w.Client(func(ctx context.Context, c *clientv3.Client) error {
 		_, err := c.Put(ctx, k.Path(), "junk")
 		return err
@@ -265,6 +256,7 @@ func TestRestored(t *testing.T) {
 	w.holds(want)
 	want = set("c")
 	w.holds(want)
+	running.Settle()
 	w.Server.Remove(k)
 	expect("a deletion")
 	w.mu.Lock()
