@@ -67,17 +67,22 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // seen takes in what the API has.
 func (k *Keeper) seen(available bool) {
-	k.mu.Lock()
-	k.wrong = !available
-	k.mu.Unlock()
+	k.mark(!available)
 	k.news.Send()
 }
 
-// isWrong says whether the condition is to be set, as far as was seen.
-func (k *Keeper) isWrong() bool {
+func (k *Keeper) mark(wrong bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.wrong
+	k.wrong = wrong
+}
+
+// take says whether the condition is to be set, as far as was seen, and takes it to be right from now on.
+func (k *Keeper) take() (wrong bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wrong, k.wrong = k.wrong, false
+	return wrong
 }
 
 func (k *Keeper) keep(ctx context.Context) error {
@@ -91,10 +96,13 @@ func (k *Keeper) keep(ctx context.Context) error {
 		case <-tick.C:
 		}
 		// An agent that can't serve leaves the condition to the controllers, who know it to be gone.
-		if !k.isWrong() || k.cfg.Unready() != "" {
+		if k.cfg.Unready() != "" || !k.take() {
 			continue
 		}
 		err := k.cfg.API.SetAvailable(ctx, k.cfg.Node)
+		if err != nil {
+			k.mark(true)
+		}
 		if ctx.Err() == nil {
 			k.tell(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// api is one whose condition follows what is set.
+// api is one whose watch says what the test has it say.
 type api struct {
 	mu      sync.Mutex
 	seen    func(bool)
@@ -45,9 +45,6 @@ func (a *api) SetAvailable(context.Context, string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sets++
-	if a.err == nil {
-		a.seen(true)
-	}
 	return a.err
 }
 
@@ -80,6 +77,7 @@ func TestWhen(t *testing.T) {
 		expect("no such Node", 0)
 		a.seen(false)
 		expect("there is one", 1)
+		expect("its watch hasn't said that it is right", 1)
 		a.seen(true)
 		expect("it is right", 1)
 		a.seen(false)
