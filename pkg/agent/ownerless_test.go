@@ -21,7 +21,7 @@ func TestOwnerless(t *testing.T) {
 		h.until("the endpoint to be listed or not", func() bool {
 			_, body := h.fetch(h.health, "/debug/invalid")
 			n := h.metric("calico_node_endpoints_ownerless")
-			return strings.Contains(body, "notice owner of "+p.key.Path()+"\n") == want && strings.Contains(body, "calicoctl delete workloadendpoint NAME --force") == want && (n == 1) == want
+			return strings.Contains(body, "notice owner of "+p.key.Path()+"\n") == want && strings.Contains(body, "calicoctl delete workloadendpoint NAME -n NAMESPACE --force") == want && (n == 1) == want
 		})
 	}
 	p.put()

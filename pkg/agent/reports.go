@@ -145,7 +145,7 @@ func (r *reports) reportOwnerless(path string, is bool) {
 	} else {
 		r.ownerless[path] = struct{}{}
 		r.problems.Note(problems.Notice, about, errors.New("it names no container, and its interface isn't there or isn't up: nothing tells whose it is, so no DEL takes it away. "+
-			"If its workload is gone, delete it, by the NAME that calicoctl get workloadendpoints shows: calicoctl delete workloadendpoint NAME --force"))
+			"If its workload is gone, delete it, by the NAME that calicoctl get workloadendpoints -A shows: calicoctl delete workloadendpoint NAME -n NAMESPACE --force"))
 	}
 	r.gauge.ownerless.Set(float64(len(r.ownerless)))
 }

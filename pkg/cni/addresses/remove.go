@@ -72,7 +72,7 @@ func (s *Store) Remove(ctx context.Context, r Removal, before func(*model.View, 
 		s.Log.Warn("leaving addresses that aren't this container's", removed.Left...)
 	}
 	if err == nil && removed.Unknown != "" {
-		s.Log.Warn("leaving the workload's endpoint, which names no container: if the workload is gone, delete it with calicoctl delete workloadendpoint --force",
+		s.Log.Warn("leaving the workload's endpoint, which names no container: if the workload is gone, delete it with calicoctl delete workloadendpoint NAME -n NAMESPACE --force",
 			"key", removed.Unknown)
 	}
 	return err

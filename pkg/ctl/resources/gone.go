@@ -13,33 +13,62 @@ import (
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/ipam/usage"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
-// gone is a node that is gone for good, with what etcd still has of it.
+// gone is a node that is gone for good, or one of its workloads, with what etcd still has of it.
 type gone struct {
-	env    *session.Env
-	name   string
-	users  *usage.Usage
-	mine   map[netip.Addr]usage.Address // allocated to the node's workloads and tunnels
-	dryRun bool
+	env      *session.Env
+	name     string // the node's
+	workload bool   // it alone: the node's agent may live
+	entries  []model.Entry
+	users    *usage.Usage
+	mine     map[netip.Addr]usage.Address // allocated to the node's workloads and tunnels
+	dryRun   bool
 }
 
-// takeAway deletes a node's workloads with their addresses, frees what its agent took, and ends the affinity of its blocks: each in a
-// transaction that looks whether the agent lives. One that was cut off goes on when it is run again.
-func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) error {
+func newGone(ctx context.Context, env *session.Env, name string, dryRun bool) (*gone, error) {
 	snapshot, err := env.Read(ctx, usage.Ranges()...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	entries := snapshot.Entries()
-	g := &gone{env: env, name: name, users: usage.New(entries), mine: map[netip.Addr]usage.Address{}, dryRun: dryRun}
+	g := &gone{env: env, name: name, entries: entries, users: usage.New(entries), mine: map[netip.Addr]usage.Address{}, dryRun: dryRun}
 	for _, a := range g.users.All() {
 		if a.Host() == name || a.Host() == "" && a.User != "" {
 			g.mine[a.Addr] = a
 		}
 	}
+	return g, nil
+}
+
+// isOrphan says whether an endpoint is of a container that it doesn't name: no DEL takes it away.
+func isOrphan(s resource.Stored) bool {
+	spec, ok := s.Spec.(*resource.WorkloadEndpoint)
+	return ok && s.Entries[0].Err == nil && spec.ContainerID == "" && (spec.Orchestrator == "k8s" || spec.Orchestrator == "cni")
+}
+
+// takeOrphan deletes an endpoint, with its addresses, unless it is up.
+func takeOrphan(ctx context.Context, env *session.Env, s resource.Stored, dryRun bool) error {
+	e := s.Entries[0]
+	k := e.Key.(model.WorkloadEndpointKey)
+	g, err := newGone(ctx, env, k.Host, dryRun)
+	if err != nil {
+		return err
+	}
+	g.workload = true
+	return g.takeWorkload(ctx, k, e)
+}
+
+// takeAway deletes a node's workloads with their addresses, frees what its agent took, and ends the affinity of its blocks: each in a
+// transaction that looks whether the agent lives. One that was cut off goes on when it is run again.
+func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) error {
+	g, err := newGone(ctx, env, name, dryRun)
+	if err != nil {
+		return err
+	}
 	workloads, blocks := 0, 0
-	for _, e := range entries {
+	for _, e := range g.entries {
 		if k, ok := e.Key.(model.WorkloadEndpointKey); ok && k.Host == name {
 			if err := g.takeWorkload(ctx, k, e); err != nil {
 				return err
@@ -56,7 +85,7 @@ func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) e
 			}
 		}
 	}
-	for _, e := range entries {
+	for _, e := range g.entries {
 		if k, ok := e.Key.(model.AffinityKey); ok && k.Host == name {
 			err := g.transact(ctx, ipam.FirstReadGiveBack(k.CIDR), func(v *model.View) (model.Change, error) {
 				p := ipam.NewPlan(v)
@@ -87,6 +116,9 @@ func (g *gone) takeWorkload(ctx context.Context, k model.WorkloadEndpointKey, re
 		if e := v.Get(k); e.Revision != read.Revision {
 			return model.Change{}, fmt.Errorf("%s has changed meanwhile: try again", read.Path)
 		}
+		if g.workload && v.Get(report).Value == model.EndpointUp {
+			return model.Change{}, fmt.Errorf("%s is up: end its workload first", read.Path)
+		}
 		change, err := g.release(v, addrs...)
 		if err != nil {
 			return change, fmt.Errorf("%s: %w", read.Path, err)
@@ -115,7 +147,7 @@ func (g *gone) release(v *model.View, addrs ...netip.Addr) (model.Change, error)
 	return p.Change(), nil
 }
 
-// transact does something on condition that the node's agent doesn't report.
+// transact does something, of a node on condition that its agent doesn't report.
 func (g *gone) transact(ctx context.Context, reads []model.Range, decide func(*model.View) (model.Change, error)) error {
 	s, err := g.env.Store(ctx)
 	if err != nil {
@@ -125,14 +157,16 @@ func (g *gone) transact(ctx context.Context, reads []model.Range, decide func(*m
 	defer cancel()
 	status := model.StatusKey{Host: g.name}
 	_, err = s.Transact(ctx, append(reads, model.KeyRange(status)), func(v *model.View) (model.Change, error) {
-		if v.Get(status).Exists() {
+		if v.Get(status).Exists() && !g.workload {
 			return model.Change{}, fmt.Errorf("the agent of node %s lives: stop it first", g.name)
 		}
 		change, err := decide(v)
 		if err != nil || g.dryRun {
 			return model.Change{}, err
 		}
-		change.Compares = append(change.Compares, v.Compare(status))
+		if !g.workload {
+			change.Compares = append(change.Compares, v.Compare(status))
+		}
 		return change, nil
 	})
 	return err

@@ -179,6 +179,11 @@ func NewDelete(env *session.Env) *cobra.Command {
 						return client.Deleted, err
 					}
 				}
+				if force && kind.Name == "WorkloadEndpoint" {
+					if s, err := c.Get(ctx, kind, r.Metadata.Namespace, r.Metadata.Name); err == nil && isOrphan(s) {
+						return client.Deleted, takeOrphan(ctx, env, s, v.dryRun)
+					}
+				}
 				err = c.Delete(ctx, kind, r.Metadata.Namespace, r.Metadata.Name, r.Metadata.ResourceVersion)
 				if v.skip && isMissing(err) {
 					return "skipped", nil
@@ -190,7 +195,8 @@ func NewDelete(env *session.Env) *cobra.Command {
 	v.addFlags(cmd)
 	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would be done, and do nothing")
 	cmd.Flags().BoolVar(&v.skip, "skip-not-exists", false, "pass over those that are not there")
-	cmd.Flags().BoolVar(&force, "force", false, "a node that is gone for good: with its workloads, their addresses and its blocks; not while its agent lives")
+	cmd.Flags().BoolVar(&force, "force", false, "a node that is gone for good: with its workloads, their addresses and its blocks; not while its agent lives. "+
+		"A workload endpoint that names no container: with its addresses; not while it is up")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the resources (default default)")
 	return cmd
 }
