@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/kernel/legacy"
+	"github.com/calico-go/calico/pkg/nft"
 )
 
 // version is what the linker sets: see the Makefile.
@@ -63,6 +64,9 @@ func cleanUp(remove bool) int {
 	if err == nil {
 		err = found.Print(os.Stdout)
 	}
+	if err == nil && remove && len(found.Tables) > 0 {
+		err = succeeded()
+	}
 	if err == nil && !found.Empty() && remove {
 		err = found.Remove(ctx)
 	}
@@ -78,4 +82,13 @@ func cleanUp(remove bool) int {
 		fmt.Println("nothing is removed yet: add -yes for that, once calico-node runs and is ready on this host")
 	}
 	return 0
+}
+
+// succeeded says why the chains of an older version are still needed: nothing else holds policy, and pods would be open.
+func succeeded() error {
+	there, err := nft.Stands()
+	if err == nil && !there {
+		err = fmt.Errorf("nothing is removed: without table inet %s pods would be open; start calico-node, wait until it is ready, and run this again", nft.TableName)
+	}
+	return err
 }

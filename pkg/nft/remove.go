@@ -29,3 +29,14 @@ func Remove() (there bool, err error) {
 	}
 	return true, nil
 }
+
+// Stands says whether the table is there: an agent runs, or one that has ended left its policy in force.
+func Stands() (bool, error) {
+	conn, err := nfnl.Open(TableName)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	found, err := conn.ReadTable()
+	return found.There, err
+}

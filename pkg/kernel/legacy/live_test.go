@@ -96,11 +96,19 @@ func TestMigrationPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-ec", "ipset create cali40s:x hash:ip\n"+script)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "ETCD_ENDPOINTS=http://"+e.Addr())
-	out, err := cmd.CombinedOutput()
-	for _, want := range []string{"ipset: 1 sets: cali40s:x\n", "nothing is removed yet: add -yes", "\nremoved\n"} {
+	sh := func(script string) ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "ETCD_ENDPOINTS=http://"+e.Addr())
+		return cmd.CombinedOutput()
+	}
+	// Without an agent's table nothing else holds policy.
+	out, err := sh("ipset create cali40s:x hash:ip; iptables-nft -N cali-INPUT; calico-node -clean-up-legacy -yes")
+	if err == nil || !strings.Contains(string(out), "nothing is removed: without table inet calico pods would be open") {
+		t.Errorf("without an agent: %v\n%s", err, out)
+	}
+	out, err = sh("nft add table inet calico\n" + script)
+	for _, want := range []string{"ipset: 1 sets: cali40s:x\n", "iptables-nft: 1 chains", "nothing is removed yet: add -yes", "\nremoved\n"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Fatalf("no %q: %v\n%s", want, err, out)
 		}
