@@ -128,7 +128,7 @@ func otherLists(dir string) (bool, error) {
 }
 
 // clearNetwork opens all interfaces and takes away what leads to other hosts. It returns the links of pods, where there are
-// some; else it takes away what led to them too.
+// some; else it takes away what led to them too, and what accepts their packets in chains that drop others.
 func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
 	there, err := nft.Remove()
 	if err != nil {
@@ -136,18 +136,6 @@ func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
 	}
 	if there {
 		c.Logger.Info("policy is removed: every interface is open", "table", "inet "+nft.TableName)
-	}
-	accepts, err := beside.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer accepts.Close()
-	changes, err := accepts.Apply(beside.Desired{Mode: beside.Off})
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range changes {
-		c.Logger.Info("what accepted pods' packets in a chain of iptables is removed", "chain", a.Chain)
 	}
 	f, err := fabric.New(fabric.Config{Logger: c.Logger})
 	if err != nil {
@@ -166,6 +154,18 @@ func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
 	}
 	if pods, err = link.Workloads(); err != nil || len(pods) > 0 {
 		return pods, err
+	}
+	accepts, err := beside.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer accepts.Close()
+	changes, err := accepts.Apply(beside.Desired{Mode: beside.Off})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range changes {
+		c.Logger.Info("what accepted pods' packets in a chain of iptables is removed", "chain", a.Chain)
 	}
 	if _, err := link.DeleteRoutes(); err != nil {
 		return nil, fmt.Errorf("remove routes to pods: %w", err)

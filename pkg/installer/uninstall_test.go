@@ -72,7 +72,7 @@ func TestLifecycle(t *testing.T) {
 		}
 	}
 	l := lab.ForTest(t, lab.Config{
-		Hosts: []string{"a", "b"}, NoFsync: true, AgentEnv: []string{"CNI_CONF_DIR=" + conf},
+		Hosts: []string{"a", "b"}, NoFsync: true, Hostile: true, AgentEnv: []string{"CNI_CONF_DIR=" + conf},
 		Pool: func(p *model.Pool) { p.VXLANMode = model.EncapAlways },
 	})
 	h := &host{Host: l.Host("a"), t: t}
