@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -66,13 +67,13 @@ func (k *Keeper) look(u model.Update) {
 // audit allocates to living endpoints of this host what blocks call free, and lists what else is wrong with the host's
 // affinities, its blocks and their handles. It says whether all is in order.
 func (k *Keeper) audit(ctx context.Context) bool {
-	handles, _, err := k.present()
+	links, err := k.listLinks()
 	if err != nil || k.NameWaits() != "" {
 		return false
 	}
 	var found map[string]string
 	for claimed := "first"; claimed != ""; {
-		if found, claimed, err = k.auditOnce(ctx, handles); err != nil {
+		if found, claimed, err = k.auditOnce(ctx, links); err != nil {
 			return false // that etcd is away is told elsewhere
 		}
 		if claimed != "" {
@@ -95,7 +96,7 @@ func (k *Keeper) audit(ctx context.Context) bool {
 }
 
 // auditOnce returns what is wrong by key, but for the addresses of an endpoint, claimed, that it has allocated to it.
-func (k *Keeper) auditOnce(ctx context.Context, handles map[string]string) (found map[string]string, claimed string, err error) {
+func (k *Keeper) auditOnce(ctx context.Context, links []link.Link) (found map[string]string, claimed string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err = k.Etcd.Transact(ctx, nil, func(v *model.View) (change model.Change, err error) {
@@ -118,7 +119,7 @@ func (k *Keeper) auditOnce(ctx context.Context, handles map[string]string) (foun
 			}
 			key, _ := of.Key.(model.WorkloadEndpointKey)
 			spec, _ := v.Get(key).Value.(model.WorkloadEndpoint)
-			if l, lives := find(handles, key, spec); lives && claimed == "" {
+			if l, lives := find(links, key, spec); lives && claimed == "" {
 				p, request := ipam.NewPlan(v), l.request(time.Now())
 				request.Addrs = slices.DeleteFunc(request.Addrs, func(a netip.Addr) bool { return !r.inBlock(a) })
 				_, err := p.Assign(request)

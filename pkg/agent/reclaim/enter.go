@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -25,24 +26,16 @@ type living struct {
 	handle  string
 }
 
-// present are the handles of all links that the plugin has made; whole: no link has a shortened one.
-func (k *Keeper) present() (handles map[string]string, whole bool, err error) {
+func (k *Keeper) listLinks() ([]link.Link, error) {
 	links, err := k.Links()
 	if err != nil {
-		return nil, false, fmt.Errorf("list links: %w", err)
+		return nil, fmt.Errorf("list links: %w", err)
 	}
-	handles, whole = map[string]string{}, true
-	for _, l := range links {
-		if handle, ours := strings.CutPrefix(l.Alias, link.WorkloadAlias); ours {
-			handles[handle] = l.Name
-			whole = whole && !strings.HasPrefix(handle, "sha256:")
-		}
-	}
-	return handles, whole, nil
+	return links, nil
 }
 
 // alive are the endpoints of the record whose links are there, with the containers' handles.
-func (k *Keeper) alive(handles map[string]string) (all []living, err error) {
+func (k *Keeper) alive(links []link.Link) (all []living) {
 	for _, path := range slices.Sorted(maps.Keys(k.record.endpoints)) {
 		parsed, keyErr := model.ParseKey(path)
 		key, ok := parsed.(model.WorkloadEndpointKey)
@@ -51,18 +44,18 @@ func (k *Keeper) alive(handles map[string]string) (all []living, err error) {
 		if keyErr != nil || valueErr != nil || !ok || !valid {
 			continue // of another version
 		}
-		if l, lives := find(handles, key, spec); lives {
+		if l, lives := find(links, key, spec); lives {
 			all = append(all, l)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // find finds an endpoint's container by its link.
-func find(handles map[string]string, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
-	suffix := "." + spec.ContainerID + "." + key.Endpoint
-	for handle, name := range handles {
-		if network, is := strings.CutSuffix(handle, suffix); is && name == spec.Name {
+func find(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
+	for _, l := range links {
+		handle, ours := strings.CutPrefix(l.Alias, link.WorkloadAlias)
+		if network, is := strings.CutSuffix(handle, "."+spec.ContainerID+"."+key.Endpoint); ours && is && l.Name == spec.Name {
 			return living{key, spec, network, handle}, true
 		}
 	}
@@ -72,18 +65,12 @@ func find(handles map[string]string, key model.WorkloadEndpointKey, spec model.W
 // enterAll enters what lives, and frees what etcd says that this host has and that doesn't. last: what can't have its address
 // is entered without.
 func (k *Keeper) enterAll(ctx context.Context, last bool) error {
-	handles, whole, err := k.present()
+	errs := []error{k.freeDead(ctx)}
+	links, err := k.listLinks()
 	if err != nil {
 		return err
 	}
-	all, err := k.alive(handles)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	if whole {
-		errs = append(errs, k.freeDead(ctx, handles))
-	}
+	all := k.alive(links)
 	for _, l := range all {
 		if ctx.Err() != nil {
 			break
@@ -91,12 +78,12 @@ func (k *Keeper) enterAll(ctx context.Context, last bool) error {
 		errs = append(errs, k.enter(ctx, l, last))
 	}
 	// Who was deleted meanwhile was not found by its DEL.
-	if handles, _, err = k.present(); err != nil {
+	if links, err = k.listLinks(); err != nil {
 		return err
 	}
 	for _, l := range all {
-		if handles[l.handle] == "" {
-			errs = append(errs, k.free(ctx, l.handle, l.key))
+		if isGone(links, l.key, l.spec) {
+			errs = append(errs, k.free(ctx, l.key, l.spec.ContainerID))
 		}
 	}
 	return errors.Join(errs...)
@@ -130,7 +117,7 @@ func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
 		p := ipam.NewPlan(v)
 		old, _ := v.Get(l.key).Value.(model.WorkloadEndpoint)
 		if old.ContainerID != "" && old.ContainerID != l.spec.ContainerID { // the pod's former sandbox
-			if _, err := p.Release(l.network+"."+old.ContainerID+"."+l.key.Endpoint, request.Now); err != nil {
+			if _, err := release(p, l.key, old); err != nil {
 				return model.Change{}, err
 			}
 		}
@@ -185,86 +172,77 @@ func missing(v *model.View, puts []model.Put) (c model.Change) {
 	return c
 }
 
-// freeDead frees what etcd says that containers of this host have which aren't there: a backup is of a time before.
-func (k *Keeper) freeDead(ctx context.Context, handles map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+// freeDead frees what containers of the plugin calico have in etcd that aren't there: a backup is of a time before. They have an endpoint.
+// What other main plugins have of calico-ipam has none, and no link of ours would tell whether it lives: their DEL and GC free it.
+func (k *Keeper) freeDead(ctx context.Context) error {
+	reading, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	blocks, err := k.blocks(ctx)
+	snapshot, err := k.Etcd.Read(reading, model.PrefixRange(model.WorkloadEndpointPrefix(k.Node)))
+	if err != nil {
+		return err
+	}
+	links, err := k.listLinks()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, cidr := range blocks {
-		snapshot, err := k.Etcd.Read(ctx, model.KeyRange(model.BlockKey{CIDR: cidr}))
-		if err != nil {
-			return err
-		}
-		block, _ := snapshot.Get(model.BlockKey{CIDR: cidr})
-		b, _ := block.Value.(model.Block)
-		for _, at := range b.Attributes {
-			rest, ok := strings.CutPrefix(at.HandleID, at.Secondary["network"]+".")
-			if !ok || at.Secondary["node"] != k.Node || at.Secondary["workload"] == "" || handles[at.HandleID] != "" {
-				continue
-			}
-			_, ifName, _ := strings.Cut(rest, ".")
-			key := model.WorkloadEndpointKey{Host: k.Node, Orchestrator: at.Secondary["orchestrator"], Workload: at.Secondary["workload"], Endpoint: ifName}
-			errs = append(errs, k.free(ctx, at.HandleID, key))
+	for _, e := range snapshot.Entries() {
+		key, _ := e.Key.(model.WorkloadEndpointKey)
+		if spec, ok := e.Value.(model.WorkloadEndpoint); ok && spec.ContainerID != "" && isGone(links, key, spec) {
+			errs = append(errs, k.free(ctx, key, spec.ContainerID))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// blocks are those that this host's containers may have addresses of: its own, and those of other hosts that its endpoints in
-// etcd have addresses of.
-func (k *Keeper) blocks(ctx context.Context) (all []netip.Prefix, err error) {
-	names := func(v6 bool) model.Range { return model.Range{Prefix: model.BlockPrefix(v6), KeysOnly: true} }
-	snapshot, err := k.Etcd.Read(ctx, model.Range{Prefix: model.AffinityPrefix(k.Node), KeysOnly: true},
-		model.PrefixRange(model.WorkloadEndpointPrefix(k.Node)), names(false), names(true))
-	if err != nil {
-		return nil, err
-	}
-	var addrs []netip.Addr
-	for _, e := range snapshot.Entries() {
-		if spec, ok := e.Value.(model.WorkloadEndpoint); ok {
-			addrs = append(addrs, spec.Addrs()...)
-		}
-	}
-	for _, e := range snapshot.Entries() {
-		switch key := e.Key.(type) {
-		case model.AffinityKey:
-			all = append(all, key.CIDR)
-		case model.BlockKey:
-			if slices.ContainsFunc(addrs, key.CIDR.Contains) {
-				all = append(all, key.CIDR)
-			}
-		}
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return slices.Compact(all), nil
+// isGone says that no link is the container's: none has the endpoint's name, but for another container's, or the container's handle.
+func isGone(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) bool {
+	suffix := "." + spec.ContainerID + "." + key.Endpoint
+	return !slices.ContainsFunc(links, func(l link.Link) bool {
+		return l.Name == spec.Name && !link.IsAnothers(l.Alias, spec.ContainerID) || strings.HasSuffix(l.Alias, suffix)
+	})
 }
 
-// free gives back what a container has that is gone.
-func (k *Keeper) free(ctx context.Context, handle string, key model.WorkloadEndpointKey) error {
+// free takes away the endpoint of a container that is gone, with its addresses.
+func (k *Keeper) free(ctx context.Context, key model.WorkloadEndpointKey, container string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var freed []netip.Addr
-	_, err := k.Etcd.Transact(ctx, append(ipam.FirstReadRelease(handle), model.KeyRange(key)), func(v *model.View) (change model.Change, err error) {
+	_, err := k.Etcd.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (change model.Change, err error) {
+		freed = nil
+		spec, _ := v.Get(key).Value.(model.WorkloadEndpoint)
+		if spec.ContainerID != container {
+			return change, nil
+		}
 		p := ipam.NewPlan(v)
-		if freed, err = p.Release(handle, time.Now()); err != nil {
+		if freed, err = release(p, key, spec); err != nil {
 			return change, err
 		}
 		change = p.Change()
-		spec, _ := v.Get(key).Value.(model.WorkloadEndpoint)
-		if spec.ContainerID != "" && strings.HasSuffix(handle, "."+spec.ContainerID+"."+key.Endpoint) {
-			change.Compares, change.Deletes = append(change.Compares, v.Compare(key)), append(change.Deletes, key)
-		}
+		change.Compares, change.Deletes = append(change.Compares, v.Compare(key)), append(change.Deletes, key)
 		return change, nil
 	})
 	if err != nil {
-		return fmt.Errorf("free handle %s, whose container is gone: %w", handle, err)
+		return fmt.Errorf("free endpoint %s, whose container %s is gone: %w", key.Path(), container, err)
 	}
-	if len(freed) > 0 {
-		k.Logger.Info("addresses of a container that is gone are free", "handle", handle, "addresses", freed)
-	}
+	k.Logger.Info("the endpoint of a container that is gone is deleted", "endpoint", key.Path(), "container", container, "freed", freed)
 	return nil
+}
+
+// release frees those of an endpoint's addresses that are allocated to it.
+func release(p *ipam.Plan, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (freed []netip.Addr, err error) {
+	for _, a := range spec.Addrs() {
+		handle, allocated, err := p.Holder(a)
+		if err != nil {
+			return nil, err
+		}
+		if !allocated || !invariants.IsHandle(handle, key, spec) {
+			continue
+		}
+		if _, _, err := p.ReleaseAddr(a, time.Now()); err != nil {
+			return nil, err
+		}
+		freed = append(freed, a)
+	}
+	return freed, nil
 }

@@ -100,9 +100,20 @@ func (h *host) add(node, name, container string, addr string) {
 	k := key(name)
 	k.Host = node
 	a := netip.MustParseAddr(addr)
-	handle := "net." + container + ".eth0"
-	request := ipam.Request{Host: node, Handle: handle, Addrs: []netip.Addr{a}, Now: time.Now(), Attributes: map[string]string{
-		"node": node, "network": "net", "orchestrator": "k8s", "workload": k.Workload, "namespace": "ns", "pod": name,
+	h.allocate(node, name, container, a, model.Put{Key: k, Value: model.WorkloadEndpoint{
+		State: model.StateActive, Name: "cali" + name, MAC: model.MAC{2, 0, 0, 0, 0, 1}, ContainerID: container, PodUID: "uid-" + container,
+		ProfileIDs: []string{"net"}, IPv4Nets: []netip.Prefix{netip.PrefixFrom(a, 32)}, Labels: map[string]string{"app": name},
+	}})
+	if node == "a" {
+		h.links = append(h.links, link.Link{Name: "cali" + name, Alias: link.WorkloadAlias + "net." + container + ".eth0"})
+	}
+}
+
+// allocate does what an ADD of calico-ipam does: under another main plugin there is nothing else to put.
+func (h *host) allocate(node, name, container string, a netip.Addr, puts ...model.Put) {
+	h.Helper()
+	request := ipam.Request{Host: node, Handle: "net." + container + ".eth0", Addrs: []netip.Addr{a}, Now: time.Now(), Attributes: map[string]string{
+		"node": node, "network": "net", "orchestrator": "k8s", "workload": key(name).Workload, "namespace": "ns", "pod": name,
 	}}
 	_, err := h.Store.Transact(context.Background(), ipam.FirstRead(request), func(v *model.View) (model.Change, error) {
 		p := ipam.NewPlan(v)
@@ -110,17 +121,11 @@ func (h *host) add(node, name, container string, addr string) {
 			return model.Change{}, err
 		}
 		change := p.Change()
-		change.Puts = append(change.Puts, model.Put{Key: k, Value: model.WorkloadEndpoint{
-			State: model.StateActive, Name: "cali" + name, MAC: model.MAC{2, 0, 0, 0, 0, 1}, ContainerID: container, PodUID: "uid-" + container,
-			ProfileIDs: []string{"net"}, IPv4Nets: []netip.Prefix{netip.PrefixFrom(a, 32)}, Labels: map[string]string{"app": name},
-		}})
+		change.Puts = append(change.Puts, puts...)
 		return change, nil
 	})
 	if err != nil {
 		h.Fatal(err)
-	}
-	if node == "a" {
-		h.links = append(h.links, link.Link{Name: "cali" + name, Alias: link.WorkloadAlias + handle})
 	}
 }
 
@@ -262,6 +267,24 @@ func TestRestoredBorrowed(t *testing.T) {
 	}
 	if len(h.Server.Held("net.c1.eth0")) != 1 {
 		t.Error("what another host has is not")
+	}
+}
+
+// TestRestoredOtherPlugins: containers of other main plugins have addresses of calico-ipam, and no endpoint and no link of ours. Nothing of
+// that is freed, though nothing says that they live.
+func TestRestoredOtherPlugins(t *testing.T) {
+	h := newHost(t)
+	h.mustHear()
+	h.add("a", "gone", "c1", "10.0.0.1")
+	h.allocate("a", "ptp", "c2", netip.MustParseAddr("10.0.0.2"))
+	h.links = []link.Link{{Name: "veth1", Kind: "veth"}}
+	h.mustHear()
+	h.mustBeReplaced(100)
+	if len(h.Server.Held("net.c2.eth0")) != 1 {
+		t.Error("an address of another main plugin's container is free")
+	}
+	if h.Get(key("gone")) != nil || len(h.Server.Held("net.c1.eth0")) > 0 {
+		t.Error("what is dead is there")
 	}
 }
 

@@ -224,16 +224,17 @@ func (c *checker) checkEndpoints() {
 				continue
 			}
 			id := b.Attributes[b.Allocations[o]].HandleID
-			if own := "." + e.value.ContainerID + "." + e.key.Endpoint; e.value.ContainerID != "" && !strings.HasSuffix(id, own) && !olderHandle(id, e) {
-				c.report(5, e.key, "its address %s is allocated to handle %q, which does not end in %s", addr, id, own)
+			if e.value.ContainerID != "" && !IsHandle(id, e.key, e.value) {
+				c.report(5, e.key, "its address %s is allocated to handle %q, which does not end in .%s.%s", addr, id, e.value.ContainerID, e.key.Endpoint)
 			}
 		}
 	}
 }
 
-// olderHandle reports whether a handle is the endpoint's as older versions of Calico called it.
-func olderHandle(id string, e endpoint) bool {
-	for _, name := range []string{e.key.Workload, e.value.ContainerID} {
+// IsHandle reports whether a handle that has an address of an endpoint is the endpoint's: of its container, or as older versions
+// of Calico called it.
+func IsHandle(id string, key model.WorkloadEndpointKey, endpoint model.WorkloadEndpoint) bool {
+	for _, name := range []string{endpoint.ContainerID + "." + key.Endpoint, key.Workload, endpoint.ContainerID} {
 		if id == name || strings.HasSuffix(id, "."+name) {
 			return true
 		}
