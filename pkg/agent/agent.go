@@ -318,7 +318,7 @@ func (f *feed) watch(ctx context.Context, client *store.Client) error {
 func newReclaim(cfg Config, client *store.Client, l *loop) *reclaim.Keeper {
 	k := reclaim.New(reclaim.Config{
 		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
-		NameWaits: l.report.Naming.Waits, Health: l.health, Problems: l.problems, Logger: cfg.Logger, Entered: l.metrics.reentered.Inc,
+		LeadsTo: link.Link.LeadsTo, NameWaits: l.report.Naming.Waits, Health: l.health, Problems: l.problems, Logger: cfg.Logger, Entered: l.metrics.reentered.Inc,
 	})
 	l.gate.held = k.Held
 	return k

@@ -71,7 +71,7 @@ func checkKernel(id protocol.Identity, ns *pod.Namespace, p *protocol.Previous) 
 		return differs("host interface %s is gone", id.HostIf)
 	case err != nil:
 		return protocol.Fail(protocol.CodeKernel, err, "")
-	case l.Alias != id.Alias && !protocol.Unnamed(l): // an older version of Calico gave it none
+	case l.Alias != id.Alias && !l.IsUnnamed(): // an older version of Calico gave it none
 		return differs("host interface %s has the alias %q, not %q", id.HostIf, l.Alias, id.Alias)
 	case !l.Up:
 		return differs("host interface %s is down", id.HostIf)

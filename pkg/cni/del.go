@@ -82,7 +82,7 @@ func (c *call) unlink(r *addresses.Removal) (unnamed *link.Link, err error) {
 	case l.Alias == r.ID.Alias:
 		r.Linked = true
 		return nil, deleteLink(l)
-	case protocol.Unnamed(l):
+	case l.IsUnnamed():
 		return &l, nil
 	}
 	r.Elsewhere = r.ID.SameInterface(l.Alias)

@@ -4,10 +4,12 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,9 +23,10 @@ import (
 // replacement is a lab whose etcd is taken away and replaced by another below running pods.
 type replacement struct {
 	*testing.T
-	lab  *lab.Lab
-	data string // etcd's
-	pods []*lab.Pod
+	lab    *lab.Lab
+	data   string // etcd's
+	pods   []*lab.Pod
+	others []string // handles of another main plugin's containers
 }
 
 // replacedPools are one block each: whoever is given an address in an empty etcd is given one in use.
@@ -67,6 +70,32 @@ func (r *replacement) add(name string, n int) {
 		})
 	}
 	all.Wait()
+}
+
+// addMacvlan has calico-ipam give addresses to a container of another main plugin, of which nothing else is known.
+func (r *replacement) addMacvlan() {
+	r.Helper()
+	h := r.lab.Hosts()[0]
+	conf := h.PluginConf()
+	conf["cniVersion"], conf["name"], conf["type"] = "1.0.0", "other", "macvlan"
+	stdin, err := json.Marshal(conf)
+	if err != nil {
+		r.Fatal(err)
+	}
+	_, err = h.CNI(r.within(), lab.Call{Plugin: "calico-ipam", Verb: "ADD", ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/c1", Stdin: stdin})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.others = append(r.others, "other.c1.eth0")
+}
+
+// older makes of a pod one that an older version of Calico made.
+func (r *replacement) older(p *lab.Pod) {
+	r.Helper()
+	name := p.Result().Interfaces[0].Name
+	if out, err := p.Host().Exec(r.within(), "ip", "link", "set", name, "alias", ""); err != nil {
+		r.Fatalf("%v: %s", err, out)
+	}
 }
 
 // delete deletes a pod.
@@ -133,17 +162,22 @@ func (r *replacement) judge() {
 		r.Errorf("revision %d: %s", revision, v)
 	}
 	endpoints := map[string]model.WorkloadEndpoint{}
-	handles := 0
+	var handles []string
 	for _, e := range entries {
 		switch v := e.Value.(type) {
 		case model.WorkloadEndpoint:
 			endpoints[v.ContainerID] = v
 		case model.Handle:
-			handles++
+			handles = append(handles, v.ID)
 		}
 	}
-	if len(endpoints) != len(r.pods) || handles != len(r.pods) {
-		r.Errorf("%d endpoints and %d handles in etcd, %d pods run", len(endpoints), handles, len(r.pods))
+	if len(endpoints) != len(r.pods) || len(handles) != len(r.pods)+len(r.others) {
+		r.Errorf("%d endpoints and handles %v in etcd, %d pods run, and of another plugin %v", len(endpoints), handles, len(r.pods), r.others)
+	}
+	for _, other := range r.others {
+		if !slices.Contains(handles, other) {
+			r.Errorf("handle %s was freed", other)
+		}
 	}
 	owner := map[netip.Addr]string{}
 	for _, p := range r.pods {
@@ -160,13 +194,14 @@ func (r *replacement) judge() {
 	r.talk("in the end", r.pods)
 }
 
-// TestEtcdMadeAnew empties etcd below running pods.
+// TestEtcdMadeAnew empties etcd below running pods, one of which an older version of Calico made.
 func TestEtcdMadeAnew(t *testing.T) {
 	long.Test(t)
 	r := newReplacement(t)
 	r.add("old", 4)
 	old := append([]*lab.Pod(nil), r.pods...)
 	r.talk("before", old)
+	r.older(old[0])
 	r.swap(os.RemoveAll)
 	r.talk("while etcd is empty", old)
 	// Who runs the cluster sets it up again, while runtimes start pods already.
@@ -178,6 +213,8 @@ func TestEtcdMadeAnew(t *testing.T) {
 	}
 	starting.Wait()
 	r.judge()
+	r.delete(slices.Index(r.pods, old[0]))
+	r.judge()
 }
 
 // TestEtcdRestored restores etcd from a backup of before some pods, and with others that have gone since.
@@ -185,6 +222,7 @@ func TestEtcdRestored(t *testing.T) {
 	long.Test(t)
 	r := newReplacement(t)
 	r.add("old", 3)
+	r.addMacvlan()
 	backup := filepath.Join(t.TempDir(), "backup")
 	r.swap(func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) })
 	r.delete(0)

@@ -119,10 +119,9 @@ func (k *Keeper) auditOnce(ctx context.Context, links []link.Link) (found map[st
 			}
 			key, _ := of.Key.(model.WorkloadEndpointKey)
 			spec, _ := v.Get(key).Value.(model.WorkloadEndpoint)
-			if l, lives := find(links, key, spec); lives && claimed == "" {
-				p, request := ipam.NewPlan(v), l.request(time.Now())
-				request.Addrs = slices.DeleteFunc(request.Addrs, func(a netip.Addr) bool { return !r.inBlock(a) })
-				_, err := p.Assign(request)
+			if l, lives := k.find(links, key, spec); lives && claimed == "" {
+				p := ipam.NewPlan(v)
+				err := l.assign(p, r.inBlock)
 				if _, more := errors.AsType[*model.NeedRangesError](err); more {
 					return change, err
 				}

@@ -22,7 +22,7 @@ import (
 type living struct {
 	key     model.WorkloadEndpointKey
 	spec    model.WorkloadEndpoint
-	network string
+	network string // "" where its link doesn't say
 	handle  string
 }
 
@@ -44,19 +44,27 @@ func (k *Keeper) alive(links []link.Link) (all []living) {
 		if keyErr != nil || valueErr != nil || !ok || !valid {
 			continue // of another version
 		}
-		if l, lives := find(links, key, spec); lives {
+		if l, lives := k.find(links, key, spec); lives {
 			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// find finds an endpoint's container by its link.
-func find(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
+// find finds an endpoint's container by its link, which says the handle. One that an older version of Calico made says nothing: it has the
+// endpoint's name, and the host's routes to its addresses. Of the handles that these versions knew, the container's id is the
+// one that DEL finds without a network.
+func (k *Keeper) find(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
 	for _, l := range links {
+		if l.Name != spec.Name || spec.ContainerID == "" {
+			continue
+		}
 		handle, ours := strings.CutPrefix(l.Alias, link.WorkloadAlias)
-		if network, is := strings.CutSuffix(handle, "."+spec.ContainerID+"."+key.Endpoint); ours && is && l.Name == spec.Name {
+		if network, is := strings.CutSuffix(handle, "."+spec.ContainerID+"."+key.Endpoint); ours && is {
 			return living{key, spec, network, handle}, true
+		}
+		if l.IsUnnamed() && k.LeadsTo(l, spec.Addrs()) {
+			return living{key, spec, "", spec.ContainerID}, true
 		}
 	}
 	return living{}, false
@@ -90,19 +98,41 @@ func (k *Keeper) enterAll(ctx context.Context, last bool) error {
 }
 
 func (l living) request(now time.Time) ipam.Request {
-	a := map[string]string{"node": l.key.Host, "network": l.network, "orchestrator": l.key.Orchestrator, "workload": l.key.Workload}
+	a := map[string]string{"node": l.key.Host, "orchestrator": l.key.Orchestrator, "workload": l.key.Workload}
+	if l.network != "" {
+		a["network"] = l.network
+	}
 	if namespace, pod, ok := strings.Cut(l.key.Workload, "."); ok && l.key.Orchestrator == "k8s" {
 		a["namespace"], a["pod"] = namespace, pod
 	}
 	return ipam.Request{Host: l.key.Host, Handle: l.handle, Attributes: a, Addrs: l.spec.Addrs(), Living: true, Now: now}
 }
 
+// assign allocates those of its addresses that are wanted and that no other handle of it has: versions of Calico called it differently.
+func (l living) assign(p *ipam.Plan, wanted func(netip.Addr) bool) error {
+	request := l.request(time.Now())
+	var addrs []netip.Addr
+	for _, a := range request.Addrs {
+		handle, allocated, err := p.Holder(a)
+		if err != nil {
+			return err
+		}
+		if wanted(a) && !(allocated && handle != l.handle && invariants.IsHandle(handle, l.key, l.spec)) {
+			addrs = append(addrs, a)
+		}
+	}
+	if request.Addrs = addrs; len(addrs) == 0 {
+		return nil
+	}
+	_, err := p.Assign(request)
+	return err
+}
+
 // enter writes one endpoint, with its addresses.
 func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	request := l.request(time.Now())
-	first := append(ipam.FirstRead(request), model.KeyRange(model.ReadyKey{}), model.KeyRange(l.key))
+	first := append(ipam.FirstRead(l.request(time.Now())), model.KeyRange(model.ReadyKey{}), model.KeyRange(l.key))
 	profile := l.profile()
 	for _, p := range profile {
 		first = append(first, model.KeyRange(p.Key))
@@ -121,7 +151,7 @@ func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
 				return model.Change{}, err
 			}
 		}
-		_, err := p.Assign(request)
+		err := l.assign(p, func(netip.Addr) bool { return true })
 		if _, more := errors.AsType[*model.NeedRangesError](err); more || err != nil && (!last || isTaken(err)) {
 			return model.Change{}, err
 		}

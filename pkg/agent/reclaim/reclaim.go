@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,8 @@ type Config struct {
 	Etcd   Etcd
 	// Links lists the links of the host.
 	Links func() ([]link.Link, error)
+	// LeadsTo says whether the host has a route to one of the addresses alone by the link.
+	LeadsTo func(l link.Link, addrs []netip.Addr) bool
 	// NameWaits says why the node's name may be another host's, "" = it is its own.
 	NameWaits func() string
 	Health    *health.Monitor

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,7 @@ type host struct {
 	*etcd.Server
 	*Keeper
 	links    []link.Link
+	leads    map[string]netip.Addr // the route by a link, by its name
 	entered  atomic.Int32
 	run      string
 	vars     string
@@ -46,6 +48,7 @@ func newHost(t *testing.T) *host {
 func (h *host) start() {
 	h.Keeper = New(Config{
 		Node: "a", RunDir: h.run, VarDir: h.vars, Etcd: h.Store, Links: func() ([]link.Link, error) { return h.links, nil },
+		LeadsTo:   func(l link.Link, addrs []netip.Addr) bool { return slices.Contains(addrs, h.leads[l.Name]) },
 		NameWaits: func() string { return "" }, Health: health.New(), Problems: problems.New(slog.New(slog.DiscardHandler)),
 		Logger: slog.New(slog.DiscardHandler), Entered: func() { h.entered.Add(1) }, Settle: 20 * time.Millisecond,
 	})
@@ -284,6 +287,63 @@ func TestRestoredOtherPlugins(t *testing.T) {
 		t.Error("an address of another main plugin's container is free")
 	}
 	if h.Get(key("gone")) != nil || len(h.Server.Held("net.c1.eth0")) > 0 {
+		t.Error("what is dead is there")
+	}
+}
+
+// older makes of the pods some that an older version of Calico made: nothing in the kernel says whose a link is, and their handles are others.
+func (h *host) older() {
+	h.Helper()
+	h.leads = map[string]netip.Addr{}
+	for i, l := range h.links {
+		h.links[i] = link.Link{Name: l.Name, Kind: "veth", Up: true}
+	}
+	b := h.Get(block).(model.Block)
+	for i, a := range b.Attributes {
+		older := strings.TrimSuffix(a.HandleID, ".eth0")
+		h.Remove(model.HandleKey{ID: a.HandleID})
+		h.Put(model.HandleKey{ID: older}, model.Handle{ID: older, Blocks: map[netip.Prefix]int{block.CIDR: 1}})
+		b.Attributes[i] = model.Attributes{HandleID: older}
+	}
+	h.Put(block, b)
+	for _, name := range []string{"one", "two"} {
+		h.leads["cali"+name] = h.endpoint(name).Addrs()[0]
+	}
+}
+
+// TestOlderVersions has pods that an older version of Calico made: those to whose addresses their links lead are entered in an etcd made
+// anew, by a handle that their DEL knows, and in a restored one they are as they were. Another's link of the name is left alone.
+func TestOlderVersions(t *testing.T) {
+	h := newHost(t)
+	h.add("a", "one", "c1", "10.0.0.1")
+	h.add("a", "two", "c2", "10.0.0.2")
+	h.older()
+	h.leads["calitwo"] = netip.MustParseAddr("10.0.0.9")
+	h.mustHear()
+	h.mustBeReplaced(100)
+	if h.Get(model.HandleKey{ID: "net.c1"}) == nil || h.Get(model.HandleKey{ID: "net.c2"}) == nil || h.endpoint("two").ContainerID != "c2" {
+		t.Error("what etcd had of them is not there")
+	}
+	before := h.endpoint("one")
+	h.wipe()
+	h.setUp()
+	h.mustBeReplaced(0)
+	if got := h.endpoint("one"); !got.Equal(before) || len(h.Server.Held("c1")) != 1 {
+		t.Errorf("%+v has %v; it was %+v", got, h.Server.Held("c1"), before)
+	}
+	if h.Get(key("two")) != nil || h.entered.Load() != 1 {
+		t.Errorf("%d endpoints are entered", h.entered.Load())
+	}
+	h.expectListed(nil)
+	h.change(free(1))
+	h.expectListed(nil)
+	if len(h.Server.Held("c1")) != 1 {
+		t.Error("the audit doesn't know it")
+	}
+	h.links = nil
+	h.mustHear()
+	h.mustBeReplaced(100)
+	if h.Get(key("one")) != nil || len(h.Server.Held("c1")) > 0 {
 		t.Error("what is dead is there")
 	}
 }

@@ -137,7 +137,7 @@ func (w *Veth) mayReplace(ctx context.Context, l link.Link) error {
 
 // foreign says why a link is none of calico's.
 func foreign(l link.Link) error {
-	if l.Kind == "veth" && protocol.IsOurAlias(l.Alias) || protocol.Unnamed(l) {
+	if l.Kind == "veth" && protocol.IsOurAlias(l.Alias) || l.IsUnnamed() {
 		return nil
 	}
 	hint := "delete it with `ip link del " + l.Name + "`, if nothing needs it"

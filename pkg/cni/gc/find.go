@@ -109,7 +109,7 @@ func (g *Collection) findEndpoints(ctx context.Context) error {
 		s := stale{Identity: protocol.Identity{
 			Key: key, Network: network, HostIf: ep.Name, Handle: handle, Alias: protocol.LinkAlias(network, handle),
 			Container: ep.ContainerID, IfName: key.Endpoint,
-		}, unnamed: protocol.Unnamed(g.links[ep.Name])}
+		}, unnamed: g.links[ep.Name].IsUnnamed()}
 		_, known := g.stale[handle]
 		if known || ep.MAC == protocol.PodMAC(handle) || g.links[ep.Name].Alias == s.Alias {
 			g.add(s)

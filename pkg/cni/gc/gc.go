@@ -183,7 +183,7 @@ func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err
-	case found.Alias != s.Alias && !halfMade(found) && !(s.unnamed && protocol.Unnamed(found)):
+	case found.Alias != s.Alias && !halfMade(found) && !(s.unnamed && found.IsUnnamed()):
 		r.Elsewhere = s.SameInterface(found.Alias)
 		return nil, false, nil
 	}
@@ -207,7 +207,7 @@ func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l
 func halfMade(l link.Link) bool {
 	digits, ok := strings.CutPrefix(l.Name, protocol.HostPrefix)
 	ours := ok && len(digits) == 11 && strings.Trim(digits, "0123456789abcdef") == ""
-	return ours && protocol.Unnamed(l) && !l.Up
+	return ours && l.IsUnnamed() && !l.Up
 }
 
 // isNew reports whether the container, known by a block alone, was added since GC began:

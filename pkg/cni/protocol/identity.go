@@ -132,11 +132,6 @@ func (id Identity) SameInterface(alias string) bool {
 	return IsOurAlias(alias) && strings.HasSuffix(alias, "."+id.Container+"."+id.IfName)
 }
 
-// Unnamed reports whether a link may be one of ours that says nothing of whose it is: the process that made it died before
-// it could, which takes a second message to the kernel. It never has its other end on the host: that is made in the pod's
-// namespace, and ends with it.
-func Unnamed(l link.Link) bool { return l.Alias == "" && l.Kind == "veth" && !l.BothEndsHere() }
-
 // PodMAC derives the address of the pod's end from the handle, so that doing
 // the same ADD again gives the same one. It is locally administered, unicast.
 func PodMAC(handle string) model.MAC {

@@ -25,3 +25,17 @@ func IsHosts(a netip.Addr) bool {
 		return r.Type == unix.RTN_LOCAL || r.Type == unix.RTN_BROADCAST || r.Type == unix.RTN_ANYCAST
 	})
 }
+
+// LeadsTo reports whether the namespace has a route to one of the addresses alone by the link, as to a workload's. Without an answer
+// of the kernel it has not.
+func (l Link) LeadsTo(addrs []netip.Addr) bool {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool {
+		r, ok := c.Lookup(a, l.Index)
+		return ok && r.Index == l.Index && r.Dst == rtnl.HostPrefix(a)
+	})
+}

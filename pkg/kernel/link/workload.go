@@ -17,3 +17,8 @@ func IsAnothers(alias, container string) bool {
 	handle, ours := strings.CutPrefix(alias, WorkloadAlias)
 	return ours && container != "" && strings.Contains(handle, ".") && !strings.Contains(handle, "."+container+".")
 }
+
+// IsUnnamed reports whether a link may be a workload's and doesn't say whose: older versions of Calico gave it no alias, or the
+// process that made it died before it could, which takes a second message to the kernel. It never has its other end on the
+// host: that is made in the pod's namespace, and ends with it.
+func (l Link) IsUnnamed() bool { return l.Alias == "" && l.Kind == "veth" && !l.BothEndsHere() }
