@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -64,13 +65,27 @@ func (k *Keeper) look(u model.Update) {
 	}
 }
 
+// review tries again what a reclaim has left, of the pods that are still there: an address may be free by now that another had. It
+// says whether nothing is left.
+func (k *Keeper) review(ctx context.Context, links []link.Link) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var err error
+	k.left, err = k.enterEach(ctx, slices.DeleteFunc(k.left, func(l living) bool { return isGone(links, l.key, l.spec) }), true)
+	if before, after := k.Problems.Note(problems.Host, part, err); before != "" && after == "" {
+		k.Logger.Info("this host's pods are in order in the etcd that is another one now")
+	}
+	return len(k.left) == 0
+}
+
 // audit allocates to living endpoints of this host what blocks call free, and lists what else is wrong with the host's
-// affinities, its blocks and their handles. It says whether all is in order.
+// affinities, its blocks and their handles. It reviews what a reclaim has left. It says whether all is in order.
 func (k *Keeper) audit(ctx context.Context) bool {
 	links, err := k.listLinks()
 	if err != nil || k.NameWaits() != "" {
 		return false
 	}
+	reviewed := k.review(ctx, links)
 	var found map[string]string
 	for claimed := "first"; claimed != ""; {
 		if found, claimed, err = k.auditOnce(ctx, links); err != nil {
@@ -92,7 +107,7 @@ func (k *Keeper) audit(ctx context.Context) bool {
 		}
 	}
 	k.listed = found
-	return len(found) == 0
+	return reviewed && len(found) == 0
 }
 
 // auditOnce returns what is wrong by key, but for the addresses of an endpoint, claimed, that it has allocated to it.

@@ -71,30 +71,33 @@ func (k *Keeper) find(links []link.Link, key model.WorkloadEndpointKey, spec mod
 }
 
 // enterAll enters what lives, and frees what etcd says that this host has and that doesn't. last: what can't have its address
-// is entered without.
-func (k *Keeper) enterAll(ctx context.Context, last bool) error {
-	errs := []error{k.freeDead(ctx)}
+// is entered without. left are those that are not as they should be.
+func (k *Keeper) enterAll(ctx context.Context, last bool) (left []living, err error) {
+	freed := k.freeDead(ctx)
 	links, err := k.listLinks()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	all := k.alive(links)
+	left, err = k.enterEach(ctx, k.alive(links), last)
+	return left, errors.Join(freed, err)
+}
+
+// enterEach enters some.
+func (k *Keeper) enterEach(ctx context.Context, all []living, last bool) (left []living, err error) {
+	var errs []error
 	for _, l := range all {
-		if ctx.Err() != nil {
-			break
+		if err := k.enter(ctx, l, last); err != nil {
+			left, errs = append(left, l), append(errs, err)
 		}
-		errs = append(errs, k.enter(ctx, l, last))
 	}
 	// Who was deleted meanwhile was not found by its DEL.
-	if links, err = k.listLinks(); err != nil {
-		return err
-	}
+	links, err := k.listLinks()
 	for _, l := range all {
-		if isGone(links, l.key, l.spec) {
+		if err == nil && isGone(links, l.key, l.spec) {
 			errs = append(errs, k.free(ctx, l.key, l.spec.ContainerID))
 		}
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(append(errs, err)...)
 }
 
 func (l living) request(now time.Time) ipam.Request {
@@ -146,12 +149,17 @@ func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
 		}
 		p := ipam.NewPlan(v)
 		old, _ := v.Get(l.key).Value.(model.WorkloadEndpoint)
-		if old.ContainerID != "" && old.ContainerID != l.spec.ContainerID { // the pod's former sandbox
+		if old.ContainerID != "" && old.ContainerID != l.spec.ContainerID { // the pod's former sandbox, or its next
+			links, err := k.listLinks()
+			if _, lives := k.find(links, l.key, old); err != nil || lives {
+				return model.Change{}, err
+			}
 			if _, err := release(p, l.key, old); err != nil {
 				return model.Change{}, err
 			}
 		}
-		err := l.assign(p, func(netip.Addr) bool { return true })
+		pools, _ := v.Read(model.PrefixRange(model.PoolPrefix()))
+		err := l.assign(p, func(a netip.Addr) bool { return isPooled(pools, a) })
 		if _, more := errors.AsType[*model.NeedRangesError](err); more || err != nil && (!last || isTaken(err)) {
 			return model.Change{}, err
 		}
@@ -176,6 +184,14 @@ func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
 		return fmt.Errorf("endpoint %s is entered without its addresses being allocated: %w", l.key.Path(), without)
 	}
 	return nil
+}
+
+// isPooled says whether a pool has the address. One that none has is another IPAM plugin's to give.
+func isPooled(pools []model.Entry, a netip.Addr) bool {
+	return slices.ContainsFunc(pools, func(e model.Entry) bool {
+		key, ok := e.Key.(model.PoolKey)
+		return ok && key.CIDR.Contains(a)
+	})
 }
 
 func isTaken(err error) bool {

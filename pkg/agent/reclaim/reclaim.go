@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,6 +84,9 @@ type Keeper struct {
 
 	wake   mailbox.Signal    // of the audit
 	listed map[string]string // by the audit, by path
+
+	mu   sync.Mutex
+	left []living // by a reclaim: those that are not entered as they should be
 }
 
 // New reads what a former agent has left.
@@ -196,9 +200,10 @@ func (k *Keeper) reclaim(ctx context.Context, wentBack bool) error {
 				since = time.Now()
 			}
 			late, last := time.Since(since) >= cmp.Or(k.Settle, settle), time.Since(since) >= patience*cmp.Or(k.Settle, settle)
-			err = k.enterAll(ctx, late)
+			var left []living
+			left, err = k.enterAll(ctx, late)
 			if done = late && (!isTaken(err) || last) && !errors.Is(err, store.ErrUnavailable); done {
-				k.Problems.Note(problems.Host, part, err)
+				k.leave(left, err)
 				if err != nil {
 					k.Logger.Error("some of this host's pods could not be entered in the etcd that is another one now", "err", err)
 				}
@@ -230,6 +235,14 @@ func (k *Keeper) reclaim(ctx context.Context, wentBack bool) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// leave leaves the rest of a reclaim to the audit.
+func (k *Keeper) leave(left []living, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.left = left
+	k.Problems.Note(problems.Host, part, err)
 }
 
 func (k *Keeper) hold(reason string) {

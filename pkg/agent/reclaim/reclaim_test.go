@@ -348,29 +348,89 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestTaken: an address that another host's pod has is not taken from it, and the others go on.
+// said is what the ledger has of a reclaim.
+func (h *host) said() string {
+	for _, p := range h.Problems.All() {
+		if p.Path == part {
+			return p.Reason
+		}
+	}
+	return ""
+}
+
+// TestTaken: an address that another host's pod has is not taken from it, and the others go on. That is listed until who has it has gone,
+// or who can't have it.
 func TestTaken(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
 	h.add("a", "two", "c2", "10.0.0.2")
+	h.add("a", "three", "c3", "10.0.0.3")
 	h.mustHear()
 	h.wipe()
 	h.setUp()
 	h.add("b", "thief", "c9", "10.0.0.1")
+	h.add("b", "other", "c8", "10.0.0.3")
 	if err := h.snapshot(0); !errors.Is(err, ErrReplaced) {
 		t.Fatal(err)
 	}
+	h.mustHear()
 	h.Check()
 	if h.Get(key("one")) != nil || h.endpoint("two").ContainerID != "c2" || len(h.Server.Held("net.c9.eth0")) != 1 {
 		t.Error("not what could be entered is")
 	}
-	said := ""
-	for _, p := range h.Problems.All() {
-		said += p.Reason
+	for range 2 {
+		if said := h.said(); !strings.Contains(said, "10.0.0.1") || !strings.Contains(said, "10.0.0.3") {
+			t.Errorf("problems: %q", said)
+		}
+		if h.audit(h.Context()) {
+			t.Error("all is in order")
+		}
 	}
-	if !strings.Contains(said, "10.0.0.1") {
+	thief := key("thief")
+	thief.Host = "b"
+	if err := h.free(h.Context(), thief, "c9"); err != nil {
+		t.Fatal(err)
+	}
+	if h.audit(h.Context()) || !strings.Contains(h.said(), "10.0.0.3") || strings.Contains(h.said(), "10.0.0.1") {
+		t.Errorf("problems: %q", h.said())
+	}
+	if len(h.Server.Held("net.c1.eth0")) != 1 || h.endpoint("one").ContainerID != "c1" {
+		t.Error("it isn't entered though its address is free")
+	}
+	h.links = h.links[:2]
+	h.expectListed(nil)
+	if said := h.said(); said != "" {
 		t.Errorf("problems: %q", said)
 	}
+	h.Check()
+}
+
+// TestNextSandbox: the endpoint of a pod's next sandbox is not taken from it.
+func TestNextSandbox(t *testing.T) {
+	h := newHost(t)
+	h.add("a", "one", "c1", "10.0.0.1")
+	former := living{key("one"), h.endpoint("one"), "net", "net.c1.eth0"}
+	h.add("a", "one", "c2", "10.0.0.2")
+	if err := h.enter(h.Context(), former, true); err != nil || h.endpoint("one").ContainerID != "c2" {
+		t.Errorf("%+v, %v", h.endpoint("one"), err)
+	}
+}
+
+// TestOtherPools: an address that no pool has is another IPAM plugin's to give.
+func TestOtherPools(t *testing.T) {
+	h := newHost(t)
+	h.add("a", "one", "c1", "10.0.0.1")
+	spec := h.endpoint("one")
+	spec.IPv4Nets = []netip.Prefix{netip.MustParsePrefix("192.168.0.1/32")}
+	h.Put(key("one"), spec)
+	h.mustHear()
+	h.wipe()
+	h.setUp()
+	h.mustBeReplaced(0)
+	if said := h.said(); !h.endpoint("one").Equal(spec) || said != "" {
+		t.Errorf("%+v; problems: %q", h.endpoint("one"), said)
+	}
+	h.expectListed(nil)
 }
 
 // TestHeld: nothing is entered, and nobody let in, before etcd is ready.
