@@ -79,7 +79,7 @@ type Keeper struct {
 	meets    time.Time // not before it is tried to get a GUID
 	stored   string    // what etcd has
 	ready    bool
-	revision int64 // the last one of the etcd that the pods are in; 0 = of none yet
+	revision int64 // the last at which a key of the etcd that the pods are in was written; 0 = of none yet
 	held     atomic.Pointer[string]
 
 	wake   mailbox.Signal    // of the audit
@@ -114,7 +114,9 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 	if u.Resync {
 		k.stored, k.ready = "", false
 	}
+	var newest int64
 	for _, e := range u.Entries {
+		newest = max(newest, e.Revision)
 		switch e.Key {
 		case guidKey:
 			text, _ := e.Value.(model.Text)
@@ -123,17 +125,18 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 			k.ready = e.Value == model.Ready(true)
 		}
 	}
-	back := u.Resync && (u.Restored || u.Revision < k.revision) && k.revision > 0
+	// Of keys, as a restore may raise the revision of etcd itself.
+	back := u.Resync && (u.Restored || newest < k.revision) && k.revision > 0
 	if back || k.guid != "" && k.stored != k.guid {
 		k.Logger.Warn("etcd is another one than before: this host's pods are entered in it, and until then nothing of it is acted upon",
 			"revision", u.Revision, "guid", k.stored, "before", k.guid, "went back", back)
-		if err := k.reclaim(ctx, back); err != nil {
+		if err := k.reclaim(ctx); err != nil {
 			return err
 		}
 		k.revision = 0
 		return ErrReplaced
 	}
-	k.revision = u.Revision
+	k.revision = max(k.revision, newest)
 	if k.guid == "" && k.ready && !time.Now().Before(k.meets) {
 		k.meet(ctx)
 	}
@@ -147,7 +150,7 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 // meet has a cluster that this host knows none before get a GUID, if it has none.
 func (k *Keeper) meet(ctx context.Context) {
 	k.meets = time.Now().Add(time.Minute)
-	guid, err := k.name(ctx, false)
+	guid, err := k.name(ctx)
 	if err == nil {
 		k.stored = guid // which the watch has yet to tell
 		err = k.keep(guid)
@@ -168,15 +171,15 @@ func (k *Keeper) keep(guid string) error {
 	return nil
 }
 
-// name returns the cluster's GUID. It makes one where there is none, and where etcd went back: the one that is there is then
-// of a time that hosts which don't run now don't know to be over.
-func (k *Keeper) name(ctx context.Context, wentBack bool) (guid string, err error) {
+// name returns the cluster's GUID. It makes one where there is none, and in place of the one that is known: a backup has that one
+// too, and hosts which don't run now would take it for their own etcd.
+func (k *Keeper) name(ctx context.Context) (guid string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	fresh := newGUID()
 	_, err = k.Etcd.Transact(ctx, []model.Range{model.KeyRange(guidKey)}, func(v *model.View) (model.Change, error) {
 		text, _ := v.Get(guidKey).Value.(model.Text)
-		if guid = string(text); guid != "" && !(wentBack && guid == k.guid) {
+		if guid = string(text); guid != "" && guid != k.guid {
 			return model.Change{}, nil
 		}
 		guid = fresh
@@ -189,7 +192,7 @@ func (k *Keeper) name(ctx context.Context, wentBack bool) (guid string, err erro
 }
 
 // reclaim enters the pods, again and again until that is done, and for as long as others may need.
-func (k *Keeper) reclaim(ctx context.Context, wentBack bool) error {
+func (k *Keeper) reclaim(ctx context.Context) error {
 	defer k.hold("")
 	var since time.Time // Ready
 	for {
@@ -211,7 +214,7 @@ func (k *Keeper) reclaim(ctx context.Context, wentBack bool) error {
 		}
 		if done {
 			var guid string
-			guid, err = k.name(ctx, wentBack)
+			guid, err = k.name(ctx)
 			if errors.Is(err, store.ErrDenied) {
 				k.Logger.Warn("the cluster's GUID may not be written: let this agent write "+guidKey.Path()+", or write it; until then a replaced etcd may not be noticed", "reason", err)
 				guid, err = "", nil

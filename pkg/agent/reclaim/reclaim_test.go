@@ -81,7 +81,7 @@ func (h *host) all() []model.Entry {
 	return s.Entries()
 }
 
-// snapshot has the keeper hear of all that etcd holds; at a revision that is so much lower.
+// snapshot has the keeper hear of all that etcd holds, with keys that were written so many revisions earlier: that of etcd itself is raised.
 func (h *host) snapshot(back int64) error {
 	h.Helper()
 	s, err := h.Store.Read(context.Background(), model.PrefixRange(model.Root))
@@ -90,7 +90,11 @@ func (h *host) snapshot(back int64) error {
 	}
 	restored := h.restored
 	h.restored = false
-	return h.Hear(context.Background(), model.Update{Revision: s.Revision - back, Resync: true, Restored: restored, Entries: s.Entries()})
+	entries := s.Entries()
+	for i := range entries {
+		entries[i].Revision -= back
+	}
+	return h.Hear(context.Background(), model.Update{Revision: s.Revision, Resync: true, Restored: restored, Entries: entries})
 }
 
 func key(name string) model.WorkloadEndpointKey {
@@ -448,6 +452,28 @@ func TestHeld(t *testing.T) {
 	h.setUp()
 	if err := <-heard; !errors.Is(err, ErrReplaced) || h.endpoint("one").ContainerID != "c1" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestImported empties etcd and writes an export of it back, with the GUID: a host that doesn't run meanwhile hears of nothing but that.
+func TestImported(t *testing.T) {
+	h := newHost(t)
+	h.mustHear()
+	export, guid := h.all(), h.Get(guidKey)
+	h.add("a", "late", "c1", "10.0.0.1")
+	h.mustHear()
+	h.wipe()
+	heard := make(chan error)
+	go func() { heard <- h.snapshot(0) }()
+	h.Until("pods are held", func() bool { return h.Keeper.Held() != "" })
+	for _, e := range export {
+		h.Put(e.Key, e.Value)
+	}
+	if err := <-heard; !errors.Is(err, ErrReplaced) || h.endpoint("late").ContainerID != "c1" {
+		t.Errorf("%v", err)
+	}
+	if now := h.Get(guidKey); now == nil || now == guid {
+		t.Errorf("GUID %v, was %v: who was down doesn't notice", now, guid)
 	}
 }
 
