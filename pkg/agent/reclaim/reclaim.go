@@ -80,6 +80,7 @@ type Keeper struct {
 	stored   string    // what etcd has
 	ready    bool
 	revision int64 // the last at which a key of the etcd that the pods are in was written; 0 = of none yet
+	deleted  bool  // the key that was written last may be gone
 	held     atomic.Pointer[string]
 
 	wake   mailbox.Signal    // of the audit
@@ -126,17 +127,21 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 		}
 	}
 	// Of keys, as a restore may raise the revision of etcd itself.
-	back := u.Resync && (u.Restored || newest < k.revision) && k.revision > 0
+	back := u.Resync && (u.Restored || u.Revision < k.revision || newest < k.revision && !k.deleted) && k.revision > 0
 	if back || k.guid != "" && k.stored != k.guid {
 		k.Logger.Warn("etcd is another one than before: this host's pods are entered in it, and until then nothing of it is acted upon",
 			"revision", u.Revision, "guid", k.stored, "before", k.guid, "went back", back)
 		if err := k.reclaim(ctx); err != nil {
 			return err
 		}
-		k.revision = 0
+		k.revision, k.deleted = 0, false
 		return ErrReplaced
 	}
-	k.revision = max(k.revision, newest)
+	if newest >= k.revision {
+		k.revision, k.deleted = newest, false
+	} else { // what comes without a new key is a deletion
+		k.deleted = true
+	}
 	if k.guid == "" && k.ready && !time.Now().Before(k.meets) {
 		k.meet(ctx)
 	}

@@ -455,6 +455,27 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// TestNewestDeleted: an etcd whose newest key was deleted hasn't gone back.
+func TestNewestDeleted(t *testing.T) {
+	h := newHost(t)
+	h.add("a", "pod", "c1", "10.0.0.1")
+	newest := model.PolicyKey{Tier: "default", Policy: "newest"}
+	h.Put(newest, model.Policy{Selector: "all()"})
+	h.mustHear()
+	h.Remove(newest)
+	s, err := h.Store.Read(context.Background(), model.KeyRange(newest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Hear(context.Background(), model.Update{Revision: s.Revision, Entries: []model.Entry{{Path: newest.Path(), Key: newest}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.mustHear()
+	h.Put(newest, model.Policy{Selector: "all()"})
+	h.mustHear()
+	h.mustBeReplaced(100)
+}
+
 // TestImported empties etcd and writes an export of it back, with the GUID: a host that doesn't run meanwhile hears of nothing but that.
 func TestImported(t *testing.T) {
 	h := newHost(t)
