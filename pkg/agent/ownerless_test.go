@@ -40,3 +40,25 @@ func TestOwnerless(t *testing.T) {
 	h.until("another to be down", func() bool { return h.metric(`calico_node_endpoints{status="down"}`) == 1 })
 	listed(false)
 }
+
+// TestSetDown: an interface that somebody sets down is listed until it is up again, and one that isn't up yet is not.
+func TestSetDown(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	h.ready()
+	p := h.newPod(1)
+	p.wire()
+	const listed = "as somebody has set it: run ip link set"
+	for i, now := range []string{"down", "up", "down", "up"} {
+		h.ip("link", "set", p.spec.Name, now)
+		if i == 0 {
+			p.put()
+		}
+		h.until("the endpoint of an interface that is set "+now, func() bool {
+			status, _ := h.get(p.statusKey()).(model.EndpointStatus)
+			_, body := h.fetch(h.health, "/debug/invalid")
+			return status == map[string]model.EndpointStatus{"up": model.EndpointUp, "down": model.EndpointDown}[now] && strings.Contains(body, listed) == (i == 2)
+		})
+	}
+}

@@ -83,15 +83,14 @@ func (r *reports) tellFirewall(o firewall.Outcome) {
 	}
 	for _, path := range o.Changed {
 		if t := r.workload.Target(path); t != nil {
-			r.problems.Report(path, r.wrong(t))
 			r.tellTarget(t)
 		}
 	}
 }
 
-// wrong says what is wrong with a workload endpoint as it is in etcd, nil = nothing.
+// wrong says what is wrong with a workload endpoint as it is in etcd, or with its interface, nil = nothing.
 func (r *reports) wrong(t *workload.Target) error {
-	return cmp.Or(t.Refused, r.firewall.Denies(t.Path), t.Untranslated)
+	return cmp.Or(t.Refused, r.firewall.Denies(t.Path), t.Untranslated, t.Fault())
 }
 
 // status is what is reported of a workload endpoint: it is up when it is
@@ -105,6 +104,7 @@ func (r *reports) status(t *workload.Target) model.EndpointStatus {
 
 // tellTarget reports on an endpoint whose standing in the kernel changed.
 func (r *reports) tellTarget(t *workload.Target) {
+	r.problems.Report(t.Path, r.wrong(t))
 	switch {
 	case t.Applied:
 		r.log.Debug("endpoint is programmed", "key", t.Path, "interface", t.Want.Interface, "revision", t.Revision)
@@ -112,7 +112,7 @@ func (r *reports) tellTarget(t *workload.Target) {
 		r.log.Debug("endpoint has no interface yet", "key", t.Path, "reason", t.Problem)
 	default:
 		// Where nothing is wrong, it is only that its interface is still to be programmed.
-		if reason := cmp.Or(t.Problem, r.firewall.Stands(t.Path)); reason != nil {
+		if reason := r.firewall.Stands(t.Path); reason != nil && t.Problem == nil {
 			r.log.Warn("endpoint is not programmed", "key", t.Path, "reason", reason)
 		}
 	}

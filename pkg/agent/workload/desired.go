@@ -4,6 +4,7 @@ package workload
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -33,6 +34,7 @@ type Target struct {
 	// Untranslated is why some of its 1:1 NAT isn't; nil = all of it is.
 	Untranslated error
 	Applied      bool  // read back as wanted
+	was          bool  // ever
 	Problem      error // why it isn't, where that was tried
 	since        time.Time
 }
@@ -157,6 +159,7 @@ func (d *desired) read(statuses []hostpath.Status) []*Target {
 		}
 		before, had := t.Applied, t.Problem
 		t.Applied, t.Problem = status.Err == nil, status.Err
+		t.was = t.was || t.Applied
 		if t.Applied != before || problems.Reason(had) != problems.Reason(t.Problem) {
 			changed = append(changed, t)
 		}
@@ -175,6 +178,18 @@ func (t *Target) Status() model.EndpointStatus {
 		return model.EndpointDown
 	}
 	return model.EndpointError
+}
+
+// Fault is what is wrong with the endpoint's interface, nil = nothing, or it isn't there or up yet, or any more.
+func (t *Target) Fault() error {
+	down, is := errors.AsType[*link.DownError](t.Problem)
+	switch {
+	case !is:
+		return t.Problem
+	case t.was && down.Why == link.IsDown:
+		return fmt.Errorf("%w, as somebody has set it: run ip link set %s up", down, down.Interface)
+	}
+	return nil
 }
 
 // IsAbsent tells an interface that isn't there or up, yet or any more, from one

@@ -21,7 +21,7 @@ func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	w := &watcher{fabric: f, seen: make(map[int]sight), out: make(chan struct{}, 1)}
 	watch := rtnl.Watch{
 		Namespace: f.ns,
-		Groups:    []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF},
+		Groups:    []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
 		Begin:     w.begin, Note: w.note, End: w.end,
 	}
 	if err := watch.Start(ctx); err != nil {

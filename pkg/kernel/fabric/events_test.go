@@ -296,10 +296,12 @@ func TestTunnelForwards(t *testing.T) {
 				t.Fatal(err)
 			}
 			settleFabric(t, signals)
-			netns.SetSysctl(t, forwarding, "0")
-			signalled(t, signals, []string{forwarding})
-			if r := mustHold(t, v.fabric, st); r.Repairs != 1 {
-				t.Errorf("%d repairs, want 1", r.Repairs)
+			for _, sysctl := range []string{forwarding, "ipv6/conf/vxlan-v6.calico/forwarding"} {
+				netns.SetSysctl(t, sysctl, "0")
+				signalled(t, signals, []string{sysctl})
+				if r := mustHold(t, v.fabric, st); r.Repairs != 1 {
+					t.Errorf("%s: %d repairs, want 1", sysctl, r.Repairs)
+				}
 			}
 			netns.IP(t, "link", "add", "br0", "up", "type", "bridge")
 			netns.IP(t, "link", "set", "vxlan.calico", "master", "br0")

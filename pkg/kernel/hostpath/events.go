@@ -85,14 +85,16 @@ func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
 
 // sight is what of a link matters here.
 type sight struct {
-	name        string
-	up, running bool
-	alias       string
-	mtu         int
-	mac         model.MAC
+	name               string
+	up, running, noARP bool
+	alias              string
+	mtu, master        int
+	mac                model.MAC
 }
 
-func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU, l.MAC} }
+func sightOf(l link.Link) sight {
+	return sight{l.Name, l.Up, l.Running, l.NoARP, l.Alias, l.MTU, l.Master, l.MAC}
+}
 
 // watcher turns the kernel's notices into events.
 type watcher struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -69,7 +70,7 @@ func (e Endpoint) settings6() []setting {
 
 // plan compares the desired state with the kernel's, for the interfaces in scope, in their order. It only computes.
 func (h *Path) plan(st *state) []interfacePlan {
-	d := differ{h.cfg, h.desired, st, make(map[int]string, len(st.links)), make(map[int][]rtnl.Route)}
+	d := differ{h.cfg, h.conn, h.desired, st, make(map[int]string, len(st.links)), make(map[int][]rtnl.Route)}
 	for name, l := range st.links {
 		d.names[l.Index] = name
 	}
@@ -88,6 +89,7 @@ func (h *Path) plan(st *state) []interfacePlan {
 // differ compares the desired state with the kernel's.
 type differ struct {
 	cfg     Config
+	conn    *rtnl.Conn
 	desired desired
 	st      *state
 	names   map[int]string // of the workload links, by index
@@ -104,7 +106,7 @@ func (d *differ) plan(name string) interfacePlan {
 	case wanted && link.CheckName(name) != nil:
 		p.err = link.CheckName(name)
 	case there && wanted && e.Active:
-		d.place(&p, l)
+		d.place(&p, e, l)
 		d.address(&p, l)
 		d.settings(&p, e, l)
 		addrs := d.granted(&p, e, l)
@@ -133,7 +135,7 @@ func (d *differ) plan(name string) interfacePlan {
 // has an endpoint.
 func (d *differ) granted(p *interfacePlan, e Endpoint, l link.Link) []netip.Addr {
 	if !l.Up {
-		p.err = &link.DownError{Interface: e.Interface, Why: "is down"}
+		p.err = &link.DownError{Interface: e.Interface, Why: link.IsDown}
 		return nil
 	}
 	if link.IsAnothers(l.Alias, e.Container) {
@@ -157,13 +159,27 @@ func (d *differ) granted(p *interfacePlan, e Endpoint, l link.Link) []netip.Addr
 	return addrs
 }
 
-// place takes the plugin's links out of a bridge, or another's device: the host routes nothing that comes in by a port of one.
-func (d *differ) place(p *interfacePlan, l link.Link) {
-	if l.Master == 0 || l.Kind != "veth" || !strings.HasPrefix(l.Alias, link.WorkloadAlias) {
+// place takes links that the plugin made, or that of an older version of Calico, out of a bridge, or another's device: the host routes
+// nothing that comes in by a port of one. It has them answer for the gateway.
+func (d *differ) place(p *interfacePlan, e Endpoint, l link.Link) {
+	made := l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias)
+	if !made && !l.IsUnnamed() || link.IsAnothers(l.Alias, e.Container) {
 		return
 	}
-	p.add(change{what: fmt.Sprintf("take %s out of link %d", l.Name, l.Master),
-		make: func(h *Path) error { return h.conn.LinkSetNoMaster(rtnl.Device(l.Index)) }})
+	add := func(what string, make func(netlink.Link) error) {
+		p.add(change{what: what, make: func(*Path) error {
+			if err := make(rtnl.Device(l.Index)); !rtnl.IsGone(err) {
+				return err
+			}
+			return nil
+		}})
+	}
+	if l.Master != 0 {
+		add(fmt.Sprintf("take %s out of link %d", l.Name, l.Master), d.conn.LinkSetNoMaster)
+	}
+	if l.NoARP {
+		add("switch on ARP on "+l.Name, d.conn.LinkSetARPOn)
+	}
 }
 
 // address gives taps, and the plugin's links, the MAC address that workloads have in their neighbour caches, in which another would
@@ -173,7 +189,7 @@ func (d *differ) address(p *interfacePlan, l link.Link) {
 	switch {
 	case l.IsTap():
 		want = link.TapMAC()
-	case l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias):
+	case l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias): // older versions of Calico left the link one of its own
 		want = link.HostMAC()
 	}
 	if l.MAC == want {

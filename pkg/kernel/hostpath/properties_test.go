@@ -34,6 +34,7 @@ func TestPropertiesRepaired(t *testing.T) {
 		properties := []property{
 			ip(true, "link", "set", "cali1", "address", "02:00:00:00:00:99"),
 			{"bridge", func() { netns.IP(t, "link", "set", "cali1", "master", "br0") }, true},
+			{"arp", func() { netns.IP(t, "link", "set", "cali1", "arp", "off") }, true},
 			ip(true, "route", "del", "10.65.0.1"),
 			ip(true, "-6", "route", "del", "fd00::1"),
 			ip(true, "-6", "addr", "flush", "dev", "cali1"),
@@ -63,6 +64,21 @@ func TestPropertiesRepaired(t *testing.T) {
 				pods.Echo(t, a.ns, b.ns, addr)
 				netns.Within(t, a.ns, func() { netns.IP(t, "neigh", "flush", "all") })
 			}
+		}
+	})
+}
+
+// TestOlderLink: a link as older versions of Calico made it, without an alias, is taken out of a bridge, and keeps the MAC address that its
+// workload knows.
+func TestOlderLink(t *testing.T) {
+	netns.Host(t, func() {
+		h := newHostPath(t)
+		a := wire(t, 1)
+		netns.IP(t, "link", "add", "br0", "up", "type", "bridge")
+		netns.IP(t, "link", "set", "cali1", "alias", "", "address", "02:00:00:00:00:99", "master", "br0")
+		mustApply(t, h, a.endpoint)
+		if l, err := link.Find("cali1"); err != nil || l.MAC.String() != "02:00:00:00:00:99" || l.Master != 0 {
+			t.Errorf("%+v, %v", l, err)
 		}
 	})
 }

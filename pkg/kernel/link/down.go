@@ -10,5 +10,8 @@ type DownError struct {
 	Why       string
 }
 
+// IsDown is why an interface can't be programmed that is there, and is set down.
+const IsDown = "is down"
+
 // Error names the interface and says what it is.
 func (e *DownError) Error() string { return "interface " + e.Interface + " " + e.Why }

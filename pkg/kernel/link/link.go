@@ -25,6 +25,7 @@ type Link struct {
 	MTU      int
 	Up       bool   // administratively
 	Running  bool   // the peer, or the other end of the cable, is up too
+	NoARP    bool   // it asks and answers nobody for addresses, by ARP and neighbour discovery
 	Alias    string // up to 255 bytes
 	Kind     string // "veth", "bridge", …; "" for hardware
 	Master   int    // index of the bridge, bond or VRF that it is a port of; 0 without
@@ -107,7 +108,7 @@ func Parse(b []byte) (Link, error) {
 		return Link{}, fmt.Errorf("parse a link: %d bytes are less than a header", len(b))
 	}
 	header := nl.DeserializeIfInfomsg(b)
-	l := Link{Index: int(header.Index), PeerNSID: -1, Up: header.Flags&unix.IFF_UP != 0, Loopback: header.Flags&unix.IFF_LOOPBACK != 0, Carrier: header.Flags&unix.IFF_LOWER_UP != 0}
+	l := Link{Index: int(header.Index), PeerNSID: -1, Up: header.Flags&unix.IFF_UP != 0, NoARP: header.Flags&unix.IFF_NOARP != 0, Loopback: header.Flags&unix.IFF_LOOPBACK != 0, Carrier: header.Flags&unix.IFF_LOWER_UP != 0}
 	silent := false
 	rtnl.Attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {
