@@ -60,8 +60,8 @@ func New(log *slog.Logger) *Ledger {
 	return &Ledger{log: log, began: time.Now(), open: map[problemID]Problem{}}
 }
 
-// maxReason bounds what is kept of a value that somebody wrote to etcd.
-const maxReason = 400
+// maxReason bounds what is kept of a value that somebody wrote to etcd. A command for each of several prefixes fits in.
+const maxReason = 1000
 
 // Report says how it stands with an object: nil is well.
 func (p *Ledger) Report(path string, err error) {

@@ -23,7 +23,7 @@ func TestProblems(t *testing.T) {
 		p.Report("/calico/x", err)
 		p.ReportSetting("FELIX_X", err, `"1", default`)
 	}
-	p.Report("/calico/y", errors.New(strings.Repeat("long", 99)+"abcäö"))
+	p.Report("/calico/y", errors.New(strings.Repeat("long", 249)+"abcäö"))
 	if p.Count() != 1 {
 		t.Errorf("count: %d", p.Count())
 	}
@@ -33,7 +33,7 @@ level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=worse
 level=WARN msg="setting is not used" setting=FELIX_X reason=worse instead="\"1\", default"
 level=INFO msg="object in etcd is in order again" key=/calico/x
 level=INFO msg="setting is in order again" setting=FELIX_X
-level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strings.Repeat("long", 99) + "abc…\n"
+level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strings.Repeat("long", 249) + "abc…\n"
 	if diff := cmp.Diff(want, log.String()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
