@@ -204,6 +204,12 @@ func pass(from, to *net.UDPConn, packet []byte) error {
 	}
 }
 
+// look is where the rules of others are, and full what drops without any.
+const (
+	look = "(nft list ruleset, iptables-save -c, iptables-legacy-save -c)"
+	full = "; a full table of connections drops packets too (dmesg: nf_conntrack: table full)"
+)
+
 // explain asks once more, to see whether our own rules let it pass.
 func (p *Prober) explain(i int, step string, err error) string {
 	from, to := p.wire.ends[0], p.wire.ends[1]
@@ -211,17 +217,21 @@ func (p *Prober) explain(i int, step string, err error) string {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Sprintf("%s can't be sent: %v", what, err)
 	}
+	if step != "" { // the question arrived, so that the rules' counters say nothing of the answer
+		return what + " got lost, though the question arrived: look for what drops it by its addresses or by the state of its connection in other tables " +
+			look + ", at rp_filter, and for rules of routing (ip rule)" + full
+	}
 	before, err := p.cfg.Accepted()
 	if err == nil {
 		_, _ = p.ask(i) // that it fails is known
 		var after uint64
 		if after, err = p.cfg.Accepted(); err == nil && after > before {
-			return what + " got lost after our own rules accepted it: look for what drops it in other tables (nft list ruleset, iptables-save -c) and in the host's sysctls"
+			return what + " got lost after our own rules accepted it: look for what drops it in other tables " + look + " and in the host's sysctls" + full
 		}
 	}
 	if err != nil {
 		return fmt.Sprintf("%s got lost; our own rules' counters can't be read: %v", what, err)
 	}
-	return what + " got lost before our own rules accepted it: look for what drops it in other tables' chains of prerouting and forward (nft list ruleset, iptables-save -c), " +
-		"at rp_filter, and for rules of routing that lead elsewhere (ip rule)"
+	return what + " got lost before our own rules accepted it: look for what drops it in other tables' chains of prerouting and forward " + look +
+		", at rp_filter, and for rules of routing that lead elsewhere (ip rule)" + full
 }
