@@ -26,9 +26,37 @@ func workloadRoutes(c *rtnl.Conn, family int) (map[netip.Addr]int, error) {
 	return routes, err
 }
 
+// maxAsked is about how many addresses the kernel is asked in a round, and maxAgain how many of them because they were led away in the
+// one before.
+const (
+	maxAsked = 32
+	maxAgain = 8
+)
+
+// turn is whose turn it is to be asked about, where workloads have more addresses than that.
+type turn struct {
+	round int
+	lost  []netip.Addr // in the round before
+}
+
+// pick takes each so many rounds, spread over all: what it finds of all that it takes may be so of all that there are.
+func (t turn) pick(routes map[netip.Addr]int) []netip.Addr {
+	addrs, every := slices.SortedFunc(maps.Keys(routes), netip.Addr.Compare), 1
+	if len(addrs) > maxAsked {
+		every += (len(addrs) - 1) / (maxAsked - maxAgain)
+	}
+	var picked []netip.Addr
+	for i, a := range addrs {
+		if i%every == t.round%every || slices.Contains(t.lost, a) {
+			picked = append(picked, a)
+		}
+	}
+	return picked
+}
+
 // divertedBy finds that the kernel takes packets for workloads elsewhere than their routes say, as rules of VPN clients have it
 // that look into a table with a default route before main. Most of their rules lead only others' packets away: the kernel is asked.
-func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle, error) {
+func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([]Obstacle, error) {
 	rules, err := rtnl.Dump(func() ([]netlink.Rule, error) { return c.RuleList(family) })
 	if err != nil || !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return !isUsual(r) }) {
 		return nil, err
@@ -37,9 +65,10 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle
 	if err != nil {
 		return nil, err
 	}
-	lost := map[netip.Addr]netlink.Route{}
-	for a, index := range routes {
-		if r, is := divertedTo(c, a, index); is {
+	lost, asked := map[netip.Addr]netlink.Route{}, t.pick(routes)
+	*t = turn{round: t.round + 1}
+	for _, a := range asked {
+		if r, is := divertedTo(c, a, routes[a]); is {
 			lost[a] = r
 		}
 	}
@@ -57,16 +86,19 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string) ([]Obstacle
 	for _, l := range links {
 		probes[l.Index] = l.Alias == link.ProbeAlias
 	}
-	for a, index := range still {
+	for _, a := range asked {
 		_, is := lost[a]
-		all = all && (is || probes[index])
+		all = all && (is || probes[routes[a]] || still[a] != routes[a])
+		if is && len(t.lost) < maxAgain {
+			t.lost = append(t.lost, a)
+		}
 	}
 	o := Obstacle{What: "routes of IPv4", Text: describe(c, first, lost[first], rules), Pods4: all, Led: all}
 	if family == unix.AF_INET6 {
 		o = Obstacle{What: "routes of IPv6", Text: o.Text, Pods6: all, Led: all}
 	}
 	if len(lost) > 1 {
-		o.Text = fmt.Sprintf("%d addresses of workloads are led away: %s", len(lost), o.Text)
+		o.Text = fmt.Sprintf("%d of %d addresses of workloads that were asked about are led away: %s", len(lost), len(asked), o.Text)
 	}
 	return []Obstacle{o}, nil
 }

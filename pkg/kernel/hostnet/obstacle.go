@@ -21,13 +21,15 @@ type Obstacle struct {
 	What         string // net.ipv4.…, routes of IPv4, routes of IPv6
 	Text         string // what it does, and the command that mends it
 	Pods4, Pods6 bool   // no workload of the family is reached
+	Maybe        bool   // it may stop none
 	Led          bool   // all of a family's packets are led away, which is as bad where the host has the other family, too
 }
 
 // Obstacles finds them. The zero value is ready. It is one goroutine's.
 type Obstacles struct {
-	filtered uint64 // packets that rp_filter dropped so far
-	rounds   int    // one after the other in which it dropped some
+	filtered uint64  // packets that rp_filter dropped so far
+	rounds   int     // one after the other in which it dropped some
+	turns    [2]turn // by family
 }
 
 // Find reads the settings of the host and of its links but for those with the prefixes, which are workloads': these, and tunnels,
@@ -68,11 +70,13 @@ func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error
 		}
 		if dropped > 0 && max(int(filter), strict) == 1 {
 			add("net.ipv4.conf."+l.Name+".rp_filter", 1, 2,
-				fmt.Sprintf("%d packets were dropped lately that did not come by the link to which the way back to their source leads", dropped))
+				fmt.Sprintf("the host, on whichever link, dropped %d packets lately that did not come by the link to which the way back to their source leads; "+
+					"that is noise from outside, or packets for workloads: if other hosts' don't reach them", dropped))
+			found[len(found)-1].Maybe = true
 		}
 	}
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		diverted, err := divertedBy(c, family, workloadPrefixes)
+	for i, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		diverted, err := divertedBy(c, family, workloadPrefixes, &o.turns[i])
 		if err != nil {
 			return nil, fmt.Errorf("look for rules that lead workloads' packets elsewhere: %w", err)
 		}

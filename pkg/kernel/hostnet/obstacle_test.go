@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,9 @@ func mustFind(t *testing.T, o *Obstacles) (sysctls []string) {
 		name := f.What
 		if f.Led != (strings.HasPrefix(f.What, "routes of") && (f.Pods4 || f.Pods6)) {
 			t.Errorf("%s: led away: %t", f.What, f.Led)
+		}
+		if f.Maybe != strings.HasSuffix(f.What, ".rp_filter") {
+			t.Errorf("%s: may be nothing: %t", f.What, f.Maybe)
 		}
 		if f.Pods4 || f.Pods6 {
 			name += " pods"
@@ -137,6 +141,31 @@ func TestDiverted(t *testing.T) {
 				t.Errorf("%s, mended: %v", c.name, got)
 			}
 		})
+	}
+}
+
+// TestTurn: a round asks about some of many addresses, each is asked about in time, and one that was led away in each round.
+func TestTurn(t *testing.T) {
+	for n, rounds := range map[int]int{1: 1, maxAsked: 1, maxAsked + 1: 2, 1000: 42} {
+		routes := map[netip.Addr]int{}
+		for i := range n {
+			routes[netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)})] = 1
+		}
+		asked := map[netip.Addr]bool{}
+		gone := netip.MustParseAddr("10.1.0.0")
+		again := []netip.Addr{netip.MustParseAddr("10.0.0.0"), gone}
+		for round := range rounds {
+			picked := turn{round: round, lost: again}.pick(routes)
+			if len(picked) > maxAsked || !slices.Contains(picked, again[0]) || slices.Contains(picked, gone) {
+				t.Errorf("%d addresses, round %d: %v", n, round, picked)
+			}
+			for _, a := range picked {
+				asked[a] = true
+			}
+		}
+		if len(asked) != n {
+			t.Errorf("%d addresses: %d are asked about in %d rounds", n, len(asked), rounds)
+		}
 	}
 }
 
