@@ -87,3 +87,35 @@ func TestBlocked(t *testing.T) {
 	h.put(model.GlobalConfigKey{Name: "UnreadyWhenBlocked"}, model.Text("Any"))
 	h.unready("chain ip6 stranger forward")
 }
+
+// TestBlockedByAddress: chains of others are found that drop packets of the host's blocks, and those of the tunnel to other hosts.
+func TestBlockedByAddress(t *testing.T) {
+	h := newHost(t)
+	nft := func(command string) {
+		if out, err := exec.Command("nft", command).CombinedOutput(); err != nil {
+			t.Errorf("nft %s: %v\n%s", command, err, out)
+		}
+	}
+	h.uplink("172.18.0.1/24")
+	pool := vxlanPool("10.65.0.0/16")
+	h.put(model.PoolKey{CIDR: pool.CIDR}, pool)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.neighbour("host-2", "172.18.0.2", "10.65.2.0/26")
+	h.startWith(func(cfg *Config) { cfg.Methods[0] = method(t, 0, "interface=^up0$") })
+	h.ready()
+	h.addPod(1)
+	nft("add table inet stranger; add chain inet stranger input { type filter hook input priority 10; policy drop; }; " +
+		"add rule inet stranger input ct state established accept; add rule inet stranger input iif lo accept; add rule inet stranger input tcp dport 22 accept")
+	t.Cleanup(func() { nft("delete table inet stranger") })
+	named := func(text string) func() bool {
+		return func() bool {
+			status, page := h.fetch(h.health, "/readiness")
+			return status == http.StatusOK && strings.Contains(page, text)
+		}
+	}
+	h.until("the tunnel is named", named("drops packets of other hosts' VXLAN: run nft 'insert rule inet stranger input udp dport 4789 accept'"))
+	nft("insert rule inet stranger input udp dport 4789 accept")
+	h.until("it is open", func() bool { return !named("stranger")() })
+	nft("add chain inet stranger forward { type filter hook forward priority 10; }; add rule inet stranger forward ip saddr 10.65.0.0/16 drop")
+	h.until("the chain is named", named("chain inet stranger forward (hook forward) drops packets from cali*: run"))
+}

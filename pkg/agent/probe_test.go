@@ -3,7 +3,9 @@
 package agent
 
 import (
+	"net/http"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,17 +61,30 @@ func TestProbe(t *testing.T) {
 
 	const lost = " from 169.254.1.2 on caliprobe0 to 169.254.1.3 on caliprobe1 got lost "
 	for _, test := range []struct{ hook, rule, reason string }{
-		// Each asks for something that not all packets of workloads have: none of the chains is one that stops them all.
-		{"forward priority 10", "ip daddr 169.254.1.3 drop", "UDP" + lost + "after our own rules accepted it"},
-		{"forward priority -10", "ip daddr 169.254.1.3 drop", "UDP" + lost + "before our own rules accepted it"},
+		// Each asks for something that not all packets of workloads have, and nobody knows that of the probe's: none of the chains is
+		// one that stops them all.
+		{"forward priority 10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "after our own rules accepted it"},
+		{"forward priority -10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "before our own rules accepted it"},
 		{"prerouting priority -350", "ip daddr 169.254.1.2 udp sport 9 drop", "the answer of UDP" + lost[:len(lost)-1] + ", though the question arrived"},
-		{"forward priority 10", "ip6 daddr fdca:11c0::3 drop", "UDP from fdca:11c0::2 on caliprobe0 to fdca:11c0::3"},
+		{"forward priority 10", "ip6 daddr . udp dport { fdca:11c0::3 . 9 } drop", "UDP from fdca:11c0::2 on caliprobe0 to fdca:11c0::3"},
 	} {
 		run("nft 'add table inet stranger; add chain inet stranger x { type filter hook " + test.hook + "; }; add rule inet stranger x " + test.rule + "'")
 		h.unready(test.reason)
 		run("nft delete table inet stranger")
 		h.ready()
 	}
+
+	run("nft 'add table inet stranger; add chain inet stranger x { type filter hook forward priority 10; }; add rule inet stranger x ip daddr 169.254.0.0/16 drop'")
+	h.until("what drops the probe's packets and not workloads' is a remark", func() bool {
+		status, page := h.fetch(h.health, "/readiness")
+		return status == http.StatusOK && strings.Contains(page, "; chain inet stranger x (hook forward) drops it for its addresses")
+	})
+	run("nft 'insert rule inet stranger x iifname \"caliprobe*\" accept'")
+	h.until("the path is tried all the same", func() bool {
+		_, page := h.fetch(h.health, "/readiness")
+		return !strings.Contains(page, "stranger")
+	})
+	run("nft delete table inet stranger")
 
 	run("ip link del caliprobe1")
 	h.until("it is made anew", func() bool { return ends() == 2 })

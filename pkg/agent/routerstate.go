@@ -90,15 +90,21 @@ func (l *loop) tellStands() {
 	if l.firewall.Err() != nil {
 		return
 	}
+	var families probe.Families
+	families.V4, families.V6 = l.workload.Families()
 	if l.system.forward != nil {
-		l.system.forward.Pass(forward.Desired{
-			Desired: beside.Desired{Prefixes: l.params.InterfacePrefixes, Mode: l.params.ChainInsertMode}, Unready: l.params.UnreadyWhenBlocked,
-		})
+		d := forward.Desired{
+			Desired: beside.Desired{Prefixes: l.params.InterfacePrefixes, Mode: l.params.ChainInsertMode}, Unready: l.params.UnreadyWhenBlocked, Families: families,
+		}
+		if l.router.news != nil {
+			d.Blocks, d.VXLAN = l.router.news.Blocks, l.router.news.VXLAN
+		}
+		l.system.forward.Pass(d)
 	}
 	if l.system.probe != nil {
 		d := probe.Desired{Prefix: l.params.InterfacePrefixes[0]}
 		if l.params.ProbePath {
-			d.Families.V4, d.Families.V6 = l.workload.Families()
+			d.Families = families
 		}
 		l.system.probe.Try(d)
 	}

@@ -7,13 +7,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
@@ -29,7 +32,27 @@ const (
 // Desired is what is to pass, and what follows where it can't.
 type Desired struct {
 	beside.Desired
-	Unready Unready
+	Unready  Unready
+	Families probe.Families   // of the workloads' addresses
+	Blocks   []netip.Prefix   // of the host, which has workloads' addresses from elsewhere too
+	VXLAN    []netip.AddrPort // where it takes other hosts' packets for workloads
+}
+
+// search is what is to be looked for: without workloads, as if they had IPv4.
+func (d Desired) search() beside.Search {
+	s := beside.Search{Own: nft.TableName, Prefixes: d.Prefixes, Probe: probe.Ways(), VXLAN: d.VXLAN}
+	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		v4 := all.Addr().Is4()
+		if v4 && d.Families.V6 && !d.Families.V4 || !v4 && !d.Families.V6 {
+			continue
+		}
+		nets := slices.DeleteFunc(slices.Clone(d.Blocks), func(p netip.Prefix) bool { return p.Addr().Is4() != v4 })
+		if len(nets) == 0 {
+			nets = append(nets, all)
+		}
+		s.Nets = append(s.Nets, nets...)
+	}
+	return s
 }
 
 // Config is what a Keeper works with.
@@ -77,9 +100,11 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-k.desired.Ready():
 			if d, ok := k.desired.Take(); ok {
+				if !ready || !slices.Equal(d.Prefixes, desired.Prefixes) {
+					o.settingsAt = time.Now() // this agent's own come first: one that starts switches forwarding on
+				}
 				desired, ready = d, true
 				o.generation, o.readAfter = 0, time.Time{}
-				o.settingsAt = time.Now() // this agent's own come first: one that starts switches forwarding on
 			}
 		case <-ticker.C:
 		}
@@ -94,7 +119,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			err = k.round(f, &o, desired)
 		}
 		o.readSettings(desired)
-		o.tell(desired.Unready, err)
+		o.tell(desired, err)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
-	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
@@ -56,7 +55,7 @@ func (o *obstacles) readSettings(d Desired) {
 }
 
 func (o *obstacles) readBlocks(f *beside.Forward, d Desired) error {
-	blocks, err := f.Blocks(nft.TableName, d.Prefixes)
+	blocks, err := f.Blocks(d.search())
 	if err != nil {
 		return err
 	}
@@ -69,47 +68,50 @@ func (o *obstacles) readBlocks(f *beside.Forward, d Desired) error {
 }
 
 // tell says what was found.
-func (o *obstacles) tell(unready Unready, err error) {
+func (o *obstacles) tell(d Desired, err error) {
 	found := map[string]string{}
-	v4, v6, cut4, cut6, led := true, false, false, false, false
+	v4, v6 := d.Families.V4 || !d.Families.V6, d.Families.V6
+	some, cut4, cut6, led := false, false, false, false
 	err = errors.Join(err, o.settingsErr)
 	var lost []probe.Finding
 	if o.cfg.Path != nil {
 		lost = o.cfg.Path()
 	}
-	if len(o.blocks) > 0 || len(o.settings) > 0 || len(lost) > 0 {
-		var failed error
-		v4, v6, failed = hostnet.Families()
-		err = errors.Join(err, failed)
-	}
 	for _, b := range o.blocks {
-		on4, on6 := b.Family != "ip6" && v4, b.Family != "ip" && v6
-		if (on4 || on6) && !o.fresh[b.Name()] {
-			found["chain "+b.Name()] = b.String()
-			cut4, cut6 = cut4 || on4 && b.Pods, cut6 || on6 && b.Pods
+		if (b.From || b.To || b.VXLANPort != 0) && !o.fresh[b.Name()] {
+			found["chain "+b.Name()], some = b.String(), true
+			cut4, cut6 = cut4 || b.Pods4, cut6 || b.Pods6
 		}
 	}
 	for _, s := range o.settings {
-		found[s.What] = s.Text
+		found[s.What], some = s.Text, some || !s.Maybe
 		cut4, cut6, led = cut4 || s.Pods4, cut6 || s.Pods6, led || s.Led
 	}
 	for _, l := range lost {
-		family := "IPv6"
+		family, text := "IPv6", l.Text
 		if l.V4 {
 			family = "IPv4"
 		}
-		found["path of "+family] = l.Text
-		cut4, cut6 = cut4 || l.V4, cut6 || !l.V4
+		if at := slices.IndexFunc(o.blocks, func(b beside.Block) bool { return b.OnlyProbe(l.V4) }); at >= 0 {
+			text += "; " + o.blocks[at].OfProbe()
+		} else {
+			some, cut4, cut6 = true, cut4 || l.V4, cut6 || !l.V4
+		}
+		found["path of "+family] = text
 	}
 	text, reason := "", ""
 	for _, what := range slices.Sorted(maps.Keys(found)) {
 		text += "; " + found[what]
 	}
-	if len(found) > 0 {
+	all := led || (cut4 || !v4) && (cut6 || !v6)
+	switch {
+	case text == "":
+	case d.Unready == Any && some, d.Unready == All && all:
+		text, reason = "", "workloads' packets are stopped: "+text[2:]
+	case some:
 		text = "workloads' packets are stopped: " + text[2:]
-		if all := led || (cut4 || !v4) && (cut6 || !v6); unready == Any || unready == All && all {
-			text, reason = "", text
-		}
+	default:
+		text = "workloads' packets may be stopped: " + text[2:]
 	}
 	o.cfg.Health.Remark(part, text)
 	o.cfg.Health.Set(part, reason)

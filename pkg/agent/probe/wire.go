@@ -37,6 +37,15 @@ func addrs(end int, of Families) (list []netip.Addr) {
 	return list
 }
 
+// Ways are those that packets take between the ends, from and to which address.
+func Ways() (ways [][2]netip.Addr) {
+	one, other := addrs(0, Families{true, true}), addrs(1, Families{true, true})
+	for i := range one {
+		ways = append(ways, [2]netip.Addr{one[i], other[i]}, [2]netip.Addr{other[i], one[i]})
+	}
+	return ways
+}
+
 // wire is both ends as they were made, with a socket for each address of the second.
 type wire struct {
 	ends       [2]End

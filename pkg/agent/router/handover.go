@@ -28,13 +28,16 @@ type News struct {
 	MTU     int                   // of workloads, 0 = not known
 	Hosts   map[netip.Addr]string // the other hosts' names, by address
 	Routers map[netip.Addr]string // the links to the host's own next hops, by address
+	Blocks  []netip.Prefix        // of this host
+	VXLAN   []netip.AddrPort      // where this host takes packets out of VXLAN
 	// Stands is to be closed when the firewall stands with these tunnels. Tell makes it.
 	Stands chan struct{}
 }
 
 func (n News) equal(o News) bool {
 	return n.MTU == o.MTU && maps.Equal(n.Hosts, o.Hosts) && maps.Equal(n.Routers, o.Routers) && n.Tunnels.IPIP == o.Tunnels.IPIP &&
-		n.Tunnels.VXLANPort == o.Tunnels.VXLANPort && slices.Equal(n.Tunnels.Hosts, o.Tunnels.Hosts)
+		n.Tunnels.VXLANPort == o.Tunnels.VXLANPort && slices.Equal(n.Tunnels.Hosts, o.Tunnels.Hosts) &&
+		slices.Equal(n.Blocks, o.Blocks) && slices.Equal(n.VXLAN, o.VXLAN)
 }
 
 // orders is what the router is told.

@@ -390,11 +390,18 @@ func (r *Router) news() News {
 			n.Routers[route.Gateway] = route.Device
 		}
 	}
+	for p, route := range state.Routes {
+		if route.Origin == plan.FromBlock {
+			n.Blocks = append(n.Blocks, p)
+		}
+	}
+	slices.SortFunc(n.Blocks, netip.Prefix.Compare)
 	for _, t := range state.Tunnels {
 		if t.Kind == plan.IPIP {
 			n.Tunnels.IPIP = true
 		} else {
 			n.Tunnels.VXLANPort = t.Port
+			n.VXLAN = append(n.VXLAN, netip.AddrPortFrom(t.Local, t.Port))
 		}
 	}
 	if len(state.Tunnels) > 0 {

@@ -368,6 +368,9 @@ func TestRouterWaits(t *testing.T) {
 		if n := c.heard; n == nil || n.MTU != 1450 || n.Tunnels.VXLANPort != 4789 || len(n.Tunnels.Hosts) != 1 {
 			t.Errorf("the loop is told %+v", n)
 		}
+		if got := fmt.Sprint(c.heard.Blocks, c.heard.VXLAN); got != "[10.1.0.0/26 10.2.0.0/26] [192.0.2.1:4789]" {
+			t.Errorf("the loop is told of its host: %s", got)
+		}
 	})
 }
 

@@ -119,20 +119,3 @@ func (o *Obstacles) dropped() (since uint64, err error) {
 	}
 	return total - before, err
 }
-
-// Families says which families of addresses the workloads have that are routed to; IPv4 where there are none.
-func Families() (v4, v6 bool, err error) {
-	c, err := rtnl.Dial()
-	if err != nil {
-		return true, false, err
-	}
-	defer c.Close()
-	for family, has := range map[int]*bool{unix.AF_INET: &v4, unix.AF_INET6: &v6} {
-		routes, err := workloadRoutes(c, family)
-		if err != nil {
-			return true, v6, err
-		}
-		*has = len(routes) > 0
-	}
-	return v4 || !v6, v6, nil
-}

@@ -104,10 +104,18 @@ func (f *Forward) apply(conn *nfnl.Conn, d Desired) (added, removed int, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	rules, chains, err := read(conn)
+	bases, err := conn.BaseChains()
+	at := slices.IndexFunc(bases, func(b nfnl.BaseChain) bool {
+		return b.Table == tableName && b.Name == chainName && b.Hook == "forward"
+	})
+	if err != nil || at < 0 {
+		return 0, 0, err
+	}
+	rules, err := conn.ReadForeign(tableName, chainName)
 	if err != nil {
 		return 0, 0, err
 	}
+	read := newReader(conn, bases[at])
 	var own []nfnl.ForeignRule
 	first := uint64(0) // the handle of the first rule of others
 	for _, r := range rules {
@@ -117,20 +125,18 @@ func (f *Forward) apply(conn *nfnl.Conn, d Desired) (added, removed int, err err
 			first = r.Handle
 		}
 	}
-	base := chains[chainName]
-	others := base
-	others.Rules = slices.DeleteFunc(slices.Clone(base.Rules), func(r fate.Rule) bool { return r.Comment == Comment })
-	chains[chainName] = others
+	base := read.add(chainName, rules)
+	read.add(chainName, slices.DeleteFunc(slices.Clone(rules), func(r nfnl.ForeignRule) bool { return r.Comment == Comment }))
 	var want []*nfnl.Rule
-	if (d.Mode == Insert || d.Mode == Append) && drops(chains, d.Prefixes) {
+	if (d.Mode == Insert || d.Mode == Append) && read.drops(d.Prefixes) {
 		if want, err = encode(d.Prefixes); err != nil {
 			return 0, 0, err
 		}
 	}
-	chains[chainName] = base
+	read.chains[chainName] = base
 	same := slices.EqualFunc(own, want, func(o nfnl.ForeignRule, w *nfnl.Rule) bool { return o.Hash == w.Hash })
-	if same && (len(want) == 0 || d.Mode == f.mode && (d.Mode == Append || !drops(chains, d.Prefixes))) {
-		return 0, 0, nil
+	if same && (len(want) == 0 || d.Mode == f.mode && (d.Mode == Append || !read.drops(d.Prefixes))) || read.err != nil {
+		return 0, 0, read.err
 	}
 	if d.Mode == Append {
 		first = 0
@@ -146,47 +152,42 @@ func (f *Forward) apply(conn *nfnl.Conn, d Desired) (added, removed int, err err
 	return len(want), len(own), err
 }
 
-// read reads FORWARD and the chains that all packets of an interface may get to from it; nothing where it isn't there.
-func read(conn *nfnl.Conn) (rules []nfnl.ForeignRule, chains map[string]fate.Chain, err error) {
-	bases, err := conn.BaseChains()
-	for _, base := range bases {
-		if base.Table == tableName && base.Name == chainName && base.Hook == "forward" {
-			return readFrom(conn, base)
-		}
-	}
-	return nil, map[string]fate.Chain{}, err
+// reader reads the chains of a table that packets get to from one of a hook, each once.
+type reader struct {
+	conn   *nfnl.Conn
+	base   nfnl.BaseChain
+	chains map[string]fate.Chain
+	err    error // the first; what is judged by such chains means nothing
 }
 
-// readFrom reads a chain of a hook and those that all packets of an interface may get to from it. The rules are the first one's.
-func readFrom(conn *nfnl.Conn, base nfnl.BaseChain) (rules []nfnl.ForeignRule, chains map[string]fate.Chain, err error) {
-	chains = map[string]fate.Chain{}
-	for next := []string{base.Name}; len(next) > 0; next = next[1:] {
-		if _, known := chains[next[0]]; known {
-			continue
-		}
-		list, err := conn.ReadForeign(base.Table, next[0])
-		if err != nil {
-			return nil, nil, err
-		}
-		c := fate.Chain{}
-		for _, r := range list {
-			c.Rules = append(c.Rules, r.Rule)
-			if r.Target != "" && !r.Conditional {
-				next = append(next, r.Target)
-			}
-		}
-		if next[0] == base.Name {
-			c.Drops, rules = base.Drops, list
-		}
-		chains[next[0]] = c
+func newReader(conn *nfnl.Conn, base nfnl.BaseChain) *reader {
+	return &reader{conn: conn, base: base, chains: map[string]fate.Chain{}}
+}
+
+func (r *reader) chain(name string) fate.Chain {
+	c, known := r.chains[name]
+	if !known && r.err == nil {
+		var rules []nfnl.ForeignRule
+		rules, r.err = r.conn.ReadForeign(r.base.Table, name)
+		c = r.add(name, rules)
 	}
-	return rules, chains, nil
+	return c
+}
+
+func (r *reader) add(name string, rules []nfnl.ForeignRule) fate.Chain {
+	c := fate.Chain{Drops: name == r.base.Name && r.base.Drops}
+	for _, rule := range rules {
+		c.Rules = append(c.Rules, rule.Rule)
+	}
+	r.chains[name] = c
+	return c
 }
 
 // drops says whether the chain drops all packets from or to workloads.
-func drops(chains map[string]fate.Chain, prefixes []string) bool {
+func (r *reader) drops(prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
-		return fate.Of(chains, chainName, fate.Packet{In: p}) == fate.Dropped || fate.Of(chains, chainName, fate.Packet{Out: p}) == fate.Dropped
+		from, to := fate.Packet{Is: fate.Fields{fate.InName: fate.Text(p)}}, fate.Packet{Is: fate.Fields{fate.OutName: fate.Text(p)}}
+		return fate.Of(r.chain, r.base.Name, from) == fate.Dropped || fate.Of(r.chain, r.base.Name, to) == fate.Dropped
 	})
 }
 

@@ -4,7 +4,9 @@ package nfnl
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -23,17 +25,26 @@ type BaseChain struct {
 	Table, Name string
 	Hook        string // as nft calls it
 	Drops       bool   // what none of its rules decides
+	Dormant     bool   // the table is: it does nothing
 }
 
 // BaseChains lists those of all tables of the family.
 func (c *Conn) BaseChains() (list []BaseChain, err error) {
 	hooks := [...]string{unix.NF_INET_PRE_ROUTING: "prerouting", unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward",
 		unix.NF_INET_LOCAL_OUT: "output", unix.NF_INET_POST_ROUTING: "postrouting"}
+	dormant := map[string]bool{}
+	err = c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, nil, func(body []byte) {
+		dormant[text(attr(body, attrTable))] = number(attr(body, unix.NFTA_TABLE_FLAGS))&unix.NFT_TABLE_F_DORMANT != 0
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the tables of others: %w", err)
+	}
 	err = c.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, nil, func(body []byte) {
 		hook := attr(body, unix.NFTA_CHAIN_HOOK)
 		if n := number(attr(hook, unix.NFTA_HOOK_HOOKNUM)); hook != nil && n < uint64(len(hooks)) {
 			name, drops := text(attr(body, unix.NFTA_CHAIN_NAME)), number(attr(body, unix.NFTA_CHAIN_POLICY)) != verdictAccept
-			list = append(list, BaseChain{text(attr(body, attrTable)), name, hooks[n], drops})
+			inTable := text(attr(body, attrTable))
+			list = append(list, BaseChain{inTable, name, hooks[n], drops, dormant[inTable]})
 		}
 	})
 	if err != nil {
@@ -48,7 +59,7 @@ func (c *Conn) ReadForeign(inTable, chain string) (rules []ForeignRule, err erro
 		if text(attr(body, attrTable)) != inTable || text(attr(body, attrName)) != chain {
 			return
 		}
-		r := ForeignRule{Installed: parseRule(body), Rule: parseForeign(attr(body, unix.NFTA_RULE_EXPRESSIONS))}
+		r := ForeignRule{Installed: parseRule(body), Rule: parseForeign(attr(body, unix.NFTA_RULE_EXPRESSIONS), c.sock.family)}
 		r.Comment = text(udata(attr(body, unix.NFTA_RULE_USERDATA), udataComment))
 		rules = append(rules, r)
 	})
@@ -61,30 +72,34 @@ func (c *Conn) ReadForeign(inTable, chain string) (rules []ForeignRule, err erro
 // Attributes of linux/netfilter/nf_tables_compat.h: the name of an extension of iptables.
 const attrExtension = 1
 
-// parseForeign takes what it doesn't know for a condition.
-func parseForeign(exprs []byte) fate.Rule {
+// parseForeign takes what it doesn't know for a condition. A table of family inet has rules for a family of their own, which ask for it
+// before they ask for its addresses.
+func parseForeign(exprs []byte, family byte) fate.Rule {
 	var r fate.Rule
-	loaded := uint64(0) // the key of meta that is in the register, 0 = something else
+	registers := map[uint64]loaded{}
 	may, chooses := fate.Few, false
 	for _, e := range attrs(exprs) {
 		data := attr(e, unix.NFTA_EXPR_DATA)
 		switch kind := text(attr(e, unix.NFTA_EXPR_NAME)); kind {
 		case "counter", "log", "last":
-		case "meta":
-			if loaded = 0; attr(data, unix.NFTA_META_DREG) != nil {
-				loaded = number(attr(data, unix.NFTA_META_KEY))
-				may = max(may, mayOf(kind, data))
+		case "meta", "payload", "ct":
+			if to := attr(data, unix.NFTA_META_DREG); to != nil { // else it is set; the number is the same in all of them
+				registers[number(to)] = load(kind, data, family)
 			}
+		case "bitwise":
+			registers[number(attr(data, unix.NFTA_BITWISE_DREG))] = registers[number(attr(data, unix.NFTA_BITWISE_SREG))].masked(data)
 		case "cmp":
-			op, value := number(attr(data, unix.NFTA_CMP_OP)), attr(attr(data, unix.NFTA_CMP_DATA), unix.NFTA_DATA_VALUE)
-			if loaded != unix.NFT_META_IIFNAME && loaded != unix.NFT_META_OIFNAME || op > unix.NFT_CMP_NEQ {
-				r.Conditional = true
-				break
+			from := number(attr(data, unix.NFTA_CMP_SREG))
+			is, ok := registers[from].compared(data)
+			if ok {
+				r.Is = append(r.Is, is)
+			} else {
+				r.Conditional, may = true, max(may, registers[from].may)
 			}
-			name, _, whole := bytes.Cut(value, []byte{0})
-			r.Names = append(r.Names, fate.Name{
-				Out: loaded == unix.NFT_META_OIFNAME, Not: op == unix.NFT_CMP_NEQ, Text: string(name), Prefix: !whole,
-			})
+			if ok && is.Field == fate.Family && !is.Not {
+				family = is.Value[0]
+			}
+			delete(registers, from)
 		case "immediate":
 			parseVerdict(&r, attr(attr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT))
 		case "reject":
@@ -98,19 +113,88 @@ func parseForeign(exprs []byte) fate.Rule {
 				r.Conditional, may = true, max(may, mayOf(name, nil))
 			}
 		default:
-			if kind == "lookup" {
-				chooses = chooses || attr(data, unix.NFTA_LOOKUP_DREG) != nil // a verdict
-				if loaded == unix.NFT_META_IIFNAME || loaded == unix.NFT_META_OIFNAME {
+			chooses = chooses || kind == "lookup" && attr(data, unix.NFTA_LOOKUP_DREG) != nil // a verdict
+			for _, l := range registers {
+				if may = max(may, l.may); kind == "lookup" && l.known && l.field <= fate.OutName {
 					may = fate.Named
 				}
 			}
-			loaded, r.Conditional, may = 0, true, max(may, mayOf(kind, data))
+			clear(registers)
+			r.Conditional, may = true, max(may, mayOf(kind, data))
 		}
 	}
-	if r.Conditional && (chooses || r.Verdict == table.Accept || r.Target != "") {
+	if r.Conditional && (chooses || r.Verdict == table.Accept || r.Verdict == table.Return || r.Target != "") {
 		r.May = may
 	}
 	return r
+}
+
+// loaded is what a register holds.
+type loaded struct {
+	known    bool // which field it is
+	field    fate.Field
+	mask     net.IPMask // nil = all of it
+	may      fate.May   // where it isn't known, or compared otherwise
+	link, ct bool       // the number of the interface that the packet comes in by; the state of the connection
+}
+
+func load(kind string, data []byte, family byte) loaded {
+	l := loaded{known: true, may: mayOf(kind, data)}
+	key := number(attr(data, unix.NFTA_META_KEY)) // ct has the same number for it
+	base, at, size := number(attr(data, unix.NFTA_PAYLOAD_BASE)), number(attr(data, unix.NFTA_PAYLOAD_OFFSET)), number(attr(data, unix.NFTA_PAYLOAD_LEN))
+	v4, v6 := base == unix.NFT_PAYLOAD_NETWORK_HEADER && family == unix.NFPROTO_IPV4, base == unix.NFT_PAYLOAD_NETWORK_HEADER && family == unix.NFPROTO_IPV6
+	switch {
+	case kind == "ct":
+		l.known, l.ct = false, key == unix.NFT_CT_STATE
+	case kind == "meta" && key == unix.NFT_META_IIF:
+		l.link = true
+	case kind == "meta" && key == unix.NFT_META_IIFNAME:
+	case kind == "meta" && key == unix.NFT_META_OIFNAME:
+		l.field = fate.OutName
+	case kind == "meta" && key == unix.NFT_META_NFPROTO:
+		l.field = fate.Family
+	case kind == "meta" && key == unix.NFT_META_L4PROTO, kind == "payload" && size == 1 && (v4 && at == 9 || v6 && at == 6):
+		l.field = fate.Protocol
+	case kind == "payload" && (v4 && at == 12 && size <= 4 || v6 && at == 8 && size <= 16):
+		l.field = fate.Src
+	case kind == "payload" && (v4 && at == 16 && size <= 4 || v6 && at == 24 && size <= 16):
+		l.field = fate.Dst
+	case kind == "payload" && base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && at == 2 && size == 2:
+		l.field = fate.DstPort
+	default:
+		l.known = false
+	}
+	return l
+}
+
+// masked is what remains of it.
+func (l loaded) masked(data []byte) loaded {
+	mask := attr(attr(data, unix.NFTA_BITWISE_MASK), unix.NFTA_DATA_VALUE)
+	const begin = 1<<3 | 1<<6 // NF_CT_STATE_BIT(IP_CT_NEW), NF_CT_STATE_UNTRACKED_BIT
+	if l.ct && len(mask) == 4 && binary.NativeEndian.Uint32(mask)&begin != 0 {
+		l.may = fate.Any
+	}
+	l.mask = bytes.Clone(mask)
+	_, size := l.mask.Size()
+	l.known = l.known && size > 0 && len(bytes.Trim(attr(attr(data, unix.NFTA_BITWISE_XOR), unix.NFTA_DATA_VALUE), "\x00")) == 0
+	return l
+}
+
+// compared is a comparison of it, false where that is more than with a value or its beginning.
+func (l loaded) compared(data []byte) (fate.Is, bool) {
+	op, value := number(attr(data, unix.NFTA_CMP_OP)), attr(attr(data, unix.NFTA_CMP_DATA), unix.NFTA_DATA_VALUE)
+	is := fate.Is{Field: l.field, Not: op == unix.NFT_CMP_NEQ, Bits: fate.Text(value)}
+	if name, _, whole := bytes.Cut(value, []byte{0}); l.field <= fate.OutName && whole {
+		is.Bits = fate.Text(string(name) + "\x00")
+	}
+	if l.link { // the loopback is always the first
+		is.Bits = fate.Text("lo\x00")
+		l.known = l.known && len(value) == 4 && binary.NativeEndian.Uint32(value) == 1
+	}
+	if l.mask != nil {
+		is.Len, _ = l.mask.Size()
+	}
+	return is, l.known && op <= unix.NFT_CMP_NEQ && len(value) > 0 && is.Len <= 8*len(is.Value)
 }
 
 // mayOf is what packets may have all in common of which an expression, or an extension of iptables, reads something.
