@@ -123,8 +123,12 @@ func (p *pass) steps(l link.Link, t plan.Tunnel, under int) (steps []step) {
 	if l.Master != 0 { // the host routes nothing that comes in by a port
 		add(fmt.Sprintf("take out of link %d", l.Master), func() error { return p.conn.LinkSetNoMaster(device) })
 	}
-	if v, ok := l.Conf4.At(0); ok && v == 0 && t.Kind != plan.VXLAN6 { // else it has net.ipv4.conf.default.forwarding
-		sysctl := "ipv4/conf/" + l.Name + "/forwarding"
+	family, settings := "ipv4", l.Conf4
+	if t.Kind == plan.VXLAN6 {
+		family, settings = "ipv6", l.Conf6
+	}
+	if v, ok := settings.At(0); ok && v == 0 { // else it has net.ipv4.conf.default.forwarding, or IPv6's
+		sysctl := family + "/conf/" + l.Name + "/forwarding"
 		add("set sysctl net/"+sysctl+" to 1", func() error {
 			return p.ns.Do(func(ns.NetNS) error { return rtnl.WriteSysctl(sysctl, "1") })
 		})
