@@ -66,6 +66,7 @@ func TestProbe(t *testing.T) {
 		{"forward priority 10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "after our own rules accepted it"},
 		{"forward priority -10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "before our own rules accepted it"},
 		{"prerouting priority -350", "ip daddr 169.254.1.2 udp sport 9 drop", "the answer of UDP" + lost[:len(lost)-1] + ", though the question arrived"},
+		{"input priority 10", "icmpv6 type nd-neighbor-solicit drop", "UDP from fdca:11c0::2 on caliprobe0 to fdca:11c0::3"},
 		{"forward priority 10", "ip6 daddr . udp dport { fdca:11c0::3 . 9 } drop", "UDP from fdca:11c0::2 on caliprobe0 to fdca:11c0::3"},
 	} {
 		run("nft 'add table inet stranger; add chain inet stranger x { type filter hook " + test.hook + "; }; add rule inet stranger x " + test.rule + "'")

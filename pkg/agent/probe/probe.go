@@ -144,6 +144,11 @@ func (p *Prober) unwire() {
 // try is one round.
 func (p *Prober) try() {
 	var found []Finding
+	for _, n := range p.wire.namespaces { // a new workload has to ask for its gateway, too
+		if err := n.ForgetNeighbours(); err != nil {
+			p.cfg.Logger.Debug("the probe's workloads go on with the neighbours that they know", "err", err)
+		}
+	}
 	for i, from := range p.wire.ends[0].Addrs {
 		family := 0
 		if from.Is6() {
@@ -233,5 +238,6 @@ func (p *Prober) explain(i int, step string, err error) string {
 		return fmt.Sprintf("%s got lost; our own rules' counters can't be read: %v", what, err)
 	}
 	return what + " got lost before our own rules accepted it: look for what drops it in other tables' chains of prerouting and forward " + look +
-		", at rp_filter, and for rules of routing that lead elsewhere (ip rule)" + full
+		", at rp_filter, for rules of routing that lead elsewhere (ip rule), for policies of IPsec (ip xfrm policy), and for what drops ARP " +
+		"or neighbour discovery to the host" + full
 }

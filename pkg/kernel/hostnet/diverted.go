@@ -140,6 +140,9 @@ func describe(c *rtnl.Conn, a netip.Addr, r netlink.Route, rules []netlink.Rule)
 		if !isUsual(rule) && !forOthers && rule.Goto < 0 && (rule.Table == r.Table || r.Table == 0 && rule.Src != nil && rule.Src.Contains(rtnl.IP(a))) {
 			which = fmt.Sprintf(", by the rule of priority %d: run %s rule add priority %d lookup main suppress_prefixlength 0, "+
 				"and have it added at boot", rule.Priority, command, max(rule.Priority-1, 0))
+			if rule.Table == unix.RT_TABLE_UNSPEC { // it refuses the way to the gateway as well
+				which = fmt.Sprintf(", by the rule of priority %d: run %s rule del priority %d, and have it added no more", rule.Priority, command, rule.Priority)
+			}
 			break
 		}
 	}

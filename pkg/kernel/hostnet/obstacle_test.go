@@ -108,6 +108,7 @@ func TestDiverted(t *testing.T) {
 		{"an exit node", []string{"priority 5270 lookup 52"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
 		{"refused", []string{"priority 5270 unreachable"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
 		{"of what comes from workloads", []string{"from 10.65.0.0/16 priority 9 lookup 52"}, []string{"routes of IPv4 pods"}},
+		{"refused to workloads", []string{"from 10.65.0.0/16 priority 9 blackhole"}, []string{"routes of IPv4 pods"}},
 		{"to one of them", []string{"to 10.65.0.1 priority 9 lookup 52"}, []string{"routes of IPv4"}},
 		{"marked packets", []string{"fwmark 0x80000/0xff0000 priority 5210 lookup 52"}, nil},
 		{"unmarked ones, after main's routes", []string{"not fwmark 0xca6c priority 9 lookup 52", "priority 8 lookup main suppress_prefixlength 0"}, nil},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,4 +56,17 @@ func (n *Namespace) Enter(fn func() error) error {
 func (n *Namespace) Close() {
 	n.conn.Close()
 	_ = n.net.Close()
+}
+
+// ForgetNeighbours has the namespace ask anew, by ARP and neighbour discovery, who has the addresses that it sends to.
+func (n *Namespace) ForgetNeighbours() error {
+	all, err := rtnl.Dump(func() ([]netlink.Neigh, error) { return n.conn.NeighList(0, unix.AF_UNSPEC) })
+	for _, neigh := range all {
+		if neigh.State&(unix.NUD_NOARP|unix.NUD_PERMANENT) == 0 {
+			if e := n.conn.NeighDel(&neigh); !rtnl.IsGone(e) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	return err
 }
