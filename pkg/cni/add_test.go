@@ -305,6 +305,76 @@ func TestPoolOfTheHost(t *testing.T) {
 	r.fails(c, 105, "address 10.7.0.5: this host has it itself")
 }
 
+// TestPoolOfTheHosts has a pool that contains the network of all hosts: each of its addresses but theirs is given to a pod.
+func TestPoolOfTheHosts(t *testing.T) {
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		t.Run(plugin, func(t *testing.T) {
+			r := newRig(t, lab.Config{Pools: []netip.Prefix{prefix("10.7.0.0/27"), prefix("fd07::/123")}})
+			conf := r.conf(map[string]any{"type": map[string]string{"calico": "calico", "calico-ipam": "bridge"}[plugin], "isGateway": true})
+			next := 0
+			ask := func() lab.Call {
+				next++
+				c := call(r.pod(fmt.Sprintf("pod%d", next)), conf)
+				c.Plugin, c.ContainerID = plugin, fmt.Sprintf("c%d", next)
+				return c
+			}
+			trips := func() int {
+				c := ask()
+				r.must(c)
+				n := r.roundTrips()
+				r.must(verb("DEL", c))
+				return n
+			}
+			trips() // claims the blocks
+			ordinary := trips()
+			// A tunnel's address, and the gateway of a bridge, are no sign of the hosts' network.
+			r.sh("ip link add tunl0 type bridge && ip addr add 10.7.0.30/32 dev tunl0")
+			if plugin == "calico-ipam" {
+				r.sh("ip link add cni0 type bridge && ip addr add 10.7.0.1/27 dev cni0 && ip addr add fd07::1/123 dev cni0 nodad")
+			}
+			if n := trips(); n != ordinary {
+				t.Errorf("%d round trips with a tunnel, without %d", n, ordinary)
+			}
+			r.sh("ip addr add 10.7.0.2/27 dev eth0 && ip addr add 10.7.0.0/27 dev eth0 && ip addr add fd07::2/123 dev eth0 nodad")
+			for i := range 20 {
+				host := fmt.Sprintf("h%d", i)
+				r.put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv4}, model.Text(fmt.Sprintf("10.7.0.%d", i+3)))
+				r.put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv6}, model.Text(fmt.Sprintf("fd07::%x", i+3)))
+			}
+			if plugin == "calico" {
+				asks := ask()
+				asks.Args = "IP=10.7.0.3"
+				r.fails(asks, 105, "address 10.7.0.3: host h0 has it itself")
+			}
+			var got, want []netip.Addr
+			for _, a := range []string{"10.7.0.1", "10.7.0.23", "10.7.0.24", "10.7.0.25", "10.7.0.26", "10.7.0.27", "10.7.0.28", "10.7.0.29"} {
+				want = append(want, netip.MustParseAddr(a))
+			}
+			if plugin == "calico-ipam" {
+				want = want[1:] // but for the gateway
+			}
+			for i := range want {
+				for _, a := range addrs(r.add(ask())) {
+					if a.Is4() {
+						got = append(got, a)
+					} else if n := a.As16()[15]; n > 1 && n < 23 {
+						t.Errorf("%s is a host's", a)
+					}
+				}
+				if n := r.roundTrips(); i == 1 && n != ordinary+1 { // nothing is left to be set aside
+					t.Errorf("%d round trips, without hosts in the pool %d", n, ordinary)
+				}
+			}
+			if slices.SortFunc(got, netip.Addr.Compare); !slices.Equal(got, want) {
+				t.Errorf("addresses %v, want %v", got, want)
+			}
+			if _, err := r.host.CNI(r.ctx(), ask()); err == nil || !strings.Contains(err.Error(), "no free IPv4 address") {
+				t.Errorf("the pool is exhausted: %v", err)
+			}
+		})
+	}
+}
+
 func TestWantedAddresses(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(map[string]any{

@@ -58,6 +58,9 @@ func PolicyPrefix() string { return v1Root + "policy/" }
 // BGPPrefix is where BGP's settings and peers are.
 func BGPPrefix() string { return bgpRoot }
 
+// BGPHostPrefix is where BGP's settings of hosts are, and the addresses of these.
+func BGPHostPrefix() string { return bgpRoot + "host/" }
+
 // StatusPrefix is where agents report; "" means every host.
 func StatusPrefix(host string) string {
 	if host == "" {

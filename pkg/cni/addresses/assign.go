@@ -13,7 +13,6 @@ import (
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -124,8 +123,8 @@ func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 	return d, change, nil
 }
 
-// choose gives the pod its addresses, and takes those of its former sandbox back. Where the choice falls on an address of this
-// host itself, as in a pool that contains its network, that is set aside for good and the choice is made again.
+// choose gives the pod its addresses, and takes those of its former sandbox back. Where the choice falls on an address of a
+// host, as in a pool that contains the hosts' network, that is set aside for good and the choice is made again.
 func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan, ipam.Choice, error) {
 	var reserved []netip.Addr
 	for {
@@ -144,10 +143,13 @@ func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan,
 		}
 		before := len(reserved)
 		for _, c := range choice.Addrs {
+			whose, err := hostOf(v, c, netip.Addr{})
 			switch {
-			case c.Existing || !link.IsHosts(c.Addr):
-			case slices.Contains(a.Request.Addrs, c.Addr) || len(reserved) == maxReserved:
-				return nil, choice, protocol.Failf(protocol.CodeAddress, "ask for another address, or take the host's network out of the pool", "address %s: this host has it itself", c.Addr)
+			case err != nil:
+				return nil, choice, err
+			case whose == "":
+			case slices.Contains(a.Request.Addrs, c.Addr) || len(reserved) >= maxHosts:
+				return nil, choice, isHosts(c.Addr, whose)
 			default:
 				reserved = append(reserved, c.Addr)
 			}

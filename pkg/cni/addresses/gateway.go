@@ -15,7 +15,6 @@ import (
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -35,7 +34,7 @@ func (s Subnets) FirstRead() []model.Range {
 	return append(ipam.FirstRead(s.Request), model.KeyRange(model.ReadyKey{}))
 }
 
-// maxReserved is how many addresses are reserved at once: each takes a handle, and a block
+// maxReserved is how many addresses are reserved at once, besides those of hosts: each takes a handle, and a block
 // that may be another than the address's.
 const maxReserved = maxBlocks / 2
 
@@ -47,6 +46,7 @@ func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 		return ipam.Choice{}, none, err
 	}
 	var reserved []netip.Addr
+	hosts := 0 // of these
 	for {
 		plan := ipam.NewPlan(v)
 		needed := &model.NeedRangesError{}
@@ -67,12 +67,19 @@ func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 		}
 		before := len(reserved)
 		for _, a := range choice.Addrs {
-			if gw, _ := s.gateway(a); gw.IsValid() && subnet(a).Contains(gw) && !slices.Contains(reserved, gw) {
+			gw, _ := s.gateway(a)
+			if gw.IsValid() && subnet(a).Contains(gw) && !slices.Contains(reserved, gw) {
 				reserved = append(reserved, gw)
 			}
+			whose, err := hostOf(v, a, gw)
 			why := meansNetwork(a.Addr, subnet(a))
 			switch {
-			case link.IsHosts(a.Addr) && !a.Existing && !slices.Contains(s.Request.Addrs, a.Addr):
+			case err != nil:
+				return choice, none, err
+			case whose != "" && !slices.Contains(s.Request.Addrs, a.Addr):
+				if hosts++; hosts > maxHosts {
+					return choice, none, isHosts(a.Addr, whose)
+				}
 				reserved = append(reserved, a.Addr)
 			case why == "" || a.Existing || s.Conf.Type == string(protocol.Calico): // whose pods have no subnet
 			case slices.Contains(s.Request.Addrs, a.Addr):
@@ -82,9 +89,9 @@ func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 				reserved = append(reserved, a.Addr)
 			}
 		}
-		if len(reserved) > maxReserved {
+		if len(reserved)-hosts > maxReserved {
 			return choice, none, protocol.Failf(protocol.CodeConfig, "ask for addresses of fewer pools",
-				"the addresses that are asked for have %d gateways: those of one container may have %d", len(reserved), maxReserved)
+				"the addresses that are asked for have %d gateways: those of one container may have %d", len(reserved)-hosts, maxReserved)
 		}
 		if len(reserved) == before {
 			return choice, plan.Change(), nil

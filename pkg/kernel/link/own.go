@@ -39,3 +39,24 @@ func (l Link) LeadsTo(addrs []netip.Addr) bool {
 		return ok && r.Index == l.Index && r.Dst == rtnl.HostPrefix(a)
 	})
 }
+
+// Addrs are the addresses of the prefix that links of the namespace have, but for tunnels to other hosts. Without an answer
+// of the kernel there are none.
+func Addrs(p netip.Prefix) (out []netip.Addr) {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	all, _ := rtnl.Dump(func() ([]netlink.Addr, error) { return c.AddrList(nil, rtnl.FamilyOf(p.Addr())) })
+	for _, a := range all {
+		addr := rtnl.Prefix(a.IPNet).Addr()
+		if !p.Contains(addr) {
+			continue
+		}
+		if l, err := Get(c, a.LinkIndex, ""); err == nil && !IsTunnelName(l.Name) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
