@@ -50,7 +50,11 @@ func (c *call) check(ctx context.Context) error {
 	// static holds nothing: its CHECK compares prefix lengths, and calico gives
 	// every pod a /32 or /128.
 	if c.delegates() && c.conf.IPAM.Type != "" && c.conf.IPAM.Type != "static" {
-		if err := c.delegate().Verb(ctx, "CHECK"); err != nil {
+		knows, err := c.delegate().Knows(ctx, "0.4.0")
+		if err == nil && knows {
+			err = c.delegate().Verb(ctx, "CHECK")
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -167,9 +167,7 @@ printf %s "$conf" | exec ` + filepath.Join(reference(t), "host-local")
 		knows(versions)
 		r.must(verb("STATUS", c))
 		reply := r.must(c)
-		if versions != `"0.3.1"` { // CHECK is of 0.4.0
-			r.must(verb("CHECK", withResult(r, c, reply)))
-		}
+		r.must(verb("CHECK", withResult(r, c, reply)))
 		gone := c
 		gone.ContainerID, gone.Netns = fmt.Sprintf("gone%d", i), r.pod(fmt.Sprintf("gone%d", i))
 		r.add(gone)
