@@ -171,14 +171,14 @@ func (e *Etcd) parse(o object) {
 // Environ has the variables of the environment, ETCD_ENDPOINTS and its like, say where etcd is, if the network
 // configuration doesn't.
 func (e *Etcd) Environ(getenv func(string) string) error {
-	if !e.Unnamed || getenv("ETCD_ENDPOINTS") == "" && getenv("ETCD_DISCOVERY_SRV") == "" {
+	if !e.Unnamed || cmp.Or(getenv("ETCD_ENDPOINTS"), getenv("ETCD_DISCOVERY_SRV"), getenv("ETCD_AUTHORITY"), getenv("ETCD_SCHEME")) == "" {
 		return nil
 	}
 	var errs []error
 	o := object{path: "environment", fields: map[string]json.RawMessage{}, errs: &errs}
 	for name, configured := range map[string]string{
 		"etcd_endpoints": "", "etcd_discovery_srv": "", "etcd_ca_cert_file": e.CAFile, "etcd_cert_file": e.CertFile, "etcd_key_file": e.KeyFile,
-		"etcd_username": e.Username, "etcd_password_file": e.PasswordFile,
+		"etcd_username": e.Username, "etcd_password_file": e.PasswordFile, "etcd_authority": "", "etcd_scheme": "",
 	} {
 		o.fields[name], _ = json.Marshal(cmp.Or(configured, getenv(strings.ToUpper(name)))) // a string always marshals
 	}
