@@ -24,7 +24,7 @@ func TestSettingsFileUnread(t *testing.T) {
 	h.start()
 	h.ready()
 	_, got := h.fetch(h.health, "/debug/invalid")
-	if !strings.Contains(got, "setting "+h.dir+"\n") || !strings.Contains(got, "not a file\n  used    what stands elsewhere, and the defaults\n") {
+	if !strings.Contains(got, "setting "+h.dir+"\n") || !strings.Contains(got, "not a file\n  used    what stands elsewhere, and the defaults") {
 		t.Error(got)
 	}
 }
