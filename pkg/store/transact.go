@@ -64,7 +64,7 @@ func (c *Client) Transact(ctx context.Context, wants []model.Range, decide func(
 		}
 		_, conflict := errors.AsType[*ConflictError](err)
 		switch {
-		case conflict, errors.Is(err, rpctypes.ErrCompacted):
+		case conflict, errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev):
 		case errors.Is(err, ErrUnknownOutcome) && t.unknown != nil:
 			if t.unknown(ctx, change) != nil || ctx.Err() != nil {
 				return 0, err
