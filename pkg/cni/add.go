@@ -31,7 +31,10 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	if err := c.askPod(ctx, id); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.checkIPAM(), c.checkMTU()); err != nil {
+	if err := c.checkIPAM(); err != nil {
+		return nil, err
+	}
+	if err := attach.UntilTold(ctx, c.conf, c.log, c.checkMTU); err != nil {
 		return nil, err
 	}
 	etcd, cancel := context.WithTimeout(ctx, c.conf.DatastoreTimeout)
