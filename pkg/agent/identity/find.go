@@ -79,7 +79,7 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		reached, lookup := i.reached(ctx, family, m, n.sight)
 		// A pool made over the address that the host has must not move it.
 		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
-		id, err := m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
+		id, err := m.Choose(plan.Surroundings{Links: n.links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
 			f.again = sooner(f.again, mostPause)
@@ -151,8 +151,11 @@ func storedAddress(stored map[string]model.Entry, host string, family int) netip
 	return a
 }
 
-// reached is what can-reach sees with these links; it looks again where a look failed.
+// reached is from where the host sends to the target of can-reach, or to etcd, with these links; it looks again where a look failed.
 func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
+	if m.Kind == plan.MethodFirstFound || m.Kind == plan.MethodSkip {
+		return i.towardsEtcd(ctx, family), nil
+	}
 	if m.Kind != plan.MethodCanReach {
 		return netip.Addr{}, nil
 	}
@@ -168,6 +171,22 @@ func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links i
 	}
 	*s = sight{links, addr, err, i.now()}
 	return s.addr, s.err
+}
+
+// towardsEtcd is from where the host sends to etcd, invalid where no member of it has an address of the family, or only this host's
+// loopback has.
+func (i *Keeper) towardsEtcd(ctx context.Context, family int) netip.Addr {
+	members := i.members()
+	slices.SortFunc(members, netip.Addr.Compare)
+	for _, a := range members {
+		if familyOf(a) != family || a.IsLoopback() {
+			continue
+		}
+		if from, err := i.reach(ctx, a.String(), family == 1); err == nil && from.IsValid() {
+			return from
+		}
+	}
+	return netip.Addr{}
 }
 
 // reachByKernel asks the resolver for the name and the kernel for the route.

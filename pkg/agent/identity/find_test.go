@@ -25,7 +25,8 @@ type finder struct {
 
 func newFinder(t *testing.T, method4 string) *finder {
 	f := &finder{clock: time.Unix(0, 0)}
-	f.Keeper = &Keeper{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock }}
+	f.Keeper = &Keeper{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock },
+		members: func() []netip.Addr { return nil }}
 	return f
 }
 

@@ -34,7 +34,8 @@ type Keeper struct {
 	methods  [2]plan.Method // of IPv4 and of IPv6
 	as       model.ASNumber // 0 = not this agent's to say
 	reach    reach
-	kinds    []plan.Tunnel // those that a host may have
+	members  func() []netip.Addr // of etcd
+	kinds    []plan.Tunnel       // those that a host may have
 	naming   *status.Naming
 	health   *health.Monitor
 	problems *problems.Ledger
@@ -108,7 +109,7 @@ type note struct {
 func New(cfg Config, client *store.Client) *Keeper {
 	return &Keeper{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
-		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
+		reach: reachByKernel, members: client.Addrs, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
 		now: time.Now, step: killpoint.Step, wake: mailbox.NewSignal(), found: mailbox.NewSignal(),
 		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
