@@ -219,8 +219,7 @@ func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	inPool := func(i Identity) bool {
 		return slices.ContainsFunc(s.Pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
 	}
-	toEtcd := s.linkOf(s.Reached)
-	byDefault := s.defaultLink(v6)
+	toEtcd, byDefault := s.Of(s.Reached).Name, s.defaultLink(v6)
 	best, least := Identity{}, 0
 	for _, c := range found {
 		if !fits(c.Identity) {
@@ -257,15 +256,14 @@ func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found, s.Links.Links, v6))
 }
 
-// linkOf is the link that has the address, "" = none.
-func (l Links) linkOf(a netip.Addr) string {
-	at := slices.IndexFunc(l.Links, func(l Link) bool {
-		return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
-	})
-	if at < 0 {
-		return ""
+// Of returns the link that has the address, or one without a name.
+func (l Links) Of(a netip.Addr) Link {
+	for _, link := range l.Links {
+		if slices.ContainsFunc(link.Addrs, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return link
+		}
 	}
-	return l.Links[at].Name
+	return Link{}
 }
 
 // defaultLink is the link of the family's best default route, "" = there is none.

@@ -44,6 +44,8 @@ type finding struct {
 	// keep: what etcd says of the family stays as it is.
 	keep [2]bool
 	errs [2]error
+	// apart: packets to other hosts don't leave by the link that has the address.
+	apart [2]error
 	// again is when to look again though nothing changes; 0 = needn't be.
 	again time.Duration
 }
@@ -102,11 +104,40 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
 			}
 		}
+		if m.Kind == plan.MethodFirstFound || m.Kind == plan.MethodSkip {
+			f.apart[family] = i.apart(ctx, family, f.own[family], n)
+			f.errs[family] = cmp.Or(f.errs[family], f.apart[family])
+		}
 		if f.errs[family] == nil || m.Kind == plan.MethodAddress {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
 	}
 	return f
+}
+
+// apart says that what goes to other hosts leaves by another link than the one that has the host's address, nil = it doesn't, or nothing
+// goes there: no other host reaches this one by that address, most likely. A loopback's is reached by any link.
+func (i *Keeper) apart(ctx context.Context, family int, own plan.Identity, n note) error {
+	if own.Link == "" || n.links.Of(own.Addr.Addr()).Loopback {
+		return nil
+	}
+	var other, from netip.Addr
+	for _, a := range n.others[family] {
+		source, err := i.reach(ctx, a.String(), family == 1)
+		if err != nil || !source.IsValid() {
+			continue
+		}
+		if n.links.Of(source).Name == own.Link {
+			return nil
+		}
+		other, from = a, source
+	}
+	if !from.IsValid() {
+		return nil
+	}
+	parameter := problemAddress(family)
+	return fmt.Errorf("this host's address is %s on %s, but what it sends to other hosts, such as %s, leaves from %s: they don't reach its pods, unless %[2]s leads to them as well; start its agent with %[5]s=%[4]s, or with %[5]s=interface= and the name of the link",
+		own.Addr.Addr(), own.Link, other, from, parameter)
 }
 
 // leaving says how long the address that the host had is yet waited for. goes says that it isn't what was found.

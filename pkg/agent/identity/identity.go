@@ -74,6 +74,8 @@ type Wish struct {
 	Revision int64
 	Links    plan.Links // never changed, only replaced
 	Devices  plan.Devices
+	// Others are addresses of some other hosts that live, by family.
+	Others [2][]netip.Addr
 	// Conflict is plan.Planner's, of what was flushed. It is called by Want alone.
 	Conflict func(own, said []netip.Addr) error
 }
@@ -95,6 +97,7 @@ type note struct {
 	linked bool                    // the router has said what it knows
 	links  plan.Links
 	sight  int // counts the changes of links
+	others [2][]netip.Addr
 	// devices are the tunnels that are wanted.
 	devices plan.Devices
 	// own is what was found; judged: conflicts, by family, are about that.
@@ -189,6 +192,9 @@ func (i *Keeper) Want(w Wish) {
 	}
 	if !n.linked || !reflect.DeepEqual(n.devices, w.Devices) {
 		n.linked, n.devices, changed = true, cloneDevices(w.Devices), true
+	}
+	if !reflect.DeepEqual(n.others, w.Others) {
+		n.others, changed = w.Others, true
 	}
 	changed = changed || n.wished < n.awaits && n.awaits <= w.Revision
 	n.wished = w.Revision
