@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/server/v3/embed"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -134,7 +135,8 @@ func TestChooseMembers(t *testing.T) {
 		{"two", []*corev1.Node{young, worker, old}, 2, "z=10.0.0.1 a=10.0.0.2"},
 		{"workers are not taken to make up the number", []*corev1.Node{young, worker, old}, 3, ""},
 		{"a provider's cluster", []*corev1.Node{worker}, 1, "w=10.0.0.3"},
-		{"no address yet, IPv6 alone, leaving", []*corev1.Node{bare, v6, leaving}, 1, ""},
+		{"IPv6 alone", []*corev1.Node{v6}, 1, "c=fd00::4"},
+		{"no address yet, leaving", []*corev1.Node{bare, leaving}, 1, ""},
 		{"nobody", nil, 1, ""},
 	}
 	for _, test := range tests {
@@ -157,6 +159,37 @@ func TestChooseMembers(t *testing.T) {
 	for _, bad := range []string{"", "a", "a=10.0.0.1", "a=https://10.0.0.1:2480,"} {
 		if m, err := parseMembers(bad); err == nil {
 			t.Errorf("%q: members %v", bad, m)
+		}
+	}
+}
+
+// TestEtcdConfig: etcd reads what the member's pod is told, at addresses of both families.
+func TestEtcdConfig(t *testing.T) {
+	const cluster = "n1=https://172.31.0.11:2480,n2=https://[fd00:31::12]:2480"
+	for node, host := range map[string]string{"n1": "172.31.0.11", "n2": "[fd00:31::12]"} {
+		text, err := EtcdConfig([]string{"NODE_NAME=" + node, "INITIAL_CLUSTER=" + cluster, "INITIAL_CLUSTER_TOKEN=calico-1=x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "etcd.yaml")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := embed.ConfigFromFile(file) // which checks it
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		got := []string{c.Name, c.ListenClientUrls[0].Host, c.AdvertiseClientUrls[0].Host, c.ListenPeerUrls[0].Host, c.AdvertisePeerUrls[0].Host,
+			c.InitialCluster, c.InitialClusterToken, strings.Join(c.PeerTLSInfo.AllowedCNs, ""), c.PeerTLSInfo.CertFile, c.ClientTLSInfo.KeyFile, c.ListenMetricsUrls[0].Host, c.TlsMinVersion}
+		want := []string{node, host + ":2479", host + ":2479", host + ":2480", host + ":2480",
+			cluster, "calico-1=x", "calico-etcd-peer", "/certs/peer.crt", "/certs/server.key", "127.0.0.1:2481", "TLS1.3"}
+		if diff := cmp.Diff(want, got); diff != "" || !c.ClientTLSInfo.ClientCertAuth || !c.PeerTLSInfo.ClientCertAuth || c.QuotaBackendBytes != 2<<30 || c.AutoCompactionRetention != "5m" {
+			t.Errorf("%s (-want +got):\n%s%s", node, diff, text)
+		}
+	}
+	for _, bad := range [][]string{nil, {"NODE_NAME=n3", "INITIAL_CLUSTER=" + cluster}, {"NODE_NAME=n1", "INITIAL_CLUSTER=n1=https://fd00::1:2480"}} {
+		if text, err := EtcdConfig(bad); err == nil {
+			t.Errorf("%q: %s", bad, text)
 		}
 	}
 }

@@ -106,15 +106,18 @@ func chooseMembers(nodes []*corev1.Node, want int) ([]member, error) {
 	})
 	var out []member
 	for _, n := range nodes {
+		var addrs []netip.Addr
 		for _, a := range n.Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && addr.Is4() {
-				out = append(out, member{n.Name, addr})
-				break
+			if addr, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil {
+				addrs = append(addrs, addr)
 			}
+		}
+		if len(addrs) > 0 { // IPv4, where the node has both
+			out = append(out, member{n.Name, slices.MinFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })})
 		}
 	}
 	if len(out) < want {
-		return nil, fmt.Errorf("%d of %d nodes of the control plane, or of all nodes where none has the label %s, have an InternalIP of IPv4", len(out), want, controlPlane)
+		return nil, fmt.Errorf("%d of %d nodes of the control plane, or of all nodes where none has the label %s, have an InternalIP", len(out), want, controlPlane)
 	}
 	return out[:want], nil
 }
