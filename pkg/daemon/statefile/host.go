@@ -25,7 +25,7 @@ func remedies() map[syscall.Errno]string {
 		syscall.ENOSPC:  "the disk is full: free space on the node; it is tried again",
 		syscall.EDQUOT:  "the disk's quota is used up: free space on the node; it is tried again",
 		syscall.EACCES:  denied,
-		syscall.EPERM:   denied,
+		syscall.EPERM:   "it, or its directory, is immutable (lsattr shows an i or an a: chattr -i -a), or the process lacks a capability: " + denied,
 		syscall.ENOENT:  "it isn't there: in a pod, mount the node's directory (hostPath) at that path, or at the same below /host; else make it",
 		syscall.ENOTDIR: "a part of the path is a file",
 	}
