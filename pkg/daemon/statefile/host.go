@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
-// OnHost is where a directory of the host's is: below /host, where a container has it mounted, or else at its own path.
+// OnHost is where a directory of the host's is: below /host, where a container has it mounted, or the directory that it is in, or
+// else at its own path.
 func OnHost(dir string) string {
-	if info, err := os.Stat("/host" + dir); err == nil && info.IsDir() {
-		return "/host" + dir
+	for _, mounted := range []string{dir, filepath.Dir(dir)} {
+		if info, err := os.Stat("/host" + mounted); err == nil && info.IsDir() && mounted != "/" {
+			return "/host" + dir
+		}
 	}
 	return dir
 }

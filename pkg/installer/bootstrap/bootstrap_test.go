@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -309,21 +310,36 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestLabel: a member's node gets one label, once, and nothing else of it is written.
+// TestLabel: a member's node gets one label, once, and nothing else of it is written; one that was a member before loses it.
 func TestLabel(t *testing.T) {
 	n := node("a", 1, map[string]string{controlPlane: ""})
+	former := node("b", 1, map[string]string{memberLabel: memberValue})
 	var patches []string
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/nodes/a" || r.Method != "GET" && r.Method != "PATCH" {
-			t.Errorf("%s %s", r.Method, r.URL)
-		}
-		if r.Method == "PATCH" {
-			body, _ := io.ReadAll(r.Body)
-			patches = append(patches, r.Header.Get("Content-Type")+" "+string(body))
-			n.Labels[memberLabel] = memberValue
-		}
 		n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 		w.Header().Set("Content-Type", "application/json")
+		switch r.Method + " " + r.URL.Path + r.URL.RawQuery {
+		case "PATCH /api/v1/nodes/a", "PATCH /api/v1/nodes/b":
+			body, _ := io.ReadAll(r.Body)
+			patches = append(patches, r.Header.Get("Content-Type")+" "+string(body))
+			if strings.HasSuffix(r.URL.Path, "a") {
+				n.Labels[memberLabel] = memberValue
+			} else {
+				delete(former.Labels, memberLabel)
+			}
+		case "GET /api/v1/nodes/a":
+		case "GET /api/v1/nodeslabelSelector=projectcalico.org%2Fetcd&limit=500":
+			list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+			for _, n := range []*corev1.Node{n, former} {
+				if n.Labels[memberLabel] != "" {
+					list.Items = append(list.Items, *n)
+				}
+			}
+			_ = json.NewEncoder(w).Encode(list)
+			return
+		default:
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
 		_ = json.NewEncoder(w).Encode(n)
 	}))
 	defer api.Close()
@@ -337,13 +353,14 @@ func TestLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	b := &bootstrapper{kube: client}
+	b := &bootstrapper{kube: client, log: slog.New(slog.DiscardHandler)}
 	for range 2 {
-		if err := b.label(t.Context(), member{node: "a"}); err != nil {
+		if err := errors.Join(b.label(t.Context(), member{node: "a"}), b.unlabel(t.Context(), []member{{node: "a"}})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []string{`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":"member"}}}`}
+	want := []string{`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":"member"}}}`,
+		`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":null}}}`}
 	if diff := cmp.Diff(want, patches); diff != "" {
 		t.Errorf("patches (-want +got):\n%s", diff)
 	}

@@ -175,3 +175,21 @@ func (b *bootstrapper) label(ctx context.Context, m member) error {
 	}
 	return nil
 }
+
+// unlabel takes the label off nodes that were members of an etcd before: a member's pod must not go there.
+func (b *bootstrapper) unlabel(ctx context.Context, members []member) error {
+	nodes, err := kube.List[corev1.Node](ctx, b.kube, kube.Select{Labels: memberLabel})
+	if err != nil {
+		return fmt.Errorf("nodes of members of etcd: %w", err)
+	}
+	for _, n := range nodes {
+		if slices.ContainsFunc(members, func(m member) bool { return m.node == n.Name }) {
+			continue
+		}
+		if err := kube.Patch[corev1.Node](ctx, b.kube, "", n.Name, map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: nil}}}); err != nil {
+			return fmt.Errorf("a node that is no member of etcd any more: %w", err)
+		}
+		b.log.Info("took the label off a node that is no member of etcd any more", "node", n.Name, "label", memberLabel)
+	}
+	return nil
+}
