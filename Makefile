@@ -9,8 +9,8 @@ COMMANDS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 # The first take the longest, and wait most of it.
 PKG      ?= ./test/routing ./test/chaos ./...
 FUZZTIME ?= 30s
-# For the tests of one package.
-TIMEOUT  ?= $(if $(FULL),60m,10m)
+# For the tests of one package, however busy the machine is: each wait in them has a limit of its own.
+TIMEOUT  ?= $(if $(FULL),60m,30m)
 # How many packages are tested at the same time.
 PACKAGES ?= $(shell nproc)
 
