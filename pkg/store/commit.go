@@ -19,11 +19,12 @@ import (
 // *ConflictError. The request is sent once: where no answer came, ErrUnknownOutcome is in the error's chain. An empty
 // change without compares does nothing and returns 0.
 func (c *Client) Commit(ctx context.Context, change model.Change) (revision int64, err error) {
-	return c.commit(ctx, change, clientv3.NoLease)
+	return c.commit(ctx, change, clientv3.NoLease, nil)
 }
 
-func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3.LeaseID) (revision int64, err error) {
-	t, err := newTxn(change, lease)
+// commit makes a change that was decided on what was read.
+func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3.LeaseID, read stored) (revision int64, err error) {
+	t, err := newTxn(change, lease, read)
 	if err != nil {
 		return 0, fmt.Errorf("commit: %w", err)
 	}
@@ -79,7 +80,7 @@ type txn struct {
 	writes, reads []clientv3.Op
 }
 
-func newTxn(change model.Change, lease clientv3.LeaseID) (txn, error) {
+func newTxn(change model.Change, lease clientv3.LeaseID, read stored) (txn, error) {
 	var t txn
 	demanded := make(map[string]int64, len(change.Compares))
 	for _, cmp := range change.Compares {
@@ -105,6 +106,9 @@ func newTxn(change model.Change, lease clientv3.LeaseID) (txn, error) {
 		data, err := format(p)
 		if err != nil {
 			return t, fmt.Errorf("%s: %w", path, err)
+		}
+		if relied := demanded[path]; relied != 0 {
+			data = read.keep(p.Key, relied, data)
 		}
 		t.writes = append(t.writes, clientv3.OpPut(path, string(data), clientv3.WithLease(lease)))
 	}
