@@ -43,11 +43,15 @@ var (
 // ConflictError says which compare of a commit failed first. Nothing was written.
 type ConflictError struct {
 	Key        model.Key
-	Want, Have int64 // revisions; 0: the key does not exist
+	Prefix     string // instead of Key: a key below it was created at revision Have, after Want
+	Want, Have int64  // revisions; 0: the key does not exist
 }
 
 // Error names the key and both revisions.
 func (e *ConflictError) Error() string {
+	if e.Key == nil {
+		return fmt.Sprintf("conflict below %s: a key was created at revision %d, after %d: read again and retry", e.Prefix, e.Have, e.Want)
+	}
 	return fmt.Sprintf("conflict at %s: want %s, have %s: read again and retry", e.Key.Path(), revisionText(e.Want), revisionText(e.Have))
 }
 
