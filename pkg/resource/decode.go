@@ -200,6 +200,9 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 			return
 		}
 		d.into(value, join(field, name), v.Field(i))
+		if least := v.Type().Field(i).Tag.Get("least"); least == "1" && v.Field(i).Int() < 1 && value.Tag == "!!int" {
+			d.fail(value, join(field, name), "%s: want 1 at least", value.Value)
+		}
 	})
 }
 
