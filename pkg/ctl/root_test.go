@@ -52,6 +52,7 @@ func TestConfigErrors(t *testing.T) {
 	dir := t.TempDir()
 	for name, tc := range map[string]struct{ text, want string }{
 		"field":    {"apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nspec:\n  etcdEndpoint: http://a\n", "field:4:3: spec.etcdEndpoint: unknown field; did you mean etcdEndpoints?"},
+		"types":    {"apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nspec: {etcdKeyFile: [1]}\n", "types:3:21: spec.etcdKeyFile: a list: want a string"},
 		"kind":     {"apiVersion: projectcalico.org/v3\nkind: Config\n", `kind: "Config": want CalicoAPIConfig`},
 		"version":  {"kind: CalicoAPIConfig\n", `apiVersion: "": want projectcalico.org/v3`},
 		"empty":    {"", "/empty: empty"},

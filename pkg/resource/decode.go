@@ -184,8 +184,10 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 	names := fieldNames(v.Type())
 	d.each(n, field, func(name string, key, value *yaml.Node) {
 		i := slices.Index(names, name)
-		if i >= 0 && v.Type().Field(i).Tag.Get("input") == "ignored" {
-			return
+		if i >= 0 {
+			if input := v.Type().Field(i).Tag.Get("input"); input == "ignored" || input == "optional" && value.Tag == "!!null" {
+				return
+			}
 		}
 		if i < 0 {
 			hint := ""

@@ -125,6 +125,30 @@ func TestOthersJudged(t *testing.T) {
 	}
 }
 
+// TestDeletedMeanwhile: nothing comes up unseen on a node, or in a tier, while it is deleted.
+func TestDeletedMeanwhile(t *testing.T) {
+	for _, tc := range []struct {
+		kind, name, path string
+		want             []string
+	}{
+		{"tier", "net", "/calico/v1/policy/tier/net/metadata", []string{"/calico/v1/policy/tier/net/"}},
+		{"node", "n", "/calico/v1/host/n/metadata", []string{"/calico/v1/host/n/", "/calico/felix/v1/host/n/", "/calico/ipam/v2/host/n/", "/calico/bgp/v1/host/n/"}},
+	} {
+		kind, err := resource.Find(tc.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change, err := kind.Delete([]model.Entry{entry(t, tc.path, []byte("{}"), 4)}, "", tc.name, "")
+		var got []string
+		for _, n := range change.NoneSince {
+			got = append(got, n.Prefix)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v, %s", tc.kind, err, diff)
+		}
+	}
+}
+
 // TestWords: what a resource is refused for is said in its own fields, all of them at once.
 func TestWords(t *testing.T) {
 	for _, tc := range []struct{ doc, want string }{

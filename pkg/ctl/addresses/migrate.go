@@ -50,7 +50,10 @@ Killed, it goes on when it is given again.`,
 				return err
 			}
 			pools := usage.New(snapshot.Entries()).Pools
-			i := slices.IndexFunc(pools, func(p usage.Pool) bool { return p.CIDR.IsValid() && named(p, pool) })
+			i := slices.IndexFunc(pools, func(p usage.Pool) bool { // by its very name: this changes it
+				name := model.Pool{CIDR: p.CIDR, Name: p.Name}.ResourceName()
+				return p.CIDR.IsValid() && (name == pool || p.CIDR.String() == pool)
+			})
 			if i < 0 {
 				return notFound(pool)
 			}

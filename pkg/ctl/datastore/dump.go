@@ -160,6 +160,9 @@ func plain(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: a %s doesn't belong there", cmp.Or(wrong.Field, "the document"), wrong.Value)
 	}
+	if err != nil {
+		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
 	return err
 }
 

@@ -35,7 +35,7 @@ type apiConfig struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
 	Metadata   string   `json:"metadata" input:"ignored"`
-	Spec       Settings `json:"spec"`
+	Spec       Settings `json:"spec" input:"optional"`
 }
 
 // readConfig reads a configuration file; every field must be one that is known.
