@@ -163,6 +163,7 @@ func TestWords(t *testing.T) {
 		{"kind: HostEndpoint\nmetadata: {name: h}\nspec: {node: n, interfaceName: much-too-long-for-a-link}", "doc:4:32: spec.interfaceName:"},
 		{"kind: Node\nmetadata: {name: h, labels: {'a b': x}}", `doc:3:29: metadata.labels: "a b": want a label like rack`},
 		{"kind: Node\nmetadata: {name: h, labels: {a: x y}}", `doc:3:33: metadata.labels.a: "x y": want 63 letters`},
+		{"kind: Profile\nmetadata: {name: h}\nspec: {labelsToApply: {a: b, 'c d': e}}", `doc:4:23: spec.labelsToApply: "c d": want letters`},
 		{"kind: Node\nmetadata: {name: h, namespace: x}", "doc:3:32: metadata.namespace: a Node is in no namespace"},
 		{"kind: IPPool\nmetadata: {name: h, namespace: x}", "metadata.namespace: an IPPool is in no namespace"},
 		{"kind: Profile\nmetadata: {name: h}\nspec: {egress: [{action: Allow, protocol: TCP, destination: {ports: [80, 0]}}]}", "spec.egress[0].destination.ports[1]: 0: want 1 to 65535"},

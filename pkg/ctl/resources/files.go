@@ -35,9 +35,9 @@ func (f *files) addFlags(cmd *cobra.Command) {
 func (f *files) read(env *session.Env) ([]resource.Resource, error) {
 	var all []resource.Resource
 	var errs []error
-	files := 0
+	var names []string
 	add := func(name string, data []byte, err error) {
-		files++
+		names = append(names, name)
 		if err == nil {
 			var more []resource.Resource
 			more, err = resource.Decode(name, data)
@@ -75,13 +75,13 @@ func (f *files) read(env *session.Env) ([]resource.Resource, error) {
 			seen[id] = r
 		}
 	}
-	switch names := strings.Join(f.names, ", "); {
+	switch {
 	case len(errs) > 0:
 		return nil, session.Usagef("%w", errors.Join(errs...))
-	case files == 0:
-		return nil, session.Usagef("no file in %s ends in .yaml, .yml or .json", names)
+	case len(names) == 0:
+		return nil, session.Usagef("no file in %s ends in .yaml, .yml or .json", strings.Join(f.names, ", "))
 	case len(all) == 0:
-		fmt.Fprintf(env.Stderr, "calicoctl: note: no document in %s: nothing to do\n", names)
+		fmt.Fprintf(env.Stderr, "calicoctl: note: no document in %s: nothing to do\n", strings.Join(names, ", "))
 	}
 	return all, nil
 }
