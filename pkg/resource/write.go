@@ -131,8 +131,8 @@ func (r Resource) modelError(err error) error {
 	switch {
 	case field == "name" && r.Kind != "Node":
 		field = "interfaceName"
-	case field == "":
-		field = "spec"
+	case field == "ip":
+		field = "peerIP"
 	}
 	parts := strings.Split(f.Err.Error(), `"`) // what is quoted are values
 	for i := 0; i < len(parts); i += 2 {
@@ -147,7 +147,7 @@ var modelWords = strings.NewReplacer(
 	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT", "ipip", "ipipMode",
 	"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles", "as_num", "asNumber",
 	"ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs", "int_ip", "internalIP", "ext_ip", "externalIP",
-	"gateway_ip", "gatewayIP", "dns_servers", "dnsServers",
+	"gateway_ip", "gatewayIP", "network_id", "networkID",
 )
 
 // camel writes block_size as blockSize.
