@@ -22,6 +22,8 @@ type Client struct {
 	store *store.Client
 	// DryRun has writes decide, and say what they would do, without doing it.
 	DryRun bool
+	// Kept, nil = none, is told of each value that was written and has fields that this version knows nothing of, which stay.
+	Kept func(path string, unknown error)
 }
 
 // New returns a client on an open store, which the caller closes.
@@ -238,6 +240,7 @@ func (c *Client) delete(ctx context.Context, kind *resource.Kind, namespace, nam
 
 // transact decides on what it has read. A key may have been read twice, without its value and with it.
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
+	var kept []model.Entry
 	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var entries []model.Entry
 		at := map[string]int{}
@@ -258,11 +261,19 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 		for i := range change.NoneSince {
 			change.NoneSince[i].Revision = v.Revision()
 		}
+		kept = slices.DeleteFunc(entries, func(e model.Entry) bool {
+			return e.Unknown == nil || !slices.ContainsFunc(change.Puts, func(p model.Put) bool { return p.Key == e.Key })
+		})
 		if c.DryRun {
 			change = model.Change{}
 		}
 		return change, err
 	})
+	if err == nil && c.Kept != nil {
+		for _, e := range kept {
+			c.Kept(e.Path, e.Unknown)
+		}
+	}
 	return err
 }
 

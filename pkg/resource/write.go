@@ -96,9 +96,6 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 		e := stored[put.Key]
 		change.Compares = append(change.Compares, model.Compare{Key: put.Key, Revision: e.Revision})
 		if e.Exists() && e.Err == nil {
-			if e.Unknown != nil {
-				return change, fmt.Errorf("%s: %s has fields that this version would lose: %w; use the version that wrote them", r.Title(), e.Path, e.Unknown)
-			}
 			if was, err := model.FormatValue(e.Value); err == nil && string(was) == string(text) {
 				continue
 			}

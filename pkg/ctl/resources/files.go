@@ -126,5 +126,7 @@ func newClient(cmd *cobra.Command, env *session.Env) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(s), nil
+	c := client.New(s)
+	c.Kept = func(path string, unknown error) { fmt.Fprintf(env.Stderr, "calicoctl: %s: kept: %v\n", path, unknown) }
+	return c, nil
 }
