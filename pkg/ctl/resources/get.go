@@ -108,6 +108,9 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 		for _, name := range args[1:] {
 			s, err := g.resolve(kind, found, namespace, name)
 			if err != nil {
+				s, err = meant(ctx, c, kind, namespace, name, err)
+			}
+			if err != nil {
 				return err
 			}
 			named = append(named, *s)
