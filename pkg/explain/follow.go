@@ -158,7 +158,7 @@ func (c *Cluster) interfaces(host string) []policy.Interface {
 	all := []policy.Interface{{Addrs: c.hosts[host]}}
 	for _, h := range c.links[host] {
 		expected := slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs)
-		if len(expected) == 0 {
+		if len(expected) == 0 || h.Name == "*" {
 			continue
 		}
 		i := slices.IndexFunc(all, func(i policy.Interface) bool {
@@ -168,7 +168,9 @@ func (c *Cluster) interfaces(host string) []policy.Interface {
 			all, i = append(all, policy.Interface{}), len(all)
 		}
 		all[i].Addrs = append(slices.Clone(all[i].Addrs), expected...)
-		if all[i].Name = h.Name; h.Name == "" {
+		if h.Name != "" {
+			all[i].Name = h.Name
+		} else if all[i].Name == "" {
 			all[i].Name = "the interface of " + expected[0].String()
 		}
 	}
