@@ -108,7 +108,10 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 		for _, name := range args[1:] {
 			s, err := g.resolve(kind, found, namespace, name)
 			if err != nil {
-				s, err = meant(ctx, c, kind, namespace, name, err)
+				if s, err = g.meant(ctx, c, kind, namespace, name, err); err == nil { // it has said which
+					named = append(named, *s)
+					continue
+				}
 			}
 			if err != nil {
 				return err

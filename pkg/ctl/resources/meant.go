@@ -11,9 +11,9 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// meant is the workload endpoint of the pod, or workload, of a name, where the namespace has one alone; else the error that there is nothing
-// of the name, with what it may have meant.
-func meant(ctx context.Context, c *client.Client, kind *resource.Kind, namespace, name string, missing error) (*resource.Stored, error) {
+// meant is the workload endpoint of the pod, or workload, of a name, where the namespace has one alone, which it notes; else the error that
+// there is nothing of the name, with what it may have meant.
+func (g *get) meant(ctx context.Context, c *client.Client, kind *resource.Kind, namespace, name string, missing error) (*resource.Stored, error) {
 	if !errors.As(missing, new(*resource.NotFoundError)) {
 		return nil, missing
 	}
@@ -37,6 +37,7 @@ func meant(ctx context.Context, c *client.Client, kind *resource.Kind, namespace
 		}
 	}
 	if len(ofPod) == 1 {
+		fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, ofPod[0].Metadata.Name)
 		return &ofPod[0], nil
 	}
 	return nil, fmt.Errorf("%w%s", missing, resource.DidYouMean(name, names))
