@@ -6,6 +6,7 @@ package explain
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -54,7 +55,10 @@ func New(entries []model.Entry) *Cluster {
 				c.endpoints[k] = w
 			}
 		case model.HostEndpointKey:
-			h, _ := e.Value.(model.HostEndpoint)
+			h, ok := e.Value.(model.HostEndpoint)
+			if invalid := new(model.InvalidHostEndpointError); !ok && errors.As(e.Err, &invalid) {
+				h = invalid.On // where it denies everything
+			}
 			c.links[k.Host] = append(c.links[k.Host], hostEndpoint{k, h})
 		case model.PolicyKey:
 			if p, ok := e.Value.(model.Policy); ok {

@@ -18,12 +18,11 @@ func clusterOf(t *testing.T, objects map[string]string) *Cluster {
 	var entries []model.Entry
 	for path, value := range objects {
 		e := model.Entry{Path: path, Revision: 1}
-		if e.Key, e.Err = model.ParseKey(path); e.Err == nil {
-			e.Value, e.Err = model.ParseValue(e.Key, []byte(value))
+		var err error
+		if e.Key, err = model.ParseKey(path); err != nil {
+			t.Fatal(err)
 		}
-		if e.Err != nil {
-			t.Fatal(path, e.Err)
-		}
+		e.Value, e.Err = model.ParseValue(e.Key, []byte(value))
 		entries = append(entries, e)
 	}
 	return New(entries)
@@ -45,6 +44,8 @@ func TestWays(t *testing.T) {
 		{`{"expected_ipv4_addrs": ["172.16.0.1"]}`, `{"expected_ipv4_addrs": ["192.0.2.1"]}`, first, []string{"the interface of 172.16.0.1"}},
 		{`{"expected_ipv4_addrs": ["172.16.0.1"]}`, `{"expected_ipv4_addrs": ["192.0.2.1"]}`, second, []string{"the interface of 192.0.2.1"}},
 		{`{"expected_ipv4_addrs": ["172.16.0.1"]}`, `{"name": "eth1"}`, second, []string{elsewhere, "eth1"}},
+		// It denies everything there until it can be read.
+		{`{"name": "eth0", "expected_ipv4_addrs": ["172.16.0.1"], "labels": 5}`, `{"name": "eth1"}`, first, []string{"eth0"}},
 		// A pod's packets take the host's own interface.
 		{`{"expected_ipv4_addrs": ["172.16.0.1"]}`, `{"name": "eth1"}`, "10.0.0.1", []string{"the interface of 172.16.0.1"}},
 	} {
