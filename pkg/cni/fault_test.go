@@ -63,16 +63,16 @@ func TestEtcdUnreachable(t *testing.T) {
 	saying := func(what string) string {
 		return exactly(what + ": etcd is unavailable: http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (after TIME): check that etcd runs and that the endpoints are right")
 	}
-	r.failsLike(bad, 11, saying("read 11 ranges"))
+	r.failsLike(bad, 11, saying("read /calico/v1/Ready and 10 more"))
 	r.empty()
 	// DEL takes the link all the same, and wants to be asked again.
 	r.must(good)
-	r.failsLike(verb("DEL", bad), 11, saying("read 8 ranges"))
+	r.failsLike(verb("DEL", bad), 11, saying("read /calico/v1/Ready and 7 more"))
 	if got := r.links(); len(got) != 0 {
 		t.Errorf("links %v", got)
 	}
-	r.failsLike(verb("STATUS", bad), 50, saying("read 11 ranges"))
-	r.failsLike(verb("DEL", bad), 11, saying("read 8 ranges"))
+	r.failsLike(verb("STATUS", bad), 50, saying("read /calico/v1/Ready and 10 more"))
+	r.failsLike(verb("DEL", bad), 11, saying("read /calico/v1/Ready and 7 more"))
 	r.failsLike(verb("GC", withAttachments(r, bad)), 11, saying("read /calico/v1/Ready"))
 	r.must(verb("DEL", good))
 	r.empty()
@@ -102,8 +102,8 @@ func TestEtcdSlow(t *testing.T) {
 		return c
 	}
 	var calls sync.WaitGroup
-	calls.Go(func() { r.failsLike(impatient("ADD", c), 11, saying("read 13 ranges")) })
-	calls.Go(func() { r.failsLike(impatient("DEL", other), 11, saying("read 8 ranges")) })
+	calls.Go(func() { r.failsLike(impatient("ADD", c), 11, saying("read /calico/v1/Ready and 12 more")) })
+	calls.Go(func() { r.failsLike(impatient("DEL", other), 11, saying("read /calico/v1/Ready and 7 more")) })
 	calls.Wait()
 	if err := r.lab.Members().Resume(1); err != nil {
 		t.Fatal(err)
@@ -171,8 +171,8 @@ func TestEtcdReadOnly(t *testing.T) {
 	saying := func(what string) string {
 		return what + ": etcd is read-only: " + r.lab.Members().Endpoints()[0] + ": etcdserver: mvcc: database space exceeded: the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
 	}
-	r.fails(c, 102, saying("commit of 4 puts and 0 deletes"))
-	r.fails(verb("STATUS", c), 50, saying("commit of 2 puts and 2 deletes"))
+	r.fails(c, 102, saying("write /calico/ipam/v2/assignment/ipv4/block/10.1.0.0-26 and 3 more"))
+	r.fails(verb("STATUS", c), 50, saying("write /calico/ipam/v2/handle/net1..status.eth0 and 3 more"))
 	r.must(verb("DEL", c)) // nothing to write
 	if got := len(r.links()); got != 1 {
 		t.Errorf("links %v", r.links())
@@ -222,9 +222,9 @@ func TestEtcdRefuses(t *testing.T) {
 			saying := func(what string) string {
 				return exactly(what + ": etcd access refused: " + r.lab.Members().Endpoints()[0] + ": " + tt.why)
 			}
-			r.failsLike(c, 101, saying("read 13 ranges"))
-			r.failsLike(verb("DEL", c), 101, saying("read 8 ranges"))
-			r.failsLike(verb("STATUS", c), 50, saying("read 11 ranges"))
+			r.failsLike(c, 101, saying("read /calico/v1/Ready and 12 more"))
+			r.failsLike(verb("DEL", c), 101, saying("read /calico/v1/Ready and 7 more"))
+			r.failsLike(verb("STATUS", c), 50, saying("read /calico/v1/Ready and 10 more"))
 		})
 	}
 	r.fails(with(map[string]any{"etcd_cert_file": "/nonexistent", "etcd_key_file": "/nonexistent"}), 7, "etcd client certificate: open /nonexistent: no such file or directory: name PEM files that this process may read")

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,15 +61,12 @@ func Run(ctx context.Context, env *session.Env, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		for line := range strings.SplitSeq(counted.ReplaceAllString(err.Error(), ""), "\n") {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
 			fmt.Fprintln(env.Stderr, "calicoctl:", line)
 		}
 	}
 	return session.Status(err)
 }
-
-// counted is how package store names a request for several keys: as the agent's log needs it, and nobody at a terminal.
-var counted = regexp.MustCompile(`(read \d+ ranges|commit of \d+ puts and \d+ deletes): `)
 
 // Command is calicoctl with all of its subcommands.
 func Command(env *session.Env) *cobra.Command {

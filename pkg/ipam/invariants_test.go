@@ -47,14 +47,14 @@ func TestCheck(t *testing.T) {
 			s.putText("/calico/ipam/v2/handle/n.c1.eth0", `{"block":{"10.0.0.4/30":3,"10.0.0.8/30":1,"10.0.0.12/30":0}}`)
 			s.putText("/calico/ipam/v2/handle/n.c2.eth0", `{"block":{"10.0.0.4/30":1}}`)
 			s.putText("/calico/ipam/v2/handle/n.c3.eth0", `{"block":{}}`)
-		}, []string{"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 0 addresses in block 10.0.0.12/30",
-			"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 1 addresses in block 10.0.0.8/30, which does not exist",
-			"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 3 addresses in block 10.0.0.4/30, which has 2",
-			"invariant 3: /calico/ipam/v2/handle/n.c2.eth0: counts 1 addresses in block 10.0.0.4/30, which has 0",
+		}, []string{"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 0 in block 10.0.0.12/30",
+			"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 1 in block 10.0.0.8/30, which does not exist",
+			"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 3 in block 10.0.0.4/30, which has 2 of its addresses",
+			"invariant 3: /calico/ipam/v2/handle/n.c2.eth0: counts 1 in block 10.0.0.4/30, which has 0 of its addresses",
 			"invariant 3: /calico/ipam/v2/handle/n.c3.eth0: counts no addresses, and is still there"}},
 		{"a block that the handle lacks", func(s *etcd) { s.putText("/calico/ipam/v2/handle/n.c1.eth0", `{"block":{"10.0.0.8/30":1}}`) },
-			[]string{"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 0 addresses in block 10.0.0.4/30, which has 2",
-				"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 1 addresses in block 10.0.0.8/30, which does not exist"}},
+			[]string{"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 0 in block 10.0.0.4/30, which has 2 of its addresses",
+				"invariant 3: /calico/ipam/v2/handle/n.c1.eth0: counts 1 in block 10.0.0.8/30, which does not exist"}},
 		{"a handle in its older place", func(s *etcd) {
 			s.delete(model.HandleKey{ID: "n.c1.eth0"})
 			s.putText("/calico/ipam/v2/assignment/handle/n.c1.eth0", `{"block":{"10.0.0.4/30":2}}`)

@@ -26,7 +26,7 @@ const (
 
 // request is one request of a client, whichever member it goes to.
 type request struct {
-	what string // for messages: "read 3 ranges"
+	what string // for messages: "read /calico/v1/Ready and 2 more"
 	// once: a write, which must not be sent again when it may have reached etcd.
 	once bool
 	// ops is what etcd may deny to the user, to name it; nil = the error doesn't.

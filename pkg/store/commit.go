@@ -68,13 +68,14 @@ func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3
 }
 
 func commitText(c model.Change) string {
+	more := len(c.Puts) + len(c.Deletes) - 1
 	switch {
-	case len(c.Puts) == 1 && len(c.Deletes) == 0:
-		return "write " + c.Puts[0].Key.Path()
-	case len(c.Puts) == 0 && len(c.Deletes) == 1:
-		return "delete " + c.Deletes[0].Path()
+	case len(c.Puts) > 0:
+		return "write " + andMore(c.Puts[0].Key.Path(), more)
+	case len(c.Deletes) > 0:
+		return "delete " + andMore(c.Deletes[0].Path(), more)
 	}
-	return fmt.Sprintf("commit of %d puts and %d deletes", len(c.Puts), len(c.Deletes))
+	return "compare keys in etcd"
 }
 
 // txn is a change as etcd takes it. Where a compare fails it reads what was compared, so that a conflict can be named.

@@ -48,12 +48,12 @@ type page struct {
 
 // readAt reads several ranges at a revision, 0 = the latest.
 func (c *Client) readAt(ctx context.Context, revision int64, ranges []model.Range) (page, error) {
+	if len(ranges) == 0 {
+		return page{}, nil
+	}
 	what := readText(ranges)
 	if len(ranges) > maxOps {
 		return page{}, fmt.Errorf("%s: etcd takes at most %d in one transaction: read in several rounds", what, maxOps)
-	}
-	if len(ranges) == 0 {
-		return page{}, nil
 	}
 	ops := make([]clientv3.Op, len(ranges))
 	for i, r := range ranges {
@@ -90,10 +90,15 @@ func (c *Client) readAt(ctx context.Context, revision int64, ranges []model.Rang
 }
 
 func readText(ranges []model.Range) string {
-	if len(ranges) == 1 {
-		return "read " + strings.TrimSuffix(ranges[0].Path(), "/")
+	return "read " + andMore(strings.TrimSuffix(ranges[0].Path(), "/"), len(ranges)-1)
+}
+
+// andMore names one of several keys or prefixes.
+func andMore(path string, more int) string {
+	if more == 0 {
+		return path
 	}
-	return fmt.Sprintf("read %d ranges", len(ranges))
+	return fmt.Sprintf("%s and %d more", path, more)
 }
 
 // entry parses what etcd holds.

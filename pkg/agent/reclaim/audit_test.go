@@ -105,7 +105,7 @@ func TestAuditClaims(t *testing.T) {
 	h.expectListed(map[string]string{
 		key("one").Path():                         "its address 10.0.0.1 is allocated to handle \"net.c-other.eth0\"…: delete the workload, so that it starts anew with an address of its own",
 		key("three").Path():                       "its address 10.0.0.3 is free in block 10.0.0.0/26: delete the workload…",
-		"/calico/ipam/v2/handle/net.c-one.eth0":   "counts 1 addresses in block 10.0.0.0/26, which has 0: run calicoctl ipam repair --force",
+		"/calico/ipam/v2/handle/net.c-one.eth0":   "counts 1 in block 10.0.0.0/26, which has 0 of its addresses: run calicoctl ipam repair --force",
 		"/calico/ipam/v2/handle/net.c-three.eth0": "",
 	})
 }
@@ -134,7 +134,7 @@ func TestAuditLists(t *testing.T) {
 	const repair = "run calicoctl ipam repair --force"
 	h.expectListed(map[string]string{
 		block.Path():        `has addresses of handle "net.c-one.eth0", which does not exist: ` + repair + `; has addresses of handle "net.c-three.eth0\r\n", which does not exist: …` + repair,
-		two.Path():          "counts 1 addresses in block 10.0.0.128/26, which does not exist: …" + repair,
+		two.Path():          "counts 1 in block 10.0.0.128/26, which does not exist: …" + repair,
 		lonely.Path():       "there is no such block: …" + repair,
 		misspelt:            "key …: delete it",
 		key("three").Path(): `its address 10.0.0.3 is allocated to handle "net.c-three.eth0\r\n"…: delete the workload, so that it starts anew with an address of its own`,

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/output"
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 const (
@@ -190,7 +191,7 @@ func (x *examination) cluster(ctx context.Context) error {
 	case nodes == 0:
 		x.skipped("agents: etcd has no node yet")
 	default:
-		x.fine("cluster: %d nodes, all of whose agents report; nothing that can't be read", nodes)
+		x.fine("cluster: %s, whose agents report; nothing that can't be read", resource.Count(nodes, "node"))
 	}
 	before = len(x.Findings)
 	problems, pools, err := addresses.Problems(ctx, x.env)

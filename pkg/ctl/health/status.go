@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/output"
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 // host is what etcd says of one.
@@ -96,7 +97,7 @@ func (c *cluster) judge() {
 		case !h.live:
 			problem("node %s: its agent is away since %s", h.name, h.last.Format(time.DateTime))
 		case h.bad > 0:
-			problem("node %s: %d workloads can't be connected: see calicoctl node status there", h.name, h.bad)
+			problem("node %s: %s can't be connected: see calicoctl node status there", h.name, resource.Count(h.bad, "workload"))
 		}
 	}
 	for _, text := range c.invalid {

@@ -40,7 +40,7 @@ func (c *checker) checkHandles() {
 				if !ok {
 					have = 0
 				}
-				c.report(3, k, "counts %d addresses in block %s, which has %d", have, cidr, n)
+				c.report(3, k, "counts %d in block %s, which has %d of its addresses", have, cidr, n)
 			}
 		}
 	}
@@ -66,11 +66,11 @@ func (c *checker) checkHandle(id string, said map[netip.Prefix]int) {
 	for cidr, n := range counted {
 		switch b, exists := c.blocks[cidr]; {
 		case n == 0:
-			c.report(3, k, "counts 0 addresses in block %s", cidr)
+			c.report(3, k, "counts 0 in block %s", cidr)
 		case !exists:
-			c.report(3, k, "counts %d addresses in block %s, which does not exist", n, cidr)
+			c.report(3, k, "counts %d in block %s, which does not exist", n, cidr)
 		case b != nil && said[cidr] == 0:
-			c.report(3, k, "counts %d addresses in block %s, which has 0", n, cidr)
+			c.report(3, k, "counts %d in block %s, which has 0 of its addresses", n, cidr)
 		}
 	}
 }
