@@ -96,6 +96,9 @@ func configuration() string {
 		}
 		fmt.Fprintf(&b, "| `-%s` | `%s` | %s | %s |\n", o.flag, o.variable, help, initial)
 	}
+	b.WriteString("\nA new host with `first-found`, or `skip-interface=`, takes an address of the link by which it reaches etcd, else of that with the default\n" +
+		"route, else the first of all; it keeps the one that it has. If what it sends to other hosts leaves by another link,\n" +
+		"`/readiness` and `/debug/invalid` name the address that would do.\n")
 	b.WriteString("\n## calico-install\n\nThe installer, as the init container of the agent's pod or by hand, is told by the environment alone. It leaves the network\n" +
 		"configuration in `CALICO_VAR_DIR`; the agent puts it in place when it serves the host.\n\n" + installer.Reference())
 	return b.String()
