@@ -153,6 +153,9 @@ func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 		}
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
 		return object{path: entry.Path}, true // that it is there is all that counts
+	case model.WorkloadStatusKey:
+		status, _ := entry.Value.(model.EndpointStatus) // who wrote it is to say what is wrong with it
+		return object{path: entry.Path, value: status}, true
 	case model.HostBirdIPKey, model.BGPHostKey:
 		o.value, ok = textValue(entry.Value)
 	case model.BGPGlobalASKey:
