@@ -348,7 +348,7 @@ func (e *engine) Leftovers() []netip.Prefix {
 		wanted := false
 		for at, pool := range e.pools.around(p) {
 			_, later := e.view.later[at]
-			wanted = wanted || pool.gives && !pool.picks && !later && pool.size == p.Bits()
+			wanted = wanted || pool.gives && pool.pods && !pool.picks && !later && pool.size == p.Bits()
 		}
 		if !wanted {
 			all = append(all, p)

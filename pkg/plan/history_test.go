@@ -64,7 +64,7 @@ func (h *history) key() model.Key {
 func (h *history) value(k model.Key) any {
 	switch k := k.(type) {
 	case model.PoolKey:
-		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0, NodeSelector: pick(h, "", "all()", "!all()")}
+		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0, NodeSelector: pick(h, "", "all()", "!all()"), AllowedUses: pick(h, "", "", "Workload", "Tunnel")}
 		mode := pick(h, model.EncapAlways, model.EncapCrossSubnet)
 		switch {
 		case h.r.IntN(3) == 0:

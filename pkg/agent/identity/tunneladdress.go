@@ -137,7 +137,7 @@ func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 
 func (i *Keeper) request(need tunnelNeed) ipam.Request {
 	r := ipam.Request{
-		Host: i.host, Handle: need.handle, Now: i.now(), Picked: true,
+		Host: i.host, Handle: need.handle, Now: i.now(), Picked: true, Tunnel: true,
 		Attributes: map[string]string{"node": i.host, "type": "tunnel-address"},
 	}
 	for _, p := range need.pools {
