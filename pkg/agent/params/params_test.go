@@ -38,8 +38,8 @@ func defaults() Params {
 		LogLevel:          slog.LevelInfo,
 		LogFileLevel:      slog.LevelInfo,
 		EndpointToHost:    policy.ToHostDrop,
-		FailsafeInbound:   append(tcp(22, 179, 2379, 2380, 6443), udp(68)),
-		FailsafeOutbound:  append(tcp(179, 2379, 2380, 6443), udp(53), udp(67)),
+		FailsafeInbound:   append(tcp(22, 179, 2379, 2380, 6443), udp(68), udp(546)),
+		FailsafeOutbound:  append(tcp(179, 2379, 2380, 6443), udp(53), udp(67), udp(547)),
 		LogPrefix:         "calico-packet",
 		ChainInsertMode:   beside.Insert,
 
