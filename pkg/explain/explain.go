@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -275,6 +276,13 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 		Prefixes:       prefixes,
 		EndpointToHost: policy.EndpointToHost(strings.ToUpper(c.setting(host, "DefaultEndpointToHostAction"))),
 		EndpointDNS:    slices.Contains([]string{"true", "yes", "1"}, strings.ToLower(c.setting(host, "AllowDNSPacketsFromWorkloads"))),
+	}
+	if a, err := netip.ParseAddr(c.setting(host, "MetadataAddr")); err == nil {
+		port, err := strconv.ParseUint(c.setting(host, "MetadataPort"), 10, 16)
+		if err != nil {
+			port = 8775
+		}
+		settings.Metadata = netip.AddrPortFrom(a, uint16(port))
 	}
 	return Hop{host, p, policy.Evaluate(settings, c.state(host), p)}
 }

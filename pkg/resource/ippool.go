@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"strconv"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
