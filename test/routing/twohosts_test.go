@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// TestFailedStart has an endpoint of host a left behind, without an interface, with the addresses of a pod that lives on host c: all
-// reach that one, host a and its pods too, and it is said which of them is to be deleted.
+// TestFailedStart has an endpoint of host a left behind, without an interface, with the addresses, of blocks of host a, that a pod
+// has which lives on host c: all reach that one, host a and its pods too, and it is said which of them is to be deleted.
 func TestFailedStart(t *testing.T) {
 	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
 		t.Run(nameOf(mode), func(t *testing.T) {
@@ -29,7 +29,19 @@ func TestFailedStart(t *testing.T) {
 					left.IPv6Nets = append(left.IPv6Nets, p)
 				}
 			}
-			r.commit(model.Change{Puts: []model.Put{{Key: key, Value: left}}})
+			change := model.Change{Puts: []model.Put{{Key: key, Value: left}}}
+			found, err := r.lab.Etcd().Read(r.ctx(), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range found.Entries() {
+				if b, ok := e.Value.(model.Block); ok && b.Affinity == "c" {
+					b.Affinity = "a"
+					change.Puts = append(change.Puts, model.Put{Key: e.Key, Value: b}, model.Put{Key: model.AffinityKey{Host: "a", CIDR: b.CIDR}, Value: model.Affinity{}})
+					change.Deletes = append(change.Deletes, model.AffinityKey{Host: "c", CIDR: b.CIDR})
+				}
+			}
+			r.commit(change)
 			for i, h := range r.hosts {
 				for _, a := range r.pods[2].Addrs() {
 					want := fmt.Sprintf("endpoints of hosts a (not up), c have %s: packets go to c; delete the others", a)
