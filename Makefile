@@ -9,8 +9,8 @@ COMMANDS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 # The first take the longest, and wait most of it.
 PKG      ?= ./test/routing ./test/chaos ./...
 FUZZTIME ?= 30s
-# For the tests of one package.
-TIMEOUT  ?= $(if $(FULL),60m,10m)
+# For the tests of one package, however busy the machine is: each wait in them has a limit of its own.
+TIMEOUT  ?= $(if $(FULL),60m,30m)
 # How many packages are tested at the same time.
 PACKAGES ?= $(shell nproc)
 
@@ -27,8 +27,7 @@ GOTESTSUM = $(ISOLATE) bin/tools/gotestsum --format pkgname-and-test-fails --hid
 .PHONY: build demo test smoke soak e2e e2e-vm e2e-k8s kubernetes bench fuzz lint vuln clean tools isolate modules programs images manifests protos
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '-s -w -X main.version=$(VERSION)' \
-		-o bin/ $(addprefix ./cmd/,$(COMMANDS))
+	@GO="$(GO)" VERSION='$(VERSION)' scripts/build.sh $(COMMANDS)
 
 # The container images, as tars for `ctr -n k8s.io images import` and `docker load` and as OCI layouts: no container engine
 # is needed. IMAGEFLAGS='-arch amd64 -only calico' makes a part.
@@ -45,7 +44,9 @@ manifests:
 protos:
 	$(GO) run -C tools ./protos
 
-demo: build isolate
+# What it runs is built, and no more.
+demo: isolate
+	@GO="$(GO)" VERSION='$(VERSION)' scripts/build.sh calico calico-ipam calico-node calico-lab
 	$(ISOLATE) bin/calico-lab demo
 
 # The short form of all tests; FULL=1 is the long one. -count=1: Go's cache doesn't know the kernel, which tests depend on.
@@ -118,9 +119,9 @@ kubernetes:
 	$(KUBERNETES) build $(KUBERNETES_BUILD) -o ../../bin/kubernetes/ ./pause k8s.io/kubernetes/test/images/agnhost
 	$(KUBERNETES) build $(KUBERNETES_BUILD) -tags no_btrfs,no_devmapper,no_zfs,no_aufs -o ../../bin/kubernetes/containerd2/ \
 		$(addprefix github.com/containerd/containerd/v2/cmd/,containerd containerd-shim-runc-v2 ctr)
-	$(KUBERNETES) test $(KUBERNETES_BUILD) -c -o ../../bin/kubernetes/e2e-netpol.test ./netpol
+	$(KUBERNETES) test $(KUBERNETES_BUILD) -vet=off -c -o ../../bin/kubernetes/e2e-netpol.test ./netpol
 	$(KUBERNETES) test -C tools/conformance -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags '-s -w' \
-		-c -o ../../bin/kubernetes/clusterpolicy.test sigs.k8s.io/network-policy-api/conformance
+		-vet=off -c -o ../../bin/kubernetes/clusterpolicy.test sigs.k8s.io/network-policy-api/conformance
 
 # The section kubernetes needs more; BENCHFLAGS='-run verbs' runs another alone.
 bench: build isolate modules tools $(if $(or $(findstring kubernetes,$(BENCHFLAGS)),$(if $(findstring -run,$(BENCHFLAGS)),,all)),kubernetes)

@@ -17,13 +17,13 @@ test jq jq jq
 test busybox busybox-static busybox
 test sysctl procps procps-ng
 test unshare util-linux util-linux
+test iptables iptables iptables-nft
 smoke containerd containerd containerd
 smoke runc runc runc
 smoke bird bird2 bird
 smoke dhclient isc-dhcp-client dhcp-client
 smoke dhcpcd dhcpcd-base dhcpcd
 e2e vtysh frr frr
-e2e iptables iptables iptables-nft
 e2e ipset ipset ipset
 e2e qemu-system-x86_64 qemu-system-x86 qemu-system-x86'
 case " $* " in *' e2e '*) set -- "$@" smoke ;; esac

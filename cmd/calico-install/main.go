@@ -28,6 +28,7 @@ calico-install uninstall   takes all of Calico away from this node; -data: the d
                            -stay: goes on until no pod is left
 calico-install bootstrap   makes what a cluster needs before the first agent can run: certificates and users of Calico's
                            own etcd, and the default pool; renew: what of it is due; data: of an etcd that exists
+calico-install etcd FILE   writes the configuration of that etcd's member on this node
 calico-install -version    prints the version
 
 It is configured by the environment: see docs/configuration.md.
@@ -64,6 +65,16 @@ func run(args []string) int {
 	case "-h", "-help", "--help", "help":
 		fmt.Print(usage)
 		return 0
+	case "etcd":
+		if len(args) != 1 {
+			fmt.Fprintf(os.Stderr, "calico-install: etcd %q: want the file to write\n%s", args, usage)
+			return 2
+		}
+		text, err := bootstrap.EtcdConfig(os.Environ())
+		if err == nil {
+			err = os.WriteFile(args[0], text, 0o644)
+		}
+		return exit(err)
 	case "bootstrap": // it has a configuration of its own
 	default:
 		fmt.Fprintf(os.Stderr, "calico-install: %q is not understood\n%s", verb, usage)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/calico-go/calico/pkg/ctl"
 	"github.com/calico-go/calico/pkg/ctl/session"
@@ -20,7 +21,7 @@ var version = "0.1.0"
 func main() {
 	store.DiscardLibraryLogs()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	env := &session.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Version: version}
+	env := &session.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Version: version, After: time.After}
 	status := ctl.Run(ctx, env, os.Args[1:])
 	stop()
 	os.Exit(status)

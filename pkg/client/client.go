@@ -8,6 +8,9 @@ package client
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
@@ -19,6 +22,8 @@ type Client struct {
 	store *store.Client
 	// DryRun has writes decide, and say what they would do, without doing it.
 	DryRun bool
+	// Kept, nil = none, is told of each value that was written and has fields that this version knows nothing of, which stay.
+	Kept func(path string, unknown error)
 }
 
 // New returns a client on an open store, which the caller closes.
@@ -40,9 +45,9 @@ const (
 func (c *Client) List(ctx context.Context, kind *resource.Kind, namespace string) (all []resource.Stored, revision int64, err error) {
 	snapshot, err := c.store.Read(ctx, kind.Ranges()...)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w", kind.Plural, err)
+		return nil, 0, fmt.Errorf("read %s: %w", strings.ToLower(kind.Plural), err)
 	}
-	all = kind.Read(snapshot.Entries())
+	all = kind.All(snapshot.Entries())
 	if namespace != "" && kind.Namespaced {
 		of := all[:0]
 		for _, s := range all {
@@ -98,6 +103,55 @@ func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.M
 	return outcome, err
 }
 
+// Preview is what Apply would make of a resource, without doing it: as it is stored, nil where it isn't there, and as it would be.
+func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, after *resource.Stored, err error) {
+	kind, err := resource.Find(r.Kind)
+	if err != nil {
+		return nil, nil, err
+	}
+	dry := &Client{store: c.store, DryRun: true}
+	err = dry.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
+		if err != nil {
+			return change, err
+		}
+		name := r.Metadata
+		if !created {
+			if before, err = kind.Lookup(kind.All(entries), name.Namespace, name.Name); err != nil {
+				return change, err
+			}
+			name = before.Metadata
+		}
+		entries, err = changed(entries, change)
+		if err == nil {
+			after, err = kind.Lookup(kind.All(entries), name.Namespace, name.Name)
+		}
+		return change, err
+	})
+	return before, after, err
+}
+
+// changed are entries as a change leaves them.
+func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) {
+	at := map[model.Key]model.Entry{}
+	for _, e := range entries {
+		at[e.Key] = e
+	}
+	for _, put := range change.Puts {
+		text, err := model.FormatValue(put.Value)
+		if err != nil {
+			return nil, err
+		}
+		e := model.Entry{Path: put.Key.Path(), Key: put.Key, Revision: 1}
+		e.Value, e.Err = model.ParseValue(put.Key, text)
+		at[put.Key] = e
+	}
+	for _, key := range change.Deletes {
+		delete(at, key)
+	}
+	return slices.Collect(maps.Values(at)), nil
+}
+
 func outcomeOf(change model.Change, created bool) Outcome {
 	switch {
 	case created:
@@ -114,7 +168,7 @@ func outcomeOf(change model.Change, created bool) Outcome {
 func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, name string, modify func(resource.Resource) (resource.Resource, error)) (Outcome, error) {
 	outcome := Unchanged
 	err := c.transact(ctx, kind.Ranges(), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
-		s, err := kind.ToChange(kind.Read(entries), namespace, name)
+		s, err := kind.ToChange(kind.All(entries), namespace, name)
 		if err == nil {
 			err = s.Err
 		}
@@ -150,7 +204,7 @@ func (c *Client) deletePool(ctx context.Context, kind *resource.Kind, name, reso
 		if err != nil {
 			return change, err
 		}
-		s, err := kind.Lookup(kind.Read(entries), "", name)
+		s, err := kind.Lookup(kind.All(entries), "", name)
 		if err != nil {
 			return change, err
 		}
@@ -186,6 +240,7 @@ func (c *Client) delete(ctx context.Context, kind *resource.Kind, namespace, nam
 
 // transact decides on what it has read. A key may have been read twice, without its value and with it.
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
+	var kept []model.Entry
 	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var entries []model.Entry
 		at := map[string]int{}
@@ -203,11 +258,22 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 			}
 		}
 		change, err := decide(v.Ranges(), entries)
+		for i := range change.NoneSince {
+			change.NoneSince[i].Revision = v.Revision()
+		}
+		kept = slices.DeleteFunc(entries, func(e model.Entry) bool {
+			return e.Unknown == nil || !slices.ContainsFunc(change.Puts, func(p model.Put) bool { return p.Key == e.Key })
+		})
 		if c.DryRun {
 			change = model.Change{}
 		}
 		return change, err
 	})
+	if err == nil && c.Kept != nil {
+		for _, e := range kept {
+			c.Kept(e.Path, e.Unknown)
+		}
+	}
 	return err
 }
 
@@ -242,7 +308,7 @@ func (c *Client) Watch(ctx context.Context, kind *resource.Kind, namespace strin
 			list = append(list, e)
 		}
 		now := map[string]bool{}
-		for _, s := range kind.Read(list) {
+		for _, s := range kind.All(list) {
 			if namespace != "" && kind.Namespaced && s.Metadata.Namespace != namespace {
 				continue
 			}

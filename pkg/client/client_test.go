@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +155,61 @@ func TestPoolInUse(t *testing.T) {
 			t.Fatalf("deleted %t, address taken %t, pool %+v", deleted, taken, kept)
 		}
 		s.Remove(block)
+	}
+}
+
+// TestBeside makes two pools of the same addresses, and two of the same name, at once: one of both is refused.
+func TestBeside(t *testing.T) {
+	s := etcd.New(t)
+	c, ctx, pools := client.New(s.Store), t.Context(), find(t, "ippools")
+	for _, other := range []string{"kind: IPPool\nmetadata: {name: half}\nspec: {cidr: 10.0.0.0/17}\n", "kind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.1.0.0/16}\n"} {
+		for range 50 {
+			var made [2]error
+			var wg sync.WaitGroup
+			for i, text := range []string{pool, other} {
+				wg.Go(func() { _, made[i] = client.New(s.Store).Create(ctx, decode(t, text)) })
+			}
+			wg.Wait()
+			all, _, err := c.List(ctx, pools, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(all) != 1 || (made[0] == nil) == (made[1] == nil) {
+				t.Fatalf("%d pools: %v; %v", len(all), made[0], made[1])
+			}
+			s.Remove(all[0].Entries[0].Key)
+		}
+	}
+}
+
+// TestJudgedMeanwhile changes what a write has judged of others between its look and its commit.
+func TestJudgedMeanwhile(t *testing.T) {
+	s := etcd.New(t)
+	c, ctx := client.New(s.Store), t.Context()
+	block := model.Block{CIDR: netip.MustParsePrefix("10.0.0.0/26"), Allocations: slices.Repeat([]int{-1}, 64)}
+	for i := range 64 {
+		block.Unallocated = append(block.Unallocated, i)
+	}
+	if _, err := c.Create(ctx, decode(t, pool)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Modify(ctx, find(t, "ippools"), "", "pods", func(r resource.Resource) (resource.Resource, error) {
+		s.Put(model.BlockKey{CIDR: block.CIDR}, block) // a pod starts
+		r.Spec.(*resource.IPPool).BlockSize = 28
+		return r, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "28 beside 1 block of /26 in 10.0.0.0/16") {
+		t.Errorf("the size changed under a block: %v", err)
+	}
+	if err := c.Delete(ctx, find(t, "ippools"), "", "pods", ""); err != nil {
+		t.Fatal(err)
+	}
+	small := decode(t, strings.Replace(pool, "/16", "/16, blockSize: 28", 1))
+	if _, err := c.Create(ctx, small); err == nil || !strings.Contains(err.Error(), "28 beside 1 block of /26 in 10.0.0.0/16: write blockSize 26") {
+		t.Errorf("made over blocks of another size: %v", err)
+	}
+	if _, err := c.Create(ctx, decode(t, pool)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -31,7 +31,10 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	if err := c.askPod(ctx, id); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.checkIPAM(), c.checkMTU()); err != nil {
+	if err := c.checkIPAM(); err != nil {
+		return nil, err
+	}
+	if err := attach.UntilTold(ctx, c.conf, c.log, c.checkMTU); err != nil {
 		return nil, err
 	}
 	etcd, cancel := context.WithTimeout(ctx, c.conf.DatastoreTimeout)
@@ -141,12 +144,13 @@ func (c *call) askDelegate(ctx, etcd context.Context, veth *attach.Veth) (answer
 	}
 	// What the pod's former sandbox was given is given back: its link is gone, and the endpoint, which moves, will not tell
 	// of it any more.
-	sandboxes := []protocol.Identity{{Container: former, IfName: veth.ID.IfName}}
-	if container, ifName, ok := protocol.SplitHandle(c.conf.Name, protocol.AliasedHandle(veth.Replaced)); ok {
-		sandboxes = append(sandboxes, protocol.Identity{Container: container, IfName: ifName})
+	replaced := protocol.AliasedHandle(veth.Replaced)
+	sandboxes := protocol.Sandboxes(c.conf.Name, replaced)
+	if handle := protocol.HandleID(c.conf.Name, former, veth.ID.IfName); former != "" && handle != replaced {
+		sandboxes = append(sandboxes, protocol.Identity{Container: former, IfName: veth.ID.IfName, Handle: handle})
 	}
-	for i, sandbox := range sandboxes {
-		if sandbox.Container == "" || sandbox.Container == veth.ID.Container || slices.Contains(sandboxes[:i], sandbox) {
+	for _, sandbox := range sandboxes {
+		if sandbox.Handle == veth.ID.Handle {
 			continue
 		}
 		if err := plugin.Del(ctx, sandbox); err != nil {

@@ -143,7 +143,15 @@ func (c *call) run(ctx context.Context, stdout io.Writer) (err error) {
 		}
 		c.finish(err)
 	}()
-	c.node, err = findNodeName(c.conf.Nodename, c.env.Command == "DEL", c.log)
+	find := func() (err error) {
+		c.node, err = findNodeName(c.conf.Nodename, c.env.Command == "DEL", c.log)
+		return err
+	}
+	if c.env.Command == "ADD" {
+		err = attach.UntilTold(ctx, c.conf, c.log, find)
+	} else {
+		err = find()
+	}
 	if err != nil {
 		return asStatus(c.env.Command, err)
 	}

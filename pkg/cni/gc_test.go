@@ -133,14 +133,14 @@ func TestGCOfNoPods(t *testing.T) {
 // that lives.
 func TestIPAMPluginOfAnEndpoint(t *testing.T) {
 	r := newRig(t, small())
-	for i, ifName := range []string{"eth0", "eth0.5"} {
+	for i, of := range []struct{ container, ifName string }{{"c1", "eth0"}, {"c1", "eth0.5"}, {"c.1", "eth0"}, {"c.1", "eth0.5"}} {
 		for _, args := range []string{"", k8sArgs} {
-			t.Run(ifName+" "+args, func(t *testing.T) {
+			t.Run(of.container+" "+of.ifName+" "+args, func(t *testing.T) {
 				r := &rig{t, r.lab, r.host}
 				c := call(r.pod(fmt.Sprintf("pod%d%d", i, len(args))), r.conf(nil))
-				c.IfName, c.Args = ifName, args
+				c.ContainerID, c.IfName, c.Args = of.container, of.ifName, args
 				reply := r.must(c)
-				key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: ifName}
+				key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: of.container, Endpoint: of.ifName}
 				if args != "" {
 					key.Orchestrator, key.Workload = "k8s", "default.web"
 				}

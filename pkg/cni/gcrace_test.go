@@ -114,20 +114,26 @@ func (r *rig) gcBy(plugin, text string, meanwhile func()) lab.Reply {
 // for the agent.
 func (r *rig) atTheGate(c lab.Call) *exec.Cmd {
 	r.Helper()
-	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
-	cmd.Env = append(append(os.Environ(), r.host.Env()...),
-		"CNI_COMMAND=ADD", "CNI_CONTAINERID="+c.ContainerID, "CNI_IFNAME=eth0", "CNI_NETNS="+c.Netns)
-	cmd.Stdin = bytes.NewReader(c.Stdin)
-	if err := r.host.Do(cmd.Start); err != nil {
-		r.Error(err)
-		return cmd
-	}
+	cmd := r.begin(c)
 	if err := eventually.Wait(r.ctx(), "an endpoint", func() error {
 		if len(r.endpoints()) == 1 && len(r.links()) == 1 {
 			return nil
 		}
 		return errors.New("not yet")
 	}); err != nil {
+		r.Error(err)
+	}
+	return cmd
+}
+
+// begin begins an ADD.
+func (r *rig) begin(c lab.Call) *exec.Cmd {
+	r.Helper()
+	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
+	cmd.Env = append(append(os.Environ(), r.host.Env()...),
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID="+c.ContainerID, "CNI_IFNAME=eth0", "CNI_NETNS="+c.Netns)
+	cmd.Stdin = bytes.NewReader(c.Stdin)
+	if err := r.host.Do(cmd.Start); err != nil {
 		r.Error(err)
 	}
 	return cmd

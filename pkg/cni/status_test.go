@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -358,12 +359,49 @@ func TestMTUIsNotKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := call(r.pod("pod"), r.conf(nil))
-	r.failsLike(c, 11, "calico-node has not found out the MTU of pods yet: stat .*/mtu: no such file or directory")
+	short := c
+	short.Stdin = r.conf(map[string]any{"policy_setup_timeout_seconds": 1})
+	r.failsLike(short, 11, "calico-node has not found out the MTU of pods yet: stat .*/mtu: no such file or directory")
 	r.failsLike(verb("STATUS", c), 50, "calico-node has not found out the MTU of pods yet: .*")
 	r.empty()
 	c.Stdin = r.conf(map[string]any{"mtu": 1400})
 	r.must(c)
 	r.must(verb("STATUS", c))
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestAgentStarts begins an ADD before the agent of a new node has written what it writes for plugins.
+func TestAgentStarts(t *testing.T) {
+	r := newRig(t, small())
+	log := filepath.Join(t.TempDir(), "cni.log")
+	c := call(r.pod("pod"), r.conf(map[string]any{"nodename": "", "nodename_file": "", "nodename_file_optional": false,
+		"policy_setup_timeout_seconds": 300, "log_file_path": log}))
+	cmd := r.begin(c)
+	for _, file := range []struct{ name, content, missed string }{{"nodename", "a\n", "this node's name"}, {"mtu", "1400\n", "has not found out the MTU"}} {
+		eventually.Nil(t, "the plugin waits for "+file.name, func() error {
+			text, err := os.ReadFile(log)
+			if err == nil && !strings.Contains(string(text), file.missed) {
+				err = fmt.Errorf("it doesn't say %q: %s", file.missed, text)
+			}
+			return err
+		})
+		if file.name == "mtu" {
+			r.serve(&agent{wait: func(context.Context, gate.Request) error { return nil }})
+		}
+		whole := filepath.Join(r.host.VarDir(), file.name)
+		if err := errors.Join(os.WriteFile(whole+".new", []byte(file.content), 0o644), os.Rename(whole+".new", whole)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, e := range r.endpoints() {
+		if e.MTU != 1400 {
+			t.Errorf("an MTU of %d", e.MTU)
+		}
+	}
 	r.must(verb("DEL", c))
 	r.empty()
 }

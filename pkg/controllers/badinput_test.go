@@ -26,6 +26,7 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // samples have every field that is read of each watched kind.
@@ -212,7 +213,7 @@ func TestBadInput(t *testing.T) {
 		return c.endpoints.Pods() == len(api.lists["/api/v1/pods"]) && c.cluster.count() == len(api.lists["/api/v1/nodes"])
 	})
 	var have []string
-	store.Until("each object that isn't in order has an event", func() bool {
+	eventually.Progress(t, "each object that isn't in order has an event", func() (int, error) {
 		api.mu.Lock()
 		defer api.mu.Unlock()
 		have = nil
@@ -223,7 +224,10 @@ func TestBadInput(t *testing.T) {
 		for _, kind := range []string{kindNamespace, kindServiceAccount, kindPod, kindNode, kindNetworkPolicy, kindClusterPolicy} {
 			total += c.invalid.Count(kind)
 		}
-		return total == len(have)
+		if total != len(have) {
+			return total + len(have), fmt.Errorf("%d events of %d objects", len(have), total)
+		}
+		return 0, nil
 	})
 	slices.Sort(have)
 	const golden = "testdata/badinput.txt"

@@ -4,11 +4,15 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/calico-go/calico/pkg/ctl/addresses"
 	"github.com/calico-go/calico/pkg/ctl/datastore"
@@ -53,18 +57,23 @@ func newNode(env *session.Env) *cobra.Command {
 // Run does what a command line says and returns the exit status, which session.Status explains.
 func Run(ctx context.Context, env *session.Env, args []string) int {
 	defer env.Close()
-	root := newRoot(env)
+	defer env.ReportProgress()()
+	root := Command(env)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
+		for line := range strings.SplitSeq(counted.ReplaceAllString(err.Error(), ""), "\n") {
 			fmt.Fprintln(env.Stderr, "calicoctl:", line)
 		}
 	}
 	return session.Status(err)
 }
 
-func newRoot(env *session.Env) *cobra.Command {
+// counted is how package store names a request for several keys: as the agent's log needs it, and nobody at a terminal.
+var counted = regexp.MustCompile(`(read \d+ ranges|commit of \d+ puts and \d+ deletes): `)
+
+// Command is calicoctl with all of its subcommands.
+func Command(env *session.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "calicoctl",
 		Short: "Read and change what a Calico cluster is told to do",
@@ -74,13 +83,20 @@ It finds etcd by its flags, else by the environment (ETCD_ENDPOINTS, ETCD_CA_CER
 --config names.
 
 ` + session.StatusHelp,
+		Version:       env.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate("calicoctl {{.Version}}\n")
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+			want := map[string]string{"bool": "true or false", "int": "a whole number", "duration": "a time as 10s or 2m"}
+			f := bad.GetFlag()
+			err = fmt.Errorf("--%s %q: want %s", f.Name, bad.GetValue(), cmp.Or(want[f.Value.Type()], f.Value.Type()))
+		}
 		return session.Usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	env.AddFlags(root)
@@ -95,7 +111,11 @@ It finds etcd by its flags, else by the environment (ETCD_ENDPOINTS, ETCD_CA_CER
 func markUsage(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
+			err := check(cmd, args)
+			if err != nil && strings.Contains(err.Error(), "arg(s)") { // cobra's, of how many there are
+				err = fmt.Errorf("want %s %s", cmd.Parent().CommandPath(), cmd.Use)
+			}
+			if err != nil {
 				return session.Usagef("%w: see %s --help", err, cmd.CommandPath())
 			}
 			return nil

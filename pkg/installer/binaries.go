@@ -43,7 +43,7 @@ func (c Config) installBinary(ctx context.Context, dir, name string) error {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return statefile.Advise(err)
-	case isFile(to, sum) && there.Mode() == 0o755:
+	case isFile(to, sum) && there.Mode().Perm()&0o577 == 0o555: // the owner may write, others can't
 		if err := verify(ctx, to, name); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (c Config) makeWay(path string) error {
 		return statefile.Advise(err)
 	}
 	whose := "it isn't this Calico's"
-	if info, err := buildinfo.ReadFile(path); err == nil {
+	if info, err := buildinfo.ReadFile(path); err == nil && info.Main.Path != "" {
 		whose += ", but built from " + info.Main.Path
 	}
 	if !c.Exclusive {

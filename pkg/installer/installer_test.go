@@ -3,6 +3,7 @@
 package installer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -237,6 +238,25 @@ func TestInTheWay(t *testing.T) {
 	if text, err := os.ReadFile(path); string(text) != "#!/bin/sh\n" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
+	// One whose build says nothing of where it came from, as of a single file.
+	source := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", path, source)
+	build.Dir = filepath.Dir(source)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := Install(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	c.Exclusive = true
 	if err := Install(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -244,6 +264,60 @@ func TestInTheWay(t *testing.T) {
 	if text, err := os.ReadFile(path + netconf.BackupSuffix); string(text) != "#!/bin/sh\n" || err != nil {
 		t.Errorf("renamed: %q, %v", text, err)
 	}
+}
+
+// TestReadOnly: plugins that are there are left as they are, whoever put them on a disk that can't be written, and one that is immutable is
+// named so.
+func TestReadOnly(t *testing.T) {
+	c := node(t)
+	if err := unix.Mount("tmpfs", c.BinDir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(c.BinDir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := Install(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(c.BinDir, "calico")
+	for _, mode := range []os.FileMode{0o555, 0o755} {
+		for _, name := range plugins() {
+			if err := os.Chmod(filepath.Join(c.BinDir, name), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := unix.Mount("", c.BinDir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := Install(t.Context(), c); err != nil {
+			t.Errorf("%v: %v", mode, err)
+		}
+		if err := unix.Mount("", c.BinDir, "", unix.MS_REMOUNT, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := os.WriteFile(path, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.Exclusive = true
+	immutable := func(flags int) {
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, flags), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	immutable(unix.STATX_ATTR_IMMUTABLE) // the same bit
+	const want = "is immutable (lsattr shows an i or an a: chattr -i -a)"
+	if err := Install(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	immutable(0)
 }
 
 // TestDisks: what the node's file systems refuse. The former plugin stays whole, and nothing else is left.

@@ -28,6 +28,7 @@ import (
 // left, what their deletion needs. While there are pods their links stay, and the routes to them: it returns how many there
 // are, and is to be repeated. data says that, after the last pod, the etcd that the manifests run goes as well, with all that is in it.
 func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
+	c.RunDir, c.VarDir, c.EtcdDir = statefile.OnHost(c.RunDir), statefile.OnHost(c.VarDir), statefile.OnHost(c.EtcdDir)
 	release, err := runlock.Take(c.RunDir)
 	if errors.Is(err, runlock.ErrHeld) {
 		return 0, errors.New("calico-node runs on this node and would put everything back: stop it first (kubectl -n kube-system delete daemonset calico-node, " +
@@ -192,6 +193,7 @@ func (c Config) removeFiles(conf string) error {
 	if log == "" {
 		log = defaultLogFile
 	}
+	log = filepath.Join(statefile.OnHost(filepath.Dir(log)), filepath.Base(log))
 	logs, err := filepath.Glob(strings.TrimSuffix(log, filepath.Ext(log)) + "*")
 	if err != nil {
 		return err
@@ -222,7 +224,7 @@ func (c Config) removeFiles(conf string) error {
 			return err
 		}
 	}
-	for _, dir := range []string{tls, c.VarDir, c.RunDir, filepath.Dir(log), filepath.Dir(filepath.Dir(log))} {
+	for _, dir := range []string{tls, c.VarDir, c.RunDir, c.EtcdDir, filepath.Dir(log), filepath.Dir(filepath.Dir(log))} {
 		_ = os.Remove(dir) // unless something is in it, or it is mounted
 	}
 	return nil
@@ -233,7 +235,7 @@ const dataDir = "data"
 
 // removeData takes away the data of an etcd that doesn't run any more.
 func (c Config) removeData() error {
-	dir := filepath.Join(statefile.OnHost(c.EtcdDir), dataDir)
+	dir := filepath.Join(c.EtcdDir, dataDir)
 	db, err := os.OpenFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.Logger.Info("no etcd of Calico's had its data on this node; in an etcd elsewhere it goes by: etcdctl del --prefix /calico/", "directory", dir)

@@ -26,16 +26,24 @@ type Entry struct {
 // Exists reports whether the key was there, valid or not.
 func (e Entry) Exists() bool { return e.Revision != 0 }
 
-// Change is a set of writes that take effect together or not at all, and only if every Compare holds.
+// Change is a set of writes that take effect together or not at all, and only if every Compare and every NoneSince holds.
 type Change struct {
 	Compares []Compare
-	Puts     []Put
-	Deletes  []Key
+	// NoneSince are the prefixes of which the decision relies on what they didn't hold.
+	NoneSince []NoneSince
+	Puts      []Put
+	Deletes   []Key
 }
 
 // Compare demands that Key was last modified at Revision; 0: that it does not exist.
 type Compare struct {
 	Key      Key
+	Revision int64
+}
+
+// NoneSince demands that no key that begins with Prefix was created after Revision.
+type NoneSince struct {
+	Prefix   string
 	Revision int64
 }
 
@@ -48,6 +56,7 @@ type Put struct {
 // Merge adds the writes of o, for one transaction.
 func (c *Change) Merge(o Change) {
 	c.Compares = append(c.Compares, o.Compares...)
+	c.NoneSince = append(c.NoneSince, o.NoneSince...)
 	c.Puts = append(c.Puts, o.Puts...)
 	c.Deletes = append(c.Deletes, o.Deletes...)
 }

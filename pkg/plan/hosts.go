@@ -163,6 +163,18 @@ func (e *conflictError) Error() string {
 		e.Addr, e.Host, e.Host)
 }
 
+// Others are addresses of other hosts that live, at most so many of each family.
+func (e *engine) Others(most int) (all [2][]netip.Addr) {
+	h := &e.view.hosts
+	for _, a := range h.addrs {
+		name, f := h.at(a), familyOf(a)
+		if name != e.self && h.byName[name].alive && len(all[f]) < most {
+			all[f] = append(all[f], a)
+		}
+	}
+	return all
+}
+
 // Conflict says why this host must not take the addresses that it has found, own: one is
 // another live host's, whose agent's lease holds. said are the addresses that this very agent
 // has written since it started: of two hosts that took one at the same time, the first to

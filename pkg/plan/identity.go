@@ -169,11 +169,11 @@ type Identity struct {
 
 // Surroundings are what a host chooses its address by.
 type Surroundings struct {
-	Links []Link
+	Links
 	// Pools are those of pods.
 	Pools []netip.Prefix
-	// Reached is for can-reach alone: the address from which the kernel sends to the
-	// target, invalid where it has no route.
+	// Reached is the address from which the kernel sends to the target of can-reach, and to etcd where all links are
+	// looked through; invalid where it has no route.
 	Reached netip.Addr
 	// Former is the address that the host had until now, invalid = none.
 	Former netip.Addr
@@ -182,13 +182,14 @@ type Surroundings struct {
 // Choose finds the host's own address among its links', in their order: the kernel
 // lists IPv4's in that in which they came, IPv6's in reverse. The one that it
 // had is kept while the method allows it, as all others know the host by that. What is
-// there for a while only comes after what stays. Where all links are looked through, an
-// address in a pool of pods' is the last choice: it may be a pod's gateway, or the pool
+// there for a while only comes after what stays. Where all links are looked through, the link by which etcd is reached
+// comes first, then that of the default route: others lead to containers of somebody else's, a VPN or a management card.
+// Among the rest, and on one link, an address in a pool of pods' is the last choice: it may be a pod's gateway, or the pool
 // may overlap the hosts' subnet. The zero Identity means that the host has no address of
 // the family, as was wished.
 func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	var found []candidate
-	for _, l := range s.Links {
+	for _, l := range s.Links.Links {
 		for _, p := range l.Addrs {
 			usable := l.Up && !slices.Contains(l.Pending, p.Addr())
 			if suits(p.Addr(), v6) && (usable || m.Kind == MethodAddress) {
@@ -221,6 +222,7 @@ func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	inPool := func(i Identity) bool {
 		return slices.ContainsFunc(s.Pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
 	}
+	toEtcd, byDefault := s.Of(s.Reached).Name, s.defaultLink(v6)
 	best, least := Identity{}, 0
 	for _, c := range found {
 		if !fits(c.Identity) {
@@ -230,8 +232,19 @@ func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 		if c.passing {
 			rank++
 		}
-		if (m.Kind == MethodFirstFound || m.Kind == MethodSkip) && inPool(c.Identity) {
-			rank += 2
+		if m.Kind == MethodFirstFound || m.Kind == MethodSkip {
+			if c.Addr.Addr() != s.Reached {
+				rank++
+			}
+			if inPool(c.Identity) {
+				rank += 3
+			}
+			if c.Link != toEtcd {
+				rank += 6
+			}
+			if c.Link != toEtcd && c.Link != byDefault {
+				rank += 6
+			}
 		}
 		if c.Addr.Addr() == s.Former {
 			rank = 0
@@ -243,7 +256,26 @@ func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	if best.Link != "" {
 		return best, nil
 	}
-	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found, s.Links, v6))
+	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found, s.Links.Links, v6))
+}
+
+// Of returns the link that has the address, or one without a name.
+func (l Links) Of(a netip.Addr) Link {
+	for _, link := range l.Links {
+		if slices.ContainsFunc(link.Addrs, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return link
+		}
+	}
+	return Link{}
+}
+
+// defaultLink is the link of the family's best default route, "" = there is none.
+func (l Links) defaultLink(v6 bool) string {
+	at := slices.IndexFunc(l.Routes, func(r HostRoute) bool { return r.Destination.Bits() == 0 && r.Destination.Addr().Is4() != v6 })
+	if at < 0 {
+		return ""
+	}
+	return l.Routes[at].Device
 }
 
 // candidate is an address that a host may choose.

@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 		if tt.reached != "" {
 			reached = netip.MustParseAddr(tt.reached)
 		}
-		id, err := m.Choose(Surroundings{Links: hostLinks(), Pools: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/16")}, Reached: reached}, tt.v6)
+		id, err := m.Choose(Surroundings{Links: Links{Links: hostLinks()}, Pools: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/16")}, Reached: reached}, tt.v6)
 		got := id.Link + " " + id.Addr.String()
 		if err != nil {
 			got = err.Error()
@@ -80,12 +80,67 @@ func TestChoose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, err := m.Choose(Surroundings{Links: hostLinks(), Pools: all}, false); err != nil || id.Addr.String() != want {
+		if id, err := m.Choose(Surroundings{Links: Links{Links: hostLinks()}, Pools: all}, false); err != nil || id.Addr.String() != want {
 			t.Errorf("%s, all in pools: %v, %v", method, id, err)
 		}
 	}
-	if _, err := (Method{}).Choose(Surroundings{Links: hostLinks()}, false); err == nil {
+	if _, err := (Method{}).Choose(Surroundings{Links: Links{Links: hostLinks()}}, false); err == nil {
 		t.Error("the zero Method finds an address")
+	}
+}
+
+// TestChooseTheWay: on a fresh host the link by which etcd is reached comes first, then that of the default route.
+func TestChooseTheWay(t *testing.T) {
+	link := func(name string, addrs ...string) Link {
+		l := Link{Name: name, Up: true}
+		for _, a := range addrs {
+			l.Addrs = append(l.Addrs, netip.MustParsePrefix(a))
+		}
+		return l
+	}
+	uplink := link("eth0", "172.31.0.11/24", "172.31.0.12/24", "fd31::12/64", "fd31::11/64")
+	byDefault := func(device string) []HostRoute {
+		return []HostRoute{
+			{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("172.31.0.1"), Device: device},
+			{Destination: netip.MustParsePrefix("::/0"), Gateway: netip.MustParseAddr("fe80::1"), Device: device},
+		}
+	}
+	for name, tt := range map[string]struct {
+		method, former, pool string
+		v6                   bool
+		first                Link
+		routes               []HostRoute
+		reached              string
+		want                 string
+	}{
+		"podman":                   {first: link("podman0", "10.88.0.1/16"), routes: byDefault("eth0"), want: "eth0 172.31.0.11/24"},
+		"tailscale":                {first: link("tailscale0", "100.64.0.9/32"), routes: byDefault("eth0"), want: "eth0 172.31.0.11/24"},
+		"WireGuard":                {first: link("wg0", "10.7.0.2/24"), routes: byDefault("eth0"), want: "eth0 172.31.0.11/24"},
+		"a management card":        {first: link("idrac", "192.168.120.1/24"), routes: byDefault("eth0"), want: "eth0 172.31.0.11/24"},
+		"IPv6":                     {method: "autodetect", v6: true, first: link("wt0", "fd00:88::1/64"), routes: byDefault("eth0"), want: "eth0 fd31::12/64"},
+		"etcd by the other link":   {first: link("eth1", "10.1.0.5/24"), routes: byDefault("eth0"), reached: "10.1.0.5", want: "eth1 10.1.0.5/24"},
+		"etcd from one address":    {first: link("podman0", "10.88.0.1/16"), routes: byDefault("eth0"), reached: "172.31.0.12", want: "eth0 172.31.0.12/24"},
+		"etcd on the host itself":  {first: link("podman0", "10.88.0.1/16"), reached: "172.31.0.11", want: "eth0 172.31.0.11/24"},
+		"etcd by a skipped link":   {method: "skip-interface=eth1", first: link("eth1", "10.1.0.5/24"), routes: byDefault("eth0"), reached: "10.1.0.5", want: "eth0 172.31.0.11/24"},
+		"a pool over the LAN":      {pool: "172.31.0.0/16", first: link("podman0", "10.88.0.1/16"), routes: byDefault("eth0"), want: "eth0 172.31.0.11/24"},
+		"the former stays":         {former: "10.88.0.1", first: link("podman0", "10.88.0.1/16"), routes: byDefault("eth0"), reached: "172.31.0.11", want: "podman0 10.88.0.1/16"},
+		"an interface was chosen":  {method: "interface=podman", first: link("podman0", "10.88.0.1/16"), routes: byDefault("eth0"), want: "podman0 10.88.0.1/16"},
+		"nothing says which it is": {first: link("eth9", "10.1.0.5/24"), want: "eth9 10.1.0.5/24"},
+	} {
+		m, err := ParseMethod(tt.method, tt.v6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Surroundings{Links: Links{Links: []Link{tt.first, uplink}, Routes: tt.routes}}
+		s.Reached, _ = netip.ParseAddr(tt.reached)
+		s.Former, _ = netip.ParseAddr(tt.former)
+		if tt.pool != "" {
+			s.Pools = []netip.Prefix{netip.MustParsePrefix(tt.pool)}
+		}
+		id, err := m.Choose(s, tt.v6)
+		if got := id.Link + " " + id.Addr.String(); err != nil || got != tt.want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, tt.want)
+		}
 	}
 }
 
@@ -141,7 +196,7 @@ func TestChooseAmongIPv6(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := Surroundings{Links: tt.links, Pools: []netip.Prefix{netip.MustParsePrefix("fd65::/16")}}
+		s := Surroundings{Links: Links{Links: tt.links}, Pools: []netip.Prefix{netip.MustParsePrefix("fd65::/16")}}
 		if tt.former != "" {
 			s.Former = netip.MustParseAddr(tt.former)
 		}
@@ -196,7 +251,7 @@ func FuzzParseMethod(f *testing.F) {
 		if err != nil || again.Kind != m.Kind || again.Target != m.Target {
 			t.Fatalf("%q reads as %+v, and %q as %+v, %v", s, m, m, again, err)
 		}
-		id, err := m.Choose(Surroundings{Links: hostLinks(), Reached: netip.MustParseAddr("172.18.204.125")}, v6)
+		id, err := m.Choose(Surroundings{Links: Links{Links: hostLinks()}, Reached: netip.MustParseAddr("172.18.204.125")}, v6)
 		if err == nil && m.Kind != MethodNone && !suits(id.Addr.Addr(), v6) {
 			t.Fatalf("%q chooses %+v", s, id)
 		}

@@ -4,6 +4,7 @@ package resource
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -108,7 +109,7 @@ func writePeer(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	if r.Metadata.Name != peerName(key.Host, key.IP) {
 		p.Name = r.Metadata.Name
 	}
-	var k keys
+	k := keys{vacant: []string{model.BGPPrefix()}} // another peer of this address, or name
 	if old != nil {
 		was := old.Entries[0].Key.(model.BGPPeerKey)
 		if key.Host == was.Host && key.IP == was.IP {
@@ -130,11 +131,11 @@ func writePeer(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 type BGPConfiguration struct {
 	NodeToNodeMeshEnabled  *bool     `json:"nodeToNodeMeshEnabled,omitempty" doc:"All nodes are each other's peers. Default true."`
 	ASNumber               *ASNumber `json:"asNumber,omitempty" doc:"AS number of the nodes without one of their own. Default 64512."`
-	ListenPort             int       `json:"listenPort,omitempty" doc:"TCP port of the nodes. Default 179."`
+	ListenPort             int       `json:"listenPort,omitempty" least:"1" doc:"TCP port of the nodes. Default 179."`
 	NodeMeshMaxRestartTime string    `json:"nodeMeshMaxRestartTime,omitempty" doc:"How long routes of a node whose agent restarts are kept, as 120s, the default."`
 	HoldTime               string    `json:"holdTime,omitempty" doc:"Ours. How long a neighbour may be silent, as 90s, the default."`
 	KeepaliveTime          string    `json:"keepaliveTime,omitempty" doc:"Ours. How often neighbours are told that the node lives. Default: a third of holdTime."`
-	MaxPrefixes            int       `json:"maxPrefixes,omitempty" doc:"Ours. How many routes a neighbour may send. Default 50000."`
+	MaxPrefixes            int       `json:"maxPrefixes,omitempty" least:"1" doc:"Ours. How many routes a neighbour may send. Default 50000."`
 
 	PrefixAdvertisements []PrefixAdvertisement `json:"prefixAdvertisements,omitempty" doc:"Communities of the blocks that the nodes advertise."`
 	Communities          []Community           `json:"communities,omitempty" doc:"Names for communities in prefixAdvertisements. They are not stored: what is read has the values."`
@@ -161,15 +162,15 @@ type Community struct {
 
 // bgpSettings are the agent's settings that a BGPConfiguration has.
 var bgpSettings = []struct {
-	name  string
-	field func(*BGPConfiguration) any
+	name, json string
+	field      func(*BGPConfiguration) any
 }{
-	{"BGPListenPort", func(c *BGPConfiguration) any { return &c.ListenPort }},
-	{"BGPRestartTimeSecs", func(c *BGPConfiguration) any { return &c.NodeMeshMaxRestartTime }},
-	{"BGPHoldTimeSecs", func(c *BGPConfiguration) any { return &c.HoldTime }},
-	{"BGPKeepaliveTimeSecs", func(c *BGPConfiguration) any { return &c.KeepaliveTime }},
-	{"BGPMaxPrefixes", func(c *BGPConfiguration) any { return &c.MaxPrefixes }},
-	{"BGPCommunities", func(c *BGPConfiguration) any { return &c.PrefixAdvertisements }},
+	{"BGPListenPort", "listenPort", func(c *BGPConfiguration) any { return &c.ListenPort }},
+	{"BGPRestartTimeSecs", "nodeMeshMaxRestartTime", func(c *BGPConfiguration) any { return &c.NodeMeshMaxRestartTime }},
+	{"BGPHoldTimeSecs", "holdTime", func(c *BGPConfiguration) any { return &c.HoldTime }},
+	{"BGPKeepaliveTimeSecs", "keepaliveTime", func(c *BGPConfiguration) any { return &c.KeepaliveTime }},
+	{"BGPMaxPrefixes", "maxPrefixes", func(c *BGPConfiguration) any { return &c.MaxPrefixes }},
+	{"BGPCommunities", "prefixAdvertisements", func(c *BGPConfiguration) any { return &c.PrefixAdvertisements }},
 }
 
 func isBGPSetting(name string) bool {
@@ -241,6 +242,7 @@ func writeBGPConfiguration(r Resource, old *Stored, _ []model.Entry) (keys, erro
 		was = old.Spec.(*BGPConfiguration)
 	}
 	var k keys
+	var errs []error
 	switch {
 	case same(spec.NodeToNodeMeshEnabled, was.NodeToNodeMeshEnabled):
 	case spec.NodeToNodeMeshEnabled == nil:
@@ -264,12 +266,12 @@ func writeBGPConfiguration(r Resource, old *Stored, _ []model.Entry) (keys, erro
 			k.deletes = append(k.deletes, key)
 		default:
 			if err := checkSetting(setting.name, now); err != nil {
-				return keys{}, r.at("spec", "%s: %w", setting.name, err)
+				errs = append(errs, r.at("spec."+setting.json, "%w", err))
 			}
 			k.put(key, model.Text(now))
 		}
 	}
-	return k, nil
+	return k, errors.Join(errs...)
 }
 
 // nameCommunities puts the values of communities where their names are.

@@ -184,8 +184,10 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 	names := fieldNames(v.Type())
 	d.each(n, field, func(name string, key, value *yaml.Node) {
 		i := slices.Index(names, name)
-		if i >= 0 && v.Type().Field(i).Tag.Get("input") == "ignored" {
-			return
+		if i >= 0 {
+			if input := v.Type().Field(i).Tag.Get("input"); input == "ignored" || input == "optional" && value.Tag == "!!null" {
+				return
+			}
 		}
 		if i < 0 {
 			hint := ""
@@ -200,6 +202,9 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 			return
 		}
 		d.into(value, join(field, name), v.Field(i))
+		if least := v.Type().Field(i).Tag.Get("least"); least == "1" && v.Field(i).Int() < 1 && value.Tag == "!!int" {
+			d.fail(value, join(field, name), "%s: want 1 at least", value.Value)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ package resource
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -240,6 +241,7 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 		was = *old.Spec.(*FelixConfiguration)
 	}
 	var k keys
+	var errs []error
 	spec := *r.Spec.(*FelixConfiguration)
 	for _, field := range slices.Sorted(maps.Keys(spec)) {
 		name, ok := parameters[field]
@@ -248,14 +250,15 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 			if like := suggest(field, fields); like != "" {
 				hint = "; did you mean " + like + "?"
 			}
-			return keys{}, r.at("spec."+field, "the agents have no such setting%s", hint)
+			errs = append(errs, r.at("spec."+field, "the agents have no such setting%s", hint))
+			continue
 		}
 		value := string(spec[field])
 		if before, ok := was[field]; ok && before == spec[field] {
 			continue
 		}
 		if err := checkSetting(name, value); err != nil {
-			return keys{}, r.at("spec."+field, "%w", err)
+			errs = append(errs, r.at("spec."+field, "%w", err))
 		}
 		k.put(key(name), model.Text(value))
 	}
@@ -264,5 +267,5 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 			k.deletes = append(k.deletes, key(parameters[field]))
 		}
 	}
-	return k, nil
+	return k, errors.Join(errs...)
 }

@@ -4,11 +4,9 @@ package resource
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -36,7 +34,7 @@ func (Encapsulation) words() []string {
 // IPPool is a range of addresses for workloads.
 type IPPool struct {
 	CIDR             CIDR          `json:"cidr" doc:"The network. It is fixed: another one is another pool."`
-	BlockSize        int           `json:"blockSize,omitempty" doc:"Length of the prefix of the blocks that hosts claim: 20 to 32 (default 26), for IPv6 116 to 128 (122). Once there are blocks, calicoctl ipam migrate changes it."`
+	BlockSize        int           `json:"blockSize,omitempty" least:"1" doc:"Length of the prefix of the blocks that hosts claim: 20 to 32 (default 26), for IPv6 116 to 128 (122). Once there are blocks, calicoctl ipam migrate changes it."`
 	IPIPMode         Encapsulation `json:"ipipMode,omitempty" doc:"When packets between hosts are wrapped in IP, IPv4 only; CrossSubnet: where the hosts share no network. Default Never."`
 	VXLANMode        Encapsulation `json:"vxlanMode,omitempty" doc:"When packets between hosts are wrapped in VXLAN, likewise. One of both modes at most."`
 	NATOutgoing      bool          `json:"natOutgoing,omitempty" doc:"Packets to addresses in no pool leave with the host's address."`
@@ -97,7 +95,7 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	cidr := spec.CIDR.Prefix
 	pool := model.Pool{CIDR: cidr, IPAM: true, IPIPMode: encapModes[spec.IPIPMode], VXLANMode: encapModes[spec.VXLANMode],
 		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Name: r.Metadata.Name}
-	if pool.Name == (model.Pool{CIDR: cidr}).ResourceName() {
+	if pool.Name == (model.Pool{CIDR: cidr}).ResourceName() || pool.Name == cidr.String() {
 		pool.Name = ""
 	}
 	if spec.HandsOut != nil {
@@ -117,6 +115,8 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 		return keys{}, r.at("spec.cidr", "missing")
 	case pool.IPIPMode != model.EncapNever && pool.VXLANMode != model.EncapNever:
 		return keys{}, r.at("spec.vxlanMode", "a pool has ipipMode or vxlanMode, not both")
+	case old == nil && strings.Contains(pool.Name, "/"):
+		return keys{}, r.dnsName() // a CIDR names the pool that has it
 	case spec.NamespaceSelector != "" && spec.NamespaceSelector != "all()":
 		return keys{}, r.at("spec.namespaceSelector", "not supported yet: every namespace would get addresses of it")
 	case slices.ContainsFunc(spec.AllowedUses, func(use string) bool { return use != model.ForWorkloads && use != model.ForTunnels }):
@@ -124,6 +124,8 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	case spec.AssignmentMode != "" && spec.AssignmentMode != "Automatic":
 		return keys{}, r.at("spec.assignmentMode", "%.32q is not supported yet: leave it out, for Automatic", spec.AssignmentMode)
 	}
+	var k keys
+	size := 0 // of the blocks before
 	if old != nil {
 		was := old.Spec.(*IPPool)
 		if was.CIDR != spec.CIDR {
@@ -136,30 +138,40 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 			if spec.BlockSize == 0 {
 				pool.BlockSize = stored.BlockSize
 			}
-			if pool.BlockSize != stored.BlockSize && blocksOf(cidr, entries) > 0 {
-				return keys{}, r.at("spec.blockSize", "the pool has blocks of %d: the size of blocks can't change while there are any, but by calicoctl ipam migrate", stored.BlockSize)
-			}
+			size = stored.BlockSize
 		}
 	} else {
+		k.vacant = append(k.vacant, model.PoolPrefix()) // another pool of these addresses, or of this name
 		for _, e := range entries {
 			if key, ok := e.Key.(model.PoolKey); ok && key.CIDR.Overlaps(cidr) {
-				return keys{}, r.at("spec.cidr", "%s overlaps the pool %s", cidr, key.CIDR)
+				other, _ := parsed[model.Pool](e)
+				other.CIDR = key.CIDR
+				return keys{}, r.at("spec.cidr", "%s overlaps the pool %s (%s)", cidr, key.CIDR, other.ResourceName())
 			}
 		}
 	}
-	var k keys
+	if now := cmp.Or(pool.BlockSize, max(model.DefaultBlockSize(cidr.Addr().Is6()), cidr.Bits())); now != size {
+		k.vacant = append(k.vacant, model.BlockPrefix(cidr.Addr().Is6()))
+		if err := otherBlocks(cidr, now, entries); err != nil {
+			return keys{}, r.at("spec.blockSize", "%w", err)
+		}
+	}
 	k.put(model.PoolKey{CIDR: cidr}, pool)
 	return k, nil
 }
 
-func blocksOf(cidr netip.Prefix, entries []model.Entry) int {
-	n := 0
+// otherBlocks refuses a size of a pool's blocks where some have another one.
+func otherBlocks(cidr netip.Prefix, size int, entries []model.Entry) error {
+	n, other := 0, 0
 	for _, e := range entries {
-		if key, ok := e.Key.(model.BlockKey); ok && cidr.Overlaps(key.CIDR) {
-			n++
+		if key, ok := e.Key.(model.BlockKey); ok && cidr.Overlaps(key.CIDR) && key.CIDR.Bits() != size && (n == 0 || key.CIDR.Bits() == other) {
+			n, other = n+1, key.CIDR.Bits()
 		}
 	}
-	return n
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d beside %s of /%d in %s: write blockSize %d, and change it by calicoctl ipam migrate", size, Count(n, "block"), other, cidr, other)
 }
 
 // poolInUse refuses to delete a pool while addresses of it are.
@@ -183,13 +195,5 @@ func poolInUse(s Stored, entries []model.Entry) error {
 	if used == 0 {
 		return nil
 	}
-	addresses, on := "addresses", "nodes"
-	if used == 1 {
-		addresses = "address"
-	}
-	if len(nodes) == 1 {
-		on = "node"
-	}
-	return errors.New(strconv.Itoa(used) + " " + addresses + " in use on " + strconv.Itoa(len(nodes)) + " " + on +
-		": set spec.disabled, and delete it when its workloads are gone")
+	return fmt.Errorf("%s in use on %s: set spec.disabled, and delete it when its workloads are gone", Count(used, "address"), Count(len(nodes), "node"))
 }

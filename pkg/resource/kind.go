@@ -43,14 +43,21 @@ type Kind struct {
 	rest func(s Stored, entries []model.Entry) []model.Entry
 	// always: the resource default, which says nothing, is there to be changed even where nothing is stored.
 	always bool
+	// implied, nil = none, is a resource that is there without a key as well.
+	implied func() Stored
 	// mayDelete, nil = always, says why a resource must stay.
 	mayDelete func(s Stored, entries []model.Entry) error
+	// vacant, nil = none, are the prefixes below which nothing may come up while a resource is deleted.
+	vacant func(name string) []string
 }
 
 // keys are what a resource is stored as. Keys of it that aren't named stay as they are.
 type keys struct {
 	puts    []model.Put
 	deletes []model.Key
+	// What was judged of others: keys that must be as they were read, and prefixes below which nothing may have come up since.
+	others []model.Key
+	vacant []string
 }
 
 func (k *keys) put(key model.Key, value any) {
@@ -84,9 +91,22 @@ func Kinds() []*Kind {
 	return all
 }
 
-// Read finds the resources of the kind in what its Ranges hold, by namespace and name.
-func (k *Kind) Read(entries []model.Entry) []Stored {
+// All are the resources of the kind, by what its Ranges hold: those that Read finds, and what is there without a key.
+func (k *Kind) All(entries []model.Entry) []Stored {
 	all := k.read(entries)
+	if k.implied != nil {
+		s := k.implied()
+		if !slices.ContainsFunc(all, func(of Stored) bool { return of.Metadata.Name == s.Metadata.Name }) {
+			all = append(all, s)
+		}
+	}
+	return k.complete(all)
+}
+
+// Read finds the resources of the kind in what its Ranges hold, by namespace and name.
+func (k *Kind) Read(entries []model.Entry) []Stored { return k.complete(k.read(entries)) }
+
+func (k *Kind) complete(all []Stored) []Stored {
 	for i := range all {
 		s := &all[i]
 		s.APIVersion, s.Kind = APIVersion, k.Name
@@ -108,8 +128,8 @@ func (k *Kind) Read(entries []model.Entry) []Stored {
 	return all
 }
 
-// Lookup finds one resource among those that were read: by its name, by an older name, or by what names it as well, such
-// as a pool's CIDR.
+// Lookup finds one resource among those that were read by its name, letter by letter; a pool by its CIDR as well. What it doesn't find
+// but Resolve does is named in the error.
 func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	if k.Namespaced && namespace == "" {
 		namespace = "default"
@@ -128,24 +148,34 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	if found != nil {
 		return found, nil
 	}
-	if k.Name == "IPPool" {
-		for i := range all {
-			if pool, ok := all[i].Spec.(*IPPool); ok && name != "" && (pool.CIDR.String() == name || strings.ReplaceAll(pool.CIDR.String(), "/", "-") == name) {
-				return &all[i], nil
+	missing := &NotFoundError{Kind: k.Name, Name: Metadata{Namespace: namespace, Name: name}.id()}
+	for i := range all {
+		s := &all[i]
+		switch spec := s.Spec.(type) {
+		case *IPPool:
+			switch cidr := spec.CIDR.String(); name {
+			case cidr:
+				return s, nil
+			case strings.ReplaceAll(cidr, "/", "-"):
+				missing.other = s
+			}
+		case *Policy: // <tier>.x for x, and the reverse
+			if s.Metadata.Namespace == namespace && (spec.Tier+"."+s.Metadata.Name == name || s.Metadata.Name == spec.Tier+"."+name) {
+				missing.other = s
 			}
 		}
 	}
-	for i := range all { // <tier>.x for x, and the reverse
-		s := &all[i]
-		if p, ok := s.Spec.(*Policy); ok && s.Metadata.Namespace == namespace && (p.Tier+"."+s.Metadata.Name == name || s.Metadata.Name == p.Tier+"."+name) {
-			return s, nil
-		}
+	return nil, missing
+}
+
+// Resolve is Lookup for reading alone: where there is no resource of this name, it finds the one that the name may have meant, as web
+// for default.web. No change may go by it.
+func (k *Kind) Resolve(all []Stored, namespace, name string) (*Stored, error) {
+	s, err := k.Lookup(all, namespace, name)
+	if missing, ok := errors.AsType[*NotFoundError](err); ok && missing.other != nil {
+		return missing.other, nil
 	}
-	id := name
-	if namespace != "" {
-		id = namespace + "/" + name
-	}
-	return nil, &NotFoundError{k.Name, id}
+	return s, err
 }
 
 // ToChange is Lookup for a change of a resource, which may be one of nothing yet: the configuration of a cluster, or of an
@@ -160,10 +190,21 @@ func (k *Kind) ToChange(all []Stored, namespace, name string) (*Stored, error) {
 }
 
 // NotFoundError says that a resource isn't there.
-type NotFoundError struct{ Kind, Name string }
+type NotFoundError struct {
+	Kind, Name string
+	other      *Stored // what the name may have meant
+}
 
-// Error names it.
-func (e *NotFoundError) Error() string { return e.Kind + " " + e.Name + " not found" }
+// Error names it, and what there is.
+func (e *NotFoundError) Error() string {
+	if e.other != nil {
+		return e.Kind + " " + e.Name + " not found: there is " + e.other.ID()
+	}
+	return e.Kind + " " + e.Name + " not found"
+}
+
+// Meant reports whether there is a resource that the name may have meant.
+func (e *NotFoundError) Meant() bool { return e.other != nil }
 
 // ExistsError says that a resource to be made is there already.
 type ExistsError struct{ Kind, Name string }

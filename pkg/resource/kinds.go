@@ -4,6 +4,7 @@ package resource
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -22,7 +23,7 @@ func order(f *float64) string {
 	if f == nil {
 		return ""
 	}
-	return fmt.Sprint(*f)
+	return strconv.FormatFloat(*f, 'f', -1, 64)
 }
 
 func joined[T fmt.Stringer](list []T) string {
@@ -83,7 +84,7 @@ var kinds = []Kind{
 		},
 	},
 	{
-		Name: "DHCPSubnet", Plural: "DHCPSubnets",
+		Name: "DHCPSubnet", Plural: "DHCPSubnets", Aliases: []string{"subnet", "subnets"},
 		newSpec: func() any { return &DHCPSubnet{} }, ranges: prefix(model.SubnetPrefix()), read: readSubnets, write: writeSubnet,
 		Columns: []Column{
 			cell("CIDR", false, func(s *DHCPSubnet) string { return s.CIDR.String() }),
@@ -139,9 +140,9 @@ var kinds = []Kind{
 	},
 	{
 		Name: "Node", Plural: "Nodes", Labelled: true,
-		newSpec: func() any { return &Node{} }, ranges: prefix(model.HostPrefix(""), model.BGPPrefix(), model.StatusPrefix(""), model.AffinityPrefix("")), read: readNodes, write: writeNode, mayDelete: nodeInUse, rest: restOfNode,
+		newSpec: func() any { return &Node{} }, ranges: prefix(model.HostPrefix(""), model.BGPPrefix(), model.StatusPrefix(""), model.AffinityPrefix("")), read: readNodes, write: writeNode, mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,
 		Columns: []Column{
-			cell("ASN", true, func(n *Node) string { return text(orZero(n.BGP).ASNumber) }),
+			{"ASN", true, func(r Resource) string { return r.as }},
 			cell("IPV4", true, func(n *Node) string { return text(orZero(n.BGP).IPv4Address) }),
 			cell("IPV6", true, func(n *Node) string { return text(orZero(n.BGP).IPv6Address) }),
 		},
@@ -155,7 +156,7 @@ var kinds = []Kind{
 	},
 	{
 		Name: "Tier", Plural: "Tiers",
-		newSpec: func() any { return &Tier{} }, ranges: prefix(model.PolicyPrefix()), narrow: narrowTier, read: readTiers, write: writeTier, mayDelete: tierInUse,
+		newSpec: func() any { return &Tier{} }, ranges: prefix(model.PolicyPrefix()), narrow: narrowTier, read: readTiers, write: writeTier, mayDelete: tierInUse, vacant: placesOfTier, implied: defaultTier,
 		Columns: []Column{
 			cell("ORDER", false, func(t *Tier) string { return order(t.Order) }),
 			cell("DEFAULTACTION", false, func(t *Tier) string { return string(t.DefaultAction) }),

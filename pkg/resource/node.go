@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -90,8 +91,15 @@ func readNodes(entries []model.Entry) []Stored {
 			spec.BGP = bgp
 		}
 	})
+	as := "64512" // where none is written
+	for _, e := range entries {
+		if n, ok := parsed[model.ASNumber](e); ok && n != 0 && e.Key == (model.BGPGlobalASKey{}) {
+			as = n.String()
+		}
+	}
 	nodes := all[:0]
 	for _, s := range all { // a node is there once its metadata are
+		s.as = cmp.Or(text(orZero(s.Spec.(*Node).BGP).ASNumber), as)
 		for _, e := range s.Entries {
 			if _, ok := e.Key.(model.HostMetadataKey); ok {
 				nodes = append(nodes, s)
@@ -186,9 +194,15 @@ func nodeInUse(s Stored, entries []model.Entry) error {
 		}
 	}
 	if endpoints > 0 || blocks > 0 {
-		return fmt.Errorf("it has %d workloads and %d blocks of addresses: move or delete its workloads first, or, if it is gone for good, take them with calicoctl delete node --force", endpoints, blocks)
+		return fmt.Errorf("it has %s and %s of addresses: move or delete its workloads first, or, if it is gone for good, take them with calicoctl delete node --force",
+			Count(endpoints, "workload"), Count(blocks, "block"))
 	}
 	return nil
+}
+
+// placesOfNode are where keys of a host are.
+func placesOfNode(host string) []string {
+	return []string{model.HostPrefix(host), model.StatusPrefix(host), model.AffinityPrefix(host), model.BGPHostPrefix() + model.EscapeName(host) + "/"}
 }
 
 // restOfNode is all that etcd has of a host and its Node doesn't show.

@@ -95,22 +95,16 @@ func policyOf(p model.Policy, tier, namespace string) (*Policy, error) {
 		spec.Types = append(spec.Types, "Egress")
 	}
 	var errs [3]error
-	if namespace != "" {
-		inner, ok := inNamespace(p.Selector, namespace)
-		if !ok {
-			errs[0] = errNoWords
-		}
-		spec.Selector = inner
+	switch picked, ok := decompile(p.Selector, namespace, false); {
+	case !ok || namespace != "" && (picked.namespaces != "" || p.Selector == ""):
+		errs[0] = errNoWords
+	default:
+		spec.Selector, spec.NamespaceSelector = picked.selector, picked.namespaces
+		spec.ServiceAccountSelector = orZero(picked.accounts).Selector
 	}
 	spec.Ingress, errs[1] = rulesOf(p.Inbound, namespace)
 	spec.Egress, errs[2] = rulesOf(p.Outbound, namespace)
 	return spec, errors.Join(errs[:]...)
-}
-
-// inNamespace takes off the selector what a NetworkPolicy's has before it.
-func inNamespace(text, namespace string) (string, bool) {
-	p, ok := decompile(text, namespace)
-	return p.selector, ok && p.namespaces == "" && text != ""
 }
 
 func writePolicy(r Resource, old *Stored, entries []model.Entry) (keys, error) {
@@ -142,6 +136,9 @@ func writePolicy(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 		return keys{}, err
 	}
 	var k keys
+	if old == nil {
+		k.others, k.vacant = []model.Key{model.TierKey{Tier: tier}}, []string{model.PolicyPrefix()} // a policy of this name in another tier
+	}
 	k.put(policyKey(r, tier), p)
 	return k, nil
 }

@@ -5,6 +5,7 @@ package resource
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -89,6 +90,14 @@ func writeProfile(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 	out, err := r.rules("spec.egress", spec.Egress, "")
 	if err != nil {
 		return keys{}, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(spec.LabelsToApply)) {
+		if old != nil && old.Spec.(*Profile).LabelsToApply[key] == spec.LabelsToApply[key] {
+			continue
+		}
+		if key == "" || strings.ContainsFunc(key, func(c rune) bool { return c > 127 || !labelByte(byte(c)) }) {
+			return keys{}, r.at("spec.labelsToApply", "%.64q: want letters, digits, _ . / -: no selector picks another label", key)
+		}
 	}
 	had := func(key model.Key) bool {
 		return old != nil && slices.ContainsFunc(old.Entries, func(e model.Entry) bool { return e.Key == key })

@@ -10,7 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -43,14 +46,17 @@ type Resource struct {
 
 	file  string
 	nodes nodes
+	as    string // of a Node: its AS number, whoever says it
 }
 
 // ID names a resource of a kind.
-func (r Resource) ID() string {
-	if r.Metadata.Namespace != "" {
-		return r.Metadata.Namespace + "/" + r.Metadata.Name
+func (r Resource) ID() string { return r.Metadata.id() }
+
+func (m Metadata) id() string {
+	if m.Namespace != "" {
+		return m.Namespace + "/" + m.Name
 	}
-	return r.Metadata.Name
+	return m.Name
 }
 
 // Title is kind and name, as messages name a resource.
@@ -110,6 +116,20 @@ func Decode(file string, data []byte) ([]Resource, error) {
 		return nil, errors.Join(errs...)
 	}
 	return all, nil
+}
+
+// DecodeInto reads the document of a file into a struct, by the JSON names of its fields, as strictly as Decode.
+func DecodeInto(file string, data []byte, v any) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return fmt.Errorf("%s: not YAML: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(doc.Content) == 0 {
+		return fmt.Errorf("%s: empty", file)
+	}
+	d := &decoder{file: file, nodes: nodes{}}
+	d.into(doc.Content[0], "", reflect.ValueOf(v).Elem())
+	return errors.Join(d.errs...)
 }
 
 func decodeAll(file string, list []*yaml.Node) (all []Resource, errs []error) {
@@ -197,9 +217,33 @@ func (k *Kind) checkNames(r *Resource) error {
 	case len(r.Metadata.Name) > 253:
 		return r.at("metadata.name", "%d characters: at most 253", len(r.Metadata.Name))
 	case !k.Namespaced && r.Metadata.Namespace != "":
-		return r.at("metadata.namespace", "a %s is in no namespace: leave it out", k.Name)
+		return r.at("metadata.namespace", "%s is in no namespace: leave it out", A(k.Name))
 	case k.Namespaced && r.Metadata.Namespace == "":
 		r.Metadata.Namespace = "default"
+	}
+	return nil
+}
+
+var (
+	labelKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+// checkLabels finds labels that are new, and none in Kubernetes.
+func (r Resource) checkLabels(old *Stored) error {
+	for _, key := range slices.Sorted(maps.Keys(r.Metadata.Labels)) {
+		value := r.Metadata.Labels[key]
+		if old != nil {
+			if had, ok := old.Metadata.Labels[key]; ok && had == value {
+				continue
+			}
+		}
+		switch {
+		case !labelKey.MatchString(key):
+			return r.at("metadata.labels", "%.64q: want a label like rack or example.com/rack: 63 letters, digits, - _ . at most, with a letter or digit at both ends", key)
+		case !labelValue.MatchString(value):
+			return r.at("metadata.labels."+key, "%.64q: want 63 letters, digits, - _ . at most, with a letter or digit at both ends", value)
+		}
 	}
 	return nil
 }

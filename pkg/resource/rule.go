@@ -166,6 +166,13 @@ func (r Resource) entity(field string, e *EntityRule, protocol model.Protocol) e
 			return r.at(at, "needs protocol TCP, UDP, SCTP or UDPLite")
 		}
 	}
+	for name, list := range map[string][]Port{"ports": e.Ports, "notPorts": e.NotPorts} {
+		for i, p := range list {
+			if p.Name == "" && p.Min == 0 {
+				return r.at(field+"."+name+"["+strconv.Itoa(i)+"]", "%s: want 1 to 65535", p)
+			}
+		}
+	}
 	for i, c := range e.NotNets {
 		if c.Bits() == 0 {
 			return r.at(field+".notNets["+strconv.Itoa(i)+"]", "%s: such a rule matches nothing", c)
@@ -255,11 +262,11 @@ func (e *EntityRule) picked(text string, has bool, not string, hasNot bool, name
 		text = "all()"
 	}
 	if has {
-		p, ok := decompile(text, namespace)
+		p, ok := decompile(text, namespace, true)
 		if !ok && namespace != "" {
 			return errNoWords
 		}
-		e.Selector, e.NamespaceSelector = p.selector, p.namespaces
+		e.Selector, e.NamespaceSelector, e.ServiceAccounts = p.selector, p.namespaces, p.accounts
 	}
 	if hasNot && not == "" {
 		not = "all()"
@@ -269,7 +276,7 @@ func (e *EntityRule) picked(text string, has bool, not string, hasNot bool, name
 }
 
 func (e EntityRule) orNil() *EntityRule {
-	if len(e.Nets)+len(e.NotNets)+len(e.Ports)+len(e.NotPorts) == 0 && e.Selector == "" && e.NotSelector == "" && e.NamespaceSelector == "" && e.Tag == "" && e.NotTag == "" {
+	if len(e.Nets)+len(e.NotNets)+len(e.Ports)+len(e.NotPorts) == 0 && e.Selector == "" && e.NotSelector == "" && e.NamespaceSelector == "" && e.ServiceAccounts == nil && e.Tag == "" && e.NotTag == "" {
 		return nil
 	}
 	return &e

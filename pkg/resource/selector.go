@@ -22,6 +22,16 @@ func checked(text string, rename func(label string) string) (string, error) {
 	if len(text) > 65536 {
 		return "", fmt.Errorf("%d characters: at most 65536", len(text))
 	}
+	return relabelled(text, func(label string) (string, error) {
+		if label == "projectcalico.org/orchestrator" {
+			return "", errors.New("projectcalico.org/orchestrator: write " + anyNamespace + ", which every pod of Kubernetes meets")
+		}
+		return renamed(label, rename), nil
+	})
+}
+
+// relabelled is a selector with other labels.
+func relabelled(text string, rename func(label string) (string, error)) (string, error) {
 	if _, err := selector.Parse(text); err != nil {
 		return "", err
 	}
@@ -45,10 +55,11 @@ func checked(text string, rename func(label string) string) (string, error) {
 			case strings.HasPrefix(rest, "(") && (w == "has" || w == "all" || w == "global"): // a function
 			case isOperand(before):
 			// an operator: in, not in, contains, starts with, ends with
-			case w == "projectcalico.org/orchestrator":
-				return "", errors.New("projectcalico.org/orchestrator: write " + anyNamespace + ", which every pod of Kubernetes meets")
 			default:
-				w = renamed(w, rename)
+				var err error
+				if w, err = rename(w); err != nil {
+					return "", err
+				}
 			}
 			b.WriteString(w)
 			i = end
@@ -106,6 +117,19 @@ func ofAccount(label string) string {
 		return model.LabelServiceAccount
 	}
 	return accountLabel + label
+}
+
+// written is the inverse of ofNamespace and ofAccount: what is behind the prefix, or the name that own stands for.
+func written(prefix, own string) func(string) (string, error) {
+	return func(label string) (string, error) {
+		switch rest, ok := strings.CutPrefix(label, prefix); {
+		case ok:
+			return rest, nil
+		case label == own:
+			return "projectcalico.org/name", nil
+		}
+		return "", fmt.Errorf("%s is no label of these", label)
+	}
 }
 
 // ServiceAccounts picks pods by their service accounts.
@@ -202,29 +226,60 @@ func (p pick) compile(namespace string) (text string, has bool, err error) {
 	return in + " && (" + inner + ")", true, nil
 }
 
-// decompile is the inverse, as far as selector and namespaceSelector alone say it; ok is false where they can't.
-func decompile(text, namespace string) (p pick, ok bool) {
+// decompile is the inverse: what it returns compiles to the text. ok is false where a NetworkPolicy has no words for that; a global
+// policy's selector always has. named: service accounts may be named.
+func decompile(text, namespace string, named bool) (p pick, ok bool) {
+	forms := []struct{ in, namespaces string }{{anyNamespace, "all()"}, {"!" + anyNamespace, "global()"}, {model.LabelNamespace + ` == "` + namespace + `"`, ""}}
 	if namespace == "" {
-		p = pick{selector: text}
-	} else {
-		for _, form := range []struct{ in, namespaces string }{
-			{model.LabelNamespace + ` == "` + namespace + `"`, ""}, {anyNamespace, "all()"}, {"!" + anyNamespace, "global()"},
-		} {
-			rest, is := strings.CutPrefix(text, form.in)
-			if !is {
+		forms[2].in, p.selector = "", text
+	}
+	for _, form := range forms {
+		inner, is := strings.CutPrefix(text, form.in)
+		if !is {
+			continue
+		}
+		if inner != "" && form.in != "" {
+			if inner, is = strings.CutPrefix(inner, " && ("); !is || !strings.HasSuffix(inner, ")") {
 				continue
 			}
-			p.namespaces = form.namespaces
-			if rest != "" {
-				inner, is := strings.CutPrefix(rest, " && (")
-				if !is || !strings.HasSuffix(inner, ")") {
-					return p, false
-				}
-				p.selector = strings.TrimSuffix(inner, ")")
+			inner = strings.TrimSuffix(inner, ")")
+		}
+		plain := pick{selector: inner, namespaces: form.namespaces}
+		for _, p := range []pick{plain.taken(named), plain} {
+			if again, _, err := p.compile(namespace); err == nil && again == text {
+				return p, true
 			}
-			break
 		}
 	}
-	again, _, err := p.compile(namespace)
-	return p, err == nil && again == text
+	return p, namespace == ""
+}
+
+// taken takes what picks namespaces and service accounts out of the selector, where it is in front as compile puts it.
+func (p pick) taken(named bool) pick {
+	const and = ") && ("
+	rest := p.selector
+	if strings.Contains(rest, and) {
+		rest = strings.TrimSuffix(strings.TrimPrefix(rest, "("), ")")
+	}
+	if p.namespaces == "all()" {
+		first, others, _ := strings.Cut(rest, and)
+		if s, err := relabelled(first, written(namespaceLabel, model.LabelNamespace)); err == nil && s != "" {
+			p.namespaces, rest = s, others
+		}
+	}
+	var accounts ServiceAccounts
+	if names, is := strings.CutPrefix(rest, model.LabelServiceAccount+` in {"`); is && named {
+		names, rest, _ = strings.Cut(names, and)
+		accounts.Names = strings.Split(strings.TrimSuffix(names, `"}`), `", "`)
+	}
+	if others, is := strings.CutPrefix(rest, "has("+model.LabelServiceAccount+")"+and); is {
+		first, others, _ := strings.Cut(others, and)
+		if s, err := relabelled(first, written(accountLabel, model.LabelServiceAccount)); err == nil {
+			accounts.Selector, rest = s, others
+		}
+	}
+	if p.selector = rest; accounts.Names != nil || accounts.Selector != "" {
+		p.accounts = &accounts
+	}
+	return p
 }

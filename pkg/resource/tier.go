@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -26,7 +27,6 @@ type Tier struct {
 
 func readTiers(entries []model.Entry) []Stored {
 	var all []Stored
-	seen := map[string]bool{}
 	for _, e := range entries {
 		if key, ok := e.Key.(model.TierKey); ok && e.Path == key.Path() {
 			s := Stored{Entries: []model.Entry{e}}
@@ -40,10 +40,16 @@ func readTiers(entries []model.Entry) []Stored {
 			}
 			s.Spec = spec
 			all = append(all, s)
-			seen[key.Tier] = true
 		}
 	}
 	return all
+}
+
+// defaultTier is there without a key.
+func defaultTier() Stored {
+	order, s := model.DefaultTierOrder, Stored{}
+	s.Metadata.Name, s.Spec = model.DefaultTier, &Tier{Order: &order, DefaultAction: "Deny"}
+	return s
 }
 
 func writeTier(r Resource, old *Stored, _ []model.Entry) (keys, error) {
@@ -82,9 +88,14 @@ func tierInUse(s Stored, entries []model.Entry) error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("it has %d policies: delete them first", n)
+		return fmt.Errorf("it has %s: delete them first", Count(n, "policy"))
 	}
 	return nil
+}
+
+// placesOfTier are where its policies are.
+func placesOfTier(name string) []string {
+	return []string{strings.TrimSuffix(model.TierKey{Tier: name}.Path(), "metadata")}
 }
 
 func narrowTier(r Resource) []model.Range {

@@ -155,3 +155,25 @@ func (a *Address) orNone() netip.Addr {
 	}
 	return a.Addr
 }
+
+// Count is a number of things, as 1 block, 2 policies.
+func Count(n int, thing string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(thing, "cy"):
+		thing = strings.TrimSuffix(thing, "y") + "ies"
+	case strings.HasSuffix(thing, "s"):
+		thing += "es"
+	default:
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
+}
+
+// A is a noun with its article, as an IPPool.
+func A(noun string) string {
+	if strings.ContainsRune("AEIO", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}

@@ -5,6 +5,7 @@ package resource
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,9 +23,10 @@ const (
 )
 
 // Write decides how what was read in the kind's Ranges becomes the resource. The change is empty where it says what is
-// stored already. created says that it is new. The error may be a *model.NeedRangesError. The ranges are those that entries are of.
+// stored already. created says that it is new. The error may be a *model.NeedRangesError. The ranges are those that entries are of;
+// the change's NoneSince lack the revision of these.
 func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mode Mode) (change model.Change, created bool, err error) {
-	old, err := k.Lookup(k.Read(entries), r.Metadata.Namespace, r.Metadata.Name)
+	old, err := k.Lookup(k.All(entries), r.Metadata.Namespace, r.Metadata.Name)
 	if k.narrow != nil && k.beside != "" {
 		keys := model.Range{Prefix: k.beside, KeysOnly: true}
 		switch {
@@ -50,11 +52,14 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 			return change, false, err
 		}
 		if r.Metadata.Name != old.Metadata.Name {
-			r.Metadata.Name = old.Metadata.Name // one of its other names
+			r.Metadata.Name = old.Metadata.Name // it was named by its CIDR
 		}
 		if old.Err == nil && equal(r, old.Resource) {
 			return change, false, nil
 		}
+	}
+	if err := r.checkLabels(old); err != nil {
+		return change, false, err
 	}
 	written, err := k.write(r, old, entries)
 	if err != nil {
@@ -79,7 +84,10 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 			stored[e.Key] = e
 		}
 	}
-	var change model.Change
+	change := model.Change{NoneSince: noneBelow(written.vacant)}
+	for _, key := range written.others {
+		change.Compares = append(change.Compares, model.Compare{Key: key, Revision: stored[key].Revision})
+	}
 	for _, put := range written.puts {
 		text, err := model.FormatValue(put.Value)
 		if err != nil {
@@ -88,9 +96,6 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 		e := stored[put.Key]
 		change.Compares = append(change.Compares, model.Compare{Key: put.Key, Revision: e.Revision})
 		if e.Exists() && e.Err == nil {
-			if e.Unknown != nil {
-				return change, fmt.Errorf("%s: %s has fields that this version would lose: %w; use the version that wrote them", r.Title(), e.Path, e.Unknown)
-			}
 			if was, err := model.FormatValue(e.Value); err == nil && string(was) == string(text) {
 				continue
 			}
@@ -106,36 +111,53 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 	return change, nil
 }
 
+func noneBelow(prefixes []string) (all []model.NoneSince) {
+	for _, p := range prefixes {
+		all = append(all, model.NoneSince{Prefix: p})
+	}
+	return all
+}
+
 // modelError puts an error of the model in the words of the resource.
 func (r Resource) modelError(err error) error {
 	var f *model.FieldError
 	if !errors.As(err, &f) {
 		return fmt.Errorf("%s: %w", r.Title(), err)
 	}
-	field := f.Field
-	for _, word := range modelWords {
-		field = strings.Replace(field, word[0], word[1], 1)
-	}
-	if r.Kind == "HostEndpoint" && field == "name" {
+	field := camel(modelWords.Replace(f.Field))
+	switch {
+	case field == "name" && r.Kind != "Node":
 		field = "interfaceName"
+	case field == "ip":
+		field = "peerIP"
 	}
-	return r.at("spec."+field, "%w", f.Err)
+	parts := strings.Split(f.Err.Error(), `"`) // what is quoted are values
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = camel(modelWords.Replace(parts[i]))
+	}
+	return r.at("spec."+field, "%s", strings.Join(parts, `"`))
 }
 
-// modelWords are fields of the model and what they are in a resource.
-var modelWords = [][2]string{
-	{"inbound_rules", "ingress"}, {"outbound_rules", "egress"}, {"!src_", "source.not_"}, {"!dst_", "destination.not_"},
-	{"src_", "source."}, {"dst_", "destination."}, {"not_nets", "notNets"}, {"not_ports", "notPorts"}, {"not_selector", "notSelector"},
-	{"!icmp_", "notICMP."}, {"icmp_", "icmp."}, {"!protocol", "notProtocol"}, {"ip_version", "ipVersion"}, {"pre_dnat", "preDNAT"},
-	{"block_size", "blockSize"}, {"node_selector", "nodeSelector"}, {"ipip", "ipipMode"}, {"vxlan_mode", "vxlanMode"},
-	{"expected_ipv4_addrs", "expectedIPs"}, {"expected_ipv6_addrs", "expectedIPs"}, {"profile_ids", "profiles"}, {"as_num", "asNumber"},
-	{"gateway_ip", "gatewayIP"}, {"dns_servers", "dnsServers"}, {"host_routes", "hostRoutes"}, {"ebgp_multihop", "ebgpMultihop"},
+// modelWords are what fields of the model are in a resource, if not the same in camel case.
+var modelWords = strings.NewReplacer(
+	"inbound_rules", "ingress", "outbound_rules", "egress", "no types but inbound", "no types but Ingress", "!src_", "source.not_", "!dst_", "destination.not_",
+	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT", "ipip", "ipipMode",
+	"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles", "as_num", "asNumber",
+	"ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs", "int_ip", "internalIP", "ext_ip", "externalIP",
+	"gateway_ip", "gatewayIP", "network_id", "networkID",
+)
+
+// camel writes block_size as blockSize.
+func camel(text string) string {
+	return snake.ReplaceAllStringFunc(text, func(s string) string { return s[:1] + strings.ToUpper(s[2:]) })
 }
 
-// Delete decides how a resource goes. All of its keys go in one transaction.
+var snake = regexp.MustCompile("[a-z0-9]_[a-z]")
+
+// Delete decides how a resource goes. All of its keys go in one transaction. The change's NoneSince lack the revision of the entries.
 func (k *Kind) Delete(entries []model.Entry, namespace, name, resourceVersion string) (model.Change, error) {
 	var change model.Change
-	s, err := k.Lookup(k.Read(entries), namespace, name)
+	s, err := k.Lookup(k.All(entries), namespace, name)
 	if err != nil {
 		return change, err
 	}
@@ -146,6 +168,9 @@ func (k *Kind) Delete(entries []model.Entry, namespace, name, resourceVersion st
 		if err := k.mayDelete(*s, entries); err != nil {
 			return change, fmt.Errorf("%s: %w", s.Title(), err)
 		}
+	}
+	if k.vacant != nil {
+		change.NoneSince = noneBelow(k.vacant(s.Metadata.Name))
 	}
 	all := s.Entries
 	if k.rest != nil {
@@ -174,6 +199,9 @@ func Check(r Resource) error {
 	if p, ok := r.Spec.(*Policy); ok && p.Tier != "" { // which tiers there are is the cluster's
 		key := model.TierKey{Tier: p.Tier}
 		entries = append(entries, model.Entry{Path: key.Path(), Key: key, Value: model.Tier{}})
+	}
+	if err := r.checkLabels(nil); err != nil {
+		return err
 	}
 	written, err := k.write(r, nil, entries)
 	if err != nil {

@@ -69,15 +69,16 @@ func (c *Client) call(ctx context.Context, r request) error {
 				f.next = stop
 			}
 		}
-		if m != nil && f.next == elsewhere && !errors.Is(ctx.Err(), context.Canceled) {
+		if m != nil && (f.next == elsewhere || f.next == others) && !errors.Is(ctx.Err(), context.Canceled) {
 			c.failover(m) // also for the request that comes after one that may not be repeated
 		}
+		_, refused := seen.refused(ring)
 		switch {
 		case f.next == stop:
 			return final(r, f)
 		case f.sent && r.once:
 			return c.gaveUp(ctx, r, start, seen, true)
-		case ctx.Err() != nil, seen.refused(ring) && f.next == elsewhere:
+		case ctx.Err() != nil, refused:
 			return c.gaveUp(ctx, r, start, seen, false)
 		case c.cfg.RefusedTimeout > 0 && refusals >= ring && time.Since(served) >= c.cfg.RefusedTimeout:
 			return c.gaveUp(ctx, r, start, seen, false)
@@ -156,7 +157,10 @@ func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen fa
 	if seen.otherScheme() {
 		hint += ", https or http included"
 	}
-	if seen.refused(1) {
+	switch refusal, all := seen.refused(1); {
+	case all && refusal != ErrAuth:
+		return fmt.Errorf("%s: %w: %s", r.what, refusal, seen)
+	case all:
 		kind, hint = ErrAuth, cmp.Or(c.tls.outdated(time.Now()), "check the certificate files and that etcd's certificate names the endpoint")
 	}
 	after := time.Since(start).Round(time.Millisecond)

@@ -65,43 +65,10 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		opts.size = 1
 	}
 	c := &cluster{t: t, opts: opts}
-	scheme := "http"
-	if opts.tls != nil {
-		scheme = "https"
-	}
 	var initial []string
-	free := freeAddrs(t, 3*opts.size)
-	for i := range opts.size {
-		cfg := embed.NewConfig()
-		cfg.Name = fmt.Sprintf("m%d", i)
-		cfg.Dir = t.TempDir()
-		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-		cfg.TickMs, cfg.ElectionMs = 20, 200
-		if opts.size > 1 {
-			cfg.TickMs, cfg.ElectionMs = 50, 1000 // no leader is lost because a member waits for its turn
-		}
-		cfg.UnsafeNoFsync = true
-		cfg.BcryptCost = 4
-		cfg.AuthToken, cfg.AuthTokenTTL = cmp.Or(opts.token, cfg.AuthToken), cmp.Or(opts.tokenTTL, cfg.AuthTokenTTL)
-		cfg.QuotaBackendBytes = opts.quota
-		if opts.narrow {
-			cfg.MaxTxnOps, cfg.MaxRequestBytes = 2, 2<<10
-		}
-		addr, peer := free[3*i], free[3*i+1]
-		cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: addr}}
-		cfg.AdvertiseClientUrls = cfg.ListenClientUrls
-		cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: peer}}
-		cfg.AdvertisePeerUrls = cfg.ListenPeerUrls
-		if opts.tls != nil {
-			cfg.ClientTLSInfo = *opts.tls
-		}
-		if opts.grpcOnly {
-			cfg.ListenClientHttpUrls = []url.URL{{Scheme: scheme, Host: free[3*i+2]}}
-		}
-		initial = append(initial, cfg.Name+"=http://"+peer)
-		m := &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)}
-		cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(m.serve)}
-		c.members = append(c.members, m)
+	for range opts.size {
+		m := c.newServer()
+		initial = append(initial, m.cfg.Name+"=http://"+m.cfg.ListenPeerUrls[0].Host)
 	}
 	for _, m := range c.members {
 		m.cfg.InitialCluster = strings.Join(initial, ",")
@@ -128,6 +95,64 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		wg.Wait()
 	})
 	return c
+}
+
+// newServer prepares a member.
+func (c *cluster) newServer() *server {
+	t, opts := c.t, c.opts
+	scheme := "http"
+	if opts.tls != nil {
+		scheme = "https"
+	}
+	free := freeAddrs(t, 3)
+	cfg := embed.NewConfig()
+	cfg.Name = fmt.Sprintf("m%d", len(c.members))
+	cfg.Dir = t.TempDir()
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.TickMs, cfg.ElectionMs = 20, 200
+	if opts.size > 1 {
+		cfg.TickMs, cfg.ElectionMs = 50, 1000 // no leader is lost because a member waits for its turn
+	}
+	cfg.UnsafeNoFsync = true
+	cfg.BcryptCost = 4
+	cfg.AuthToken, cfg.AuthTokenTTL = cmp.Or(opts.token, cfg.AuthToken), cmp.Or(opts.tokenTTL, cfg.AuthTokenTTL)
+	cfg.QuotaBackendBytes = opts.quota
+	if opts.narrow {
+		cfg.MaxTxnOps, cfg.MaxRequestBytes = 2, 2<<10
+	}
+	addr, peer := free[0], free[1]
+	cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: addr}}
+	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+	cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: peer}}
+	cfg.AdvertisePeerUrls = cfg.ListenPeerUrls
+	if opts.tls != nil {
+		cfg.ClientTLSInfo = *opts.tls
+	}
+	if opts.grpcOnly {
+		cfg.ListenClientHttpUrls = []url.URL{{Scheme: scheme, Host: free[2]}}
+	}
+	m := &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)}
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(m.serve)}
+	c.members = append(c.members, m)
+	return m
+}
+
+// join adds a prepared member to a running cluster.
+func (c *cluster) join(m *server, as func(clientv3.Cluster, context.Context, []string) (*clientv3.MemberAddResponse, error)) *server {
+	admin, err := clientv3.New(clientv3.Config{Endpoints: []string{c.members[0].clientAddr}, Logger: zap.NewNop()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := as(admin, within(c.t, eventually.Limit), []string{m.cfg.ListenPeerUrls[0].String()}); err != nil {
+		c.t.Fatal(err)
+	}
+	m.cfg.ClusterState = embed.ClusterStateFlagExisting
+	m.cfg.InitialCluster = m.cfg.Name + "=" + m.cfg.ListenPeerUrls[0].String() + "," + c.members[0].cfg.InitialCluster
+	if err := m.start(); err != nil {
+		c.t.Fatal(err)
+	}
+	return m
 }
 
 // serve keeps requests for the status from a member that is halted: etcd answers

@@ -19,15 +19,16 @@ import (
 // *ConflictError. The request is sent once: where no answer came, ErrUnknownOutcome is in the error's chain. An empty
 // change without compares does nothing and returns 0.
 func (c *Client) Commit(ctx context.Context, change model.Change) (revision int64, err error) {
-	return c.commit(ctx, change, clientv3.NoLease)
+	return c.commit(ctx, change, clientv3.NoLease, nil)
 }
 
-func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3.LeaseID) (revision int64, err error) {
-	t, err := newTxn(change, lease)
+// commit makes a change that was decided on what was read.
+func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3.LeaseID, read stored) (revision int64, err error) {
+	t, err := newTxn(change, lease, read)
 	if err != nil {
 		return 0, fmt.Errorf("commit: %w", err)
 	}
-	if change.Empty() && len(t.compares) == 0 {
+	if change.Empty() && len(t.cmps) == 0 {
 		return 0, nil
 	}
 	var resp *clientv3.TxnResponse
@@ -51,11 +52,15 @@ func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3
 	}
 	c.conflicts.Add(1)
 	for i, r := range resp.Responses {
-		var have int64
+		var have, created int64
 		if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
-			have = kvs[0].ModRevision
+			have, created = kvs[0].ModRevision, kvs[0].CreateRevision
 		}
-		if cmp := t.compares[i]; have != cmp.Revision {
+		if n := i - len(t.compares); n >= 0 {
+			if since := change.NoneSince[n]; created > since.Revision {
+				return 0, fmt.Errorf("%s: %w", commitText(change), &ConflictError{Prefix: since.Prefix, Want: since.Revision, Have: created})
+			}
+		} else if cmp := t.compares[i]; have != cmp.Revision {
 			return 0, fmt.Errorf("%s: %w", commitText(change), &ConflictError{Key: cmp.Key, Want: cmp.Revision, Have: have})
 		}
 	}
@@ -75,11 +80,11 @@ func commitText(c model.Change) string {
 // txn is a change as etcd takes it. Where a compare fails it reads what was compared, so that a conflict can be named.
 type txn struct {
 	compares      []model.Compare // without repetitions
-	cmps          []clientv3.Cmp
+	cmps          []clientv3.Cmp  // these, then the change's NoneSince
 	writes, reads []clientv3.Op
 }
 
-func newTxn(change model.Change, lease clientv3.LeaseID) (txn, error) {
+func newTxn(change model.Change, lease clientv3.LeaseID, read stored) (txn, error) {
 	var t txn
 	demanded := make(map[string]int64, len(change.Compares))
 	for _, cmp := range change.Compares {
@@ -95,6 +100,11 @@ func newTxn(change model.Change, lease clientv3.LeaseID) (txn, error) {
 		t.cmps = append(t.cmps, clientv3.Compare(clientv3.ModRevision(path), "=", cmp.Revision))
 		t.reads = append(t.reads, clientv3.OpGet(path, clientv3.WithKeysOnly()))
 	}
+	for _, n := range change.NoneSince {
+		since := clientv3.Compare(clientv3.CreateRevision(n.Prefix), "<", n.Revision+1)
+		t.cmps = append(t.cmps, since.WithRange(clientv3.GetPrefixRangeEnd(n.Prefix)))
+		t.reads = append(t.reads, clientv3.OpGet(n.Prefix, append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...))
+	}
 	written := make(map[string]string, len(change.Puts)+len(change.Deletes))
 	for _, p := range change.Puts {
 		path := p.Key.Path()
@@ -105,6 +115,9 @@ func newTxn(change model.Change, lease clientv3.LeaseID) (txn, error) {
 		data, err := format(p)
 		if err != nil {
 			return t, fmt.Errorf("%s: %w", path, err)
+		}
+		if relied := demanded[path]; relied != 0 {
+			data = read.keep(p.Key, relied, data)
 		}
 		t.writes = append(t.writes, clientv3.OpPut(path, string(data), clientv3.WithLease(lease)))
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
@@ -296,6 +298,68 @@ func TestLimits(t *testing.T) {
 	}
 	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "x")}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPermanentAnswers has one member that answers and won't serve, first that of two which is asked first.
+func TestPermanentAnswers(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		wrong func(t *testing.T, c *cluster) *server
+		kind  error
+		text  string
+	}{
+		{"a learner", func(_ *testing.T, c *cluster) *server {
+			return c.join(c.newServer(), clientv3.Cluster.MemberAddAsLearner)
+		}, ErrUnavailable, "rpc not supported for learner: promote this member"},
+		{"a server of something else", func(t *testing.T, c *cluster) *server {
+			m := c.newServer()
+			l, err := net.Listen("tcp", m.clientAddr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := grpc.NewServer()
+			go s.Serve(l)
+			t.Cleanup(s.Stop)
+			m.proxy.set(forward)
+			return m
+		}, ErrUnavailable, "unknown service etcdserverpb.KV"},
+		{"one with narrower limits", func(_ *testing.T, c *cluster) *server {
+			c.opts.narrow = true
+			return c.join(c.newServer(), clientv3.Cluster.MemberAdd)
+		}, ErrLimit, "too many operations"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := startCluster(t, clusterOptions{})
+			wrong := tc.wrong(t, c)
+			alone := c.open(func(cfg *Config) { cfg.Endpoints = []string{wrong.proxy.addr} })
+			read := func(s *Client) error {
+				_, err := s.Read(within(t, eventually.Limit), model.PrefixRange(configs), model.PrefixRange(hosts), model.KeyRange(model.ReadyKey{}))
+				return err
+			}
+			wantError(t, read(alone), tc.kind, wrong.proxy.addr, tc.text)
+
+			both := c.open()
+			both.current = 1
+			if err := read(both); err != nil {
+				t.Error(err)
+			}
+			both.current = 1
+			change := model.Change{Puts: []model.Put{put("A", "x"), put("B", "x"), put("C", "x")}}
+			if _, err := both.Commit(within(t, eventually.Limit), change); err != nil {
+				t.Error(err)
+			}
+			both.current = 1
+			ctx, cancel := context.WithCancel(within(t, eventually.Limit))
+			defer cancel()
+			err := both.Watch(ctx, []string{model.Root}, func(u model.Update) error {
+				cancel()
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -43,11 +43,15 @@ var (
 // ConflictError says which compare of a commit failed first. Nothing was written.
 type ConflictError struct {
 	Key        model.Key
-	Want, Have int64 // revisions; 0: the key does not exist
+	Prefix     string // instead of Key: a key below it was created at revision Have, after Want
+	Want, Have int64  // revisions; 0: the key does not exist
 }
 
 // Error names the key and both revisions.
 func (e *ConflictError) Error() string {
+	if e.Key == nil {
+		return fmt.Sprintf("conflict below %s: a key was created at revision %d, after %d: read again and retry", e.Prefix, e.Have, e.Want)
+	}
 	return fmt.Sprintf("conflict at %s: want %s, have %s: read again and retry", e.Key.Path(), revisionText(e.Want), revisionText(e.Have))
 }
 
@@ -65,6 +69,7 @@ const (
 	stop      next = iota // the answer is final
 	renew                 // authenticate again, then ask the same member
 	elsewhere             // another member, or this one later
+	others                // another member: this one would answer the same again
 )
 
 // failure is one attempt that did not succeed.
@@ -77,10 +82,6 @@ type failure struct {
 	sent   bool // the request may have reached etcd
 }
 
-// refused distinguishes a refusal of access from a token that has ended, as all do when etcd restarts: the next attempt
-// gets another.
-func (f failure) refused() bool { return errors.Is(f.kind, ErrAuth) && f.next != renew }
-
 // A verdict is what an answer of etcd means for the request, which had no effect.
 type verdict struct {
 	kind error
@@ -90,8 +91,8 @@ type verdict struct {
 
 var verdicts = map[error]verdict{
 	rpctypes.ErrNoSpace:          {ErrReadOnly, stop, ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"},
-	rpctypes.ErrTooManyOps:       {ErrLimit, stop, fmt.Sprintf(": start etcd with --max-txn-ops=%d or more, or without that flag", maxOps)},
-	rpctypes.ErrRequestTooLarge:  {ErrLimit, stop, ": start etcd with a greater --max-request-bytes, 1572864 where it is not set"},
+	rpctypes.ErrTooManyOps:       {ErrLimit, others, fmt.Sprintf(": start etcd with --max-txn-ops=%d or more, or without that flag", maxOps)},
+	rpctypes.ErrRequestTooLarge:  {ErrLimit, others, ": start etcd with a greater --max-request-bytes, 1572864 where it is not set"},
 	rpctypes.ErrPermissionDenied: {ErrDenied, stop, ": a role of the user needs to read and write all that begins with " + model.Root},
 	rpctypes.ErrAuthFailed:       {ErrAuth, stop, ": check the etcd user, its roles and the password file"},
 	rpctypes.ErrUserEmpty:        {ErrAuth, renew, ""},
@@ -99,7 +100,19 @@ var verdicts = map[error]verdict{
 	rpctypes.ErrAuthOldRevision:  {ErrAuth, renew, ""},
 	rpctypes.ErrNoLeader:         {ErrUnavailable, elsewhere, ""},
 	rpctypes.ErrTooManyRequests:  {ErrUnavailable, elsewhere, ""},
+	learner:                      {ErrUnavailable, others, ": promote this member (etcdctl member promote), or leave it out of the endpoints"},
+
+	// Answers to the request, which any member would give. The callers know what to do with them.
+	rpctypes.ErrCompacted:        {nil, stop, ""},
+	rpctypes.ErrFutureRev:        {nil, stop, ""},
+	rpctypes.ErrLeaseNotFound:    {nil, stop, ""},
+	rpctypes.ErrAuthNotEnabled:   {nil, stop, ""},
+	rpctypes.ErrUserAlreadyExist: {nil, stop, ""},
+	rpctypes.ErrRoleAlreadyExist: {nil, stop, ""},
 }
+
+// learner is the answer of a member that doesn't vote yet.
+var learner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
 
 // judge says what an error of etcd or grpc means. sent tells whether a stream for the request existed; user whether a user
 // name is configured.
@@ -108,32 +121,31 @@ func judge(member string, err error, sent, user bool) failure {
 		err = final.error
 	}
 	f := failure{member: member, reason: reason(err), err: err, sent: sent}
-	known, isEtcd := errors.AsType[rpctypes.EtcdError](rpctypes.Error(err))
+	known, _ := errors.AsType[rpctypes.EtcdError](rpctypes.Error(err))
 	v, ok := verdicts[known]
 	if !ok && isTooLarge(err) {
 		v, ok = verdicts[rpctypes.ErrRequestTooLarge], true
 	}
-	switch {
-	case ok:
+	if ok {
 		f.kind, f.next, f.sent = v.kind, v.next, false
 		f.reason += v.hint
+		if v.kind == nil {
+			f.err = known
+		}
 		if v.next == renew && !user && known != rpctypes.ErrAuthOldRevision {
 			f.next = stop
 			f.reason += ": etcd wants a user: set the etcd user name and password file, or a client certificate of a user"
 		}
 		return f
-	case isEtcd && known.Code() != codes.Unavailable && known.Code() != codes.Unknown:
-		f.err, f.sent = known, false
-		return f
 	}
+	f.kind, f.next = ErrUnavailable, elsewhere
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
-		f.kind, f.next = ErrUnavailable, elsewhere
 		if !sent && isCertificateText(f.reason) {
-			f.kind = ErrAuth
+			f.kind, f.next = ErrAuth, others
 		}
-	default:
-		f.err, f.sent = rpctypes.Error(err), false
+	default: // whatever answers there has not done what was asked, and won't
+		f.next, f.sent = others, false
 	}
 	return f
 }
@@ -204,7 +216,7 @@ func (fs *failures) note(f failure) {
 		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
 			return // the deadline came while it tried again: keep the cause
 		}
-		if isCutOff(f.reason) && !f.sent && old.refused() {
+		if isCutOff(f.reason) && !f.sent && old.next == others {
 			// In TLS 1.3 the server refuses a client's certificate when the
 			// client already writes, so the refusal is sometimes lost.
 			return
@@ -215,14 +227,19 @@ func (fs *failures) note(f failure) {
 	*fs = append(*fs, f)
 }
 
-// refused reports whether each of n members refused access.
-func (fs failures) refused(n int) bool {
-	for _, f := range fs {
-		if !f.refused() {
-			return false
+// refused reports whether each of n members gave an answer that it would give again, and of which kind they are.
+func (fs failures) refused(n int) (kind error, all bool) {
+	for i, f := range fs {
+		if f.next != others {
+			return nil, false
+		}
+		if i > 0 && f.kind != kind {
+			kind = ErrUnavailable
+		} else {
+			kind = f.kind
 		}
 	}
-	return len(fs) >= n
+	return kind, len(fs) >= n
 }
 
 // otherScheme reports whether a member hung up as one that expects https does when it gets http, or the other way round.

@@ -27,7 +27,7 @@ func leased(t *testing.T, s *Client, name string, ttl time.Duration) *Lease {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.commit(ctx, model.Change{Puts: []model.Put{put(name, "x")}}, l.id)
+		_, err = s.commit(ctx, model.Change{Puts: []model.Put{put(name, "x")}}, l.id, nil)
 		if err == nil {
 			return l
 		}
@@ -109,7 +109,7 @@ func TestLeaseLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.commit(ctx, model.Change{Puts: []model.Put{put("long", "x")}}, long.id); err != nil {
+	if _, err := s.commit(ctx, model.Change{Puts: []model.Put{put("long", "x")}}, long.id, nil); err != nil {
 		t.Fatal(err)
 	}
 	short := leased(t, s, "short", 900*time.Millisecond)
@@ -212,7 +212,7 @@ func TestLease(t *testing.T) {
 	if _, err := s.Lease(t.Context(), 0); err == nil {
 		t.Error("a lease of no time was granted")
 	}
-	_, err := s.commit(within(t, eventually.Limit), model.Change{Puts: []model.Put{put("A", "x")}}, kept.id)
+	_, err := s.commit(within(t, eventually.Limit), model.Change{Puts: []model.Put{put("A", "x")}}, kept.id, nil)
 	if !errors.Is(err, ErrLeaseEnded) {
 		t.Errorf("a put under a lease that is gone: %v", err)
 	}

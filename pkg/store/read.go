@@ -43,6 +43,7 @@ type page struct {
 	model.Snapshot
 	cluster uint64
 	more    []bool // per range: the limit cut it short
+	kvs     [][]*mvccpb.KeyValue
 }
 
 // readAt reads several ranges at a revision, 0 = the latest.
@@ -80,6 +81,7 @@ func (c *Client) readAt(ctx context.Context, revision int64, ranges []model.Rang
 	for i, r := range resp.Responses {
 		found := r.GetResponseRange()
 		p.more[i] = found.More
+		p.kvs = append(p.kvs, found.Kvs)
 		for _, kv := range found.Kvs {
 			p.Ranges[i] = append(p.Ranges[i], c.entry(kv, ranges[i].KeysOnly))
 		}

@@ -143,9 +143,9 @@ func TestCommit(t *testing.T) {
 		compares []model.Compare
 		want     ConflictError
 	}{
-		{[]model.Compare{{Key: configKey("A"), Revision: first}}, ConflictError{configKey("A"), first, second}},
-		{[]model.Compare{{Key: configKey("A")}}, ConflictError{configKey("A"), 0, second}},
-		{[]model.Compare{{Key: configKey("A"), Revision: second}, {Key: configKey("B"), Revision: first}}, ConflictError{configKey("B"), first, 0}},
+		{[]model.Compare{{Key: configKey("A"), Revision: first}}, ConflictError{configKey("A"), "", first, second}},
+		{[]model.Compare{{Key: configKey("A")}}, ConflictError{configKey("A"), "", 0, second}},
+		{[]model.Compare{{Key: configKey("A"), Revision: second}, {Key: configKey("B"), Revision: first}}, ConflictError{configKey("B"), "", first, 0}},
 	}
 	for _, tt := range conflicts {
 		_, err := s.Commit(ctx, model.Change{Compares: tt.compares, Puts: []model.Put{put("C", "x")}})
@@ -157,7 +157,20 @@ func TestCommit(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	snap, err := s.Read(ctx, model.PrefixRange("/calico/v1/config/"))
+	// Of a prefix, what was created since the revision is a conflict, not what was changed or deleted.
+	config := model.ConfigPrefix()
+	for _, tt := range []struct {
+		since int64
+		want  *ConflictError
+	}{{first - 1, &ConflictError{nil, config, first - 1, first}}, {first, nil}} {
+		_, err := s.Commit(ctx, model.Change{NoneSince: []model.NoneSince{{Prefix: config, Revision: tt.since}, {Prefix: "/calico/none/"}}, Deletes: []model.Key{configKey("none")}})
+		var got *ConflictError
+		errors.As(err, &got)
+		if d := cmp.Diff(tt.want, got); d != "" || tt.want == nil && err != nil {
+			t.Error(d, err)
+		}
+	}
+	snap, err := s.Read(ctx, model.PrefixRange(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +180,7 @@ func TestCommit(t *testing.T) {
 	if snap.Revision != second {
 		t.Errorf("a conflict wrote: revision %d after %d", snap.Revision, second)
 	}
-	want := Counters{RoundTrips: 6, Commits: 2, Conflicts: 3}
+	want := Counters{RoundTrips: 8, Commits: 3, Conflicts: 4}
 	got := s.Counters()
 	want.BytesRead = got.BytesRead
 	if d := cmp.Diff(want, got); d != "" {

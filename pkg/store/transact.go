@@ -3,6 +3,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -64,7 +66,7 @@ func (c *Client) Transact(ctx context.Context, wants []model.Range, decide func(
 		}
 		_, conflict := errors.AsType[*ConflictError](err)
 		switch {
-		case conflict, errors.Is(err, rpctypes.ErrCompacted):
+		case conflict, errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev):
 		case errors.Is(err, ErrUnknownOutcome) && t.unknown != nil:
 			if t.unknown(ctx, change) != nil || ctx.Err() != nil {
 				return 0, err
@@ -83,10 +85,13 @@ func (c *Client) Transact(ctx context.Context, wants []model.Range, decide func(
 
 // decideAndCommit reads, decides and commits once.
 func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []model.Range, decide func(*model.View) (model.Change, error), t hooks) (model.Change, int64, error) {
+	var read stored
 	for range maxRounds {
-		if err := c.readInto(ctx, view, wants); err != nil {
+		kvs, err := c.readInto(ctx, view, wants)
+		if err != nil {
 			return model.Change{}, 0, err
 		}
+		read = append(read, kvs...)
 		change, err := decide(view)
 		if need, more := errors.AsType[*model.NeedRangesError](err); more {
 			wants = need.Ranges
@@ -98,19 +103,20 @@ func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []
 		if err != nil || change.Empty() {
 			return change, view.Revision(), err
 		}
-		revision, err := c.commit(ctx, change, t.lease)
+		revision, err := c.commit(ctx, change, t.lease, read)
 		return change, revision, err
 	}
 	return model.Change{}, 0, fmt.Errorf("%d rounds of reading did not suffice for a decision", maxRounds)
 }
 
 // readInto adds the ranges to the view, at its revision.
-func (c *Client) readInto(ctx context.Context, view *model.View, ranges []model.Range) error {
+func (c *Client) readInto(ctx context.Context, view *model.View, ranges []model.Range) (read stored, err error) {
 	for chunk := range slices.Chunk(ranges, maxOps) {
 		p, err := c.readAt(ctx, view.Revision(), chunk)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		read = append(read, p.kvs...)
 		revision := view.Revision()
 		if revision == 0 {
 			revision = p.Revision
@@ -119,7 +125,23 @@ func (c *Client) readInto(ctx context.Context, view *model.View, ranges []model.
 			view.Add(chunk[i], revision, entries)
 		}
 	}
-	return nil
+	return read, nil
+}
+
+// stored is what a decision was made on, as etcd has it.
+type stored [][]*mvccpb.KeyValue
+
+// keep returns the value to write for a key of which the change relies on a revision: see model.Keep.
+func (s stored) keep(k model.Key, relied int64, written []byte) []byte {
+	path := []byte(k.Path())
+	for _, kvs := range s {
+		for _, kv := range kvs {
+			if kv.ModRevision == relied && bytes.Equal(kv.Key, path) && len(kv.Value) > 0 {
+				return model.Keep(k, kv.Value, written)
+			}
+		}
+	}
+	return written
 }
 
 // wholeRanges are the ranges of a view but for the later pages of a prefix, whose beginnings may be others now.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -157,5 +158,33 @@ func TestTransactUnknown(t *testing.T) {
 	}))
 	if err != nil || unknown != 1 || text(t, direct, "N") != "2" {
 		t.Errorf("N is %s after %d lost answers: %v", text(t, direct, "N"), unknown, err)
+	}
+}
+
+// TestTransactKeeps: of a value that is changed, what the change isn't about stays as etcd has it.
+func TestTransactKeeps(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	admin, s := c.admin(), c.open()
+	ctx := within(t, eventually.Limit)
+	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "d.web", Endpoint: "eth0"}
+	const stored = `{"state":"active","name":"cali1","later":{"x": 1.0},"ipv4_nets":["10.0.0.1/32"],"labels":{"a":"b"}}`
+	if _, err := admin.Put(ctx, key.Path(), stored); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
+		e := v.Get(key)
+		value := e.Value.(model.WorkloadEndpoint)
+		value.Labels = model.Labels{"a": "c"}
+		return model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: key, Value: value}}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := admin.Get(ctx, key.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(resp.Kvs[0].Value), strings.Replace(stored, `"b"`, `"c"`, 1); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

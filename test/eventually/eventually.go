@@ -67,6 +67,21 @@ func True(t testing.TB, what string, condition func() bool) {
 	Within(t, Limit, what, Holds(condition))
 }
 
+// Progress waits for what comes bit by bit: it fails the test if condition returns no nil and, for as long as Limit, says no other number
+// than before of how far it has come.
+func Progress(t testing.TB, what string, condition func() (far int, err error)) {
+	t.Helper()
+	for last, done := -1, false; !done; {
+		Nil(t, what, func() error {
+			far, err := condition()
+			if done = err == nil; done || far != last {
+				last, err = far, nil
+			}
+			return err
+		})
+	}
+}
+
 // Receive returns what comes from c, the zero value where c is closed. It fails the test if nothing comes within Limit.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()

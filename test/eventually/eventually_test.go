@@ -27,3 +27,18 @@ func TestWait(t *testing.T) {
 		}
 	})
 }
+
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		Progress(t, "ten steps, each of which takes most of the limit", func() (int, error) {
+			if far := int(time.Since(start) / (Limit * 3 / 4)); far < 10 {
+				return far, errors.New("not yet")
+			}
+			return 0, nil
+		})
+		if took := time.Since(start); took < 7*Limit {
+			t.Errorf("it came after %v", took)
+		}
+	})
+}

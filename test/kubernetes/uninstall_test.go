@@ -36,11 +36,22 @@ func TestUninstall(t *testing.T) {
 		t.Errorf("nodes with a condition of ours before the last command: %q", got)
 	}
 	commands := documented(t, "Uninstall")
+	for line := range strings.Lines(commands[len(commands)-2]) {
+		if !strings.Contains(line, " -f ") && !strings.Contains(line, " logs ") { // done above
+			c.shell(t, t.TempDir(), "", line)
+		}
+	}
 	c.shell(t, t.TempDir(), "", commands[len(commands)-1])
 	c.withoutCondition(t)
+	if left := c.Kubectl("get", "leases,secrets,configmaps,jobs,cronjobs", "-n", "kube-system", "-o", "name"); strings.Contains(left, "calico") {
+		t.Errorf("left in the cluster:\n%s", left)
+	}
+	if left := c.Kubectl("get", "nodes", "-l", "projectcalico.org/etcd", "-o", "name"); left != "" {
+		t.Errorf("nodes with the label of etcd's members: %s", left)
+	}
 	for _, n := range c.Nodes {
 		left := n.Run("sh", "-c", `ls /sys/class/net | grep -e cali -e vxlan; nft list tables | grep calico; ip route | grep -e 'proto 80' -e 'proto 81'
-			ls -d /etc/cni/net.d/* /opt/cni/bin/calico* /var/lib/calico/* /run/calico/* 2>/dev/null; true`)
+			ls -d /etc/cni/net.d/* /opt/cni/bin/calico* /var/lib/calico /run/calico /var/log/calico 2>/dev/null; true`)
 		if left != "" {
 			t.Errorf("left on %s:\n%s", n.Name, left)
 		}

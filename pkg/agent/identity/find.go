@@ -44,6 +44,8 @@ type finding struct {
 	// keep: what etcd says of the family stays as it is.
 	keep [2]bool
 	errs [2]error
+	// apart: packets to other hosts don't leave by the link that has the address.
+	apart [2]error
 	// again is when to look again though nothing changes; 0 = needn't be.
 	again time.Duration
 }
@@ -79,7 +81,7 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		reached, lookup := i.reached(ctx, family, m, n.sight)
 		// A pool made over the address that the host has must not move it.
 		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
-		id, err := m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
+		id, err := m.Choose(plan.Surroundings{Links: n.links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
 			f.again = sooner(f.again, mostPause)
@@ -102,6 +104,10 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
 			}
 		}
+		if m.Kind == plan.MethodFirstFound || m.Kind == plan.MethodSkip {
+			f.apart[family] = i.apart(ctx, family, f.own[family], n)
+			f.errs[family] = cmp.Or(f.errs[family], f.apart[family])
+		}
 		if f.errs[family] == nil || m.Kind == plan.MethodAddress {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
@@ -112,6 +118,31 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		f.errs[0] = nil
 	}
 	return f
+}
+
+// apart says that what goes to other hosts leaves by another link than the one that has the host's address, nil = it doesn't, or nothing
+// goes there: no other host reaches this one by that address, most likely. A loopback's is reached by any link.
+func (i *Keeper) apart(ctx context.Context, family int, own plan.Identity, n note) error {
+	if own.Link == "" || n.links.Of(own.Addr.Addr()).Loopback {
+		return nil
+	}
+	var other, from netip.Addr
+	for _, a := range n.others[family] {
+		source, err := i.reach(ctx, a.String(), family == 1)
+		if err != nil || !source.IsValid() {
+			continue
+		}
+		if n.links.Of(source).Name == own.Link {
+			return nil
+		}
+		other, from = a, source
+	}
+	if !from.IsValid() {
+		return nil
+	}
+	parameter := problemAddress(family)
+	return fmt.Errorf("this host's address is %s on %s, but what it sends to other hosts, such as %s, leaves from %s: they don't reach its pods, unless %[2]s leads to them as well; start its agent with %[5]s=%[4]s, or with %[5]s=interface= and the name of the link",
+		own.Addr.Addr(), own.Link, other, from, parameter)
 }
 
 // leaving says how long the address that the host had is yet waited for. goes says that it isn't what was found.
@@ -156,8 +187,11 @@ func storedAddress(stored map[string]model.Entry, host string, family int) netip
 	return a
 }
 
-// reached is what can-reach sees with these links; it looks again where a look failed.
+// reached is from where the host sends to the target of can-reach, or to etcd, with these links; it looks again where a look failed.
 func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
+	if m.Kind == plan.MethodFirstFound || m.Kind == plan.MethodSkip {
+		return i.towardsEtcd(ctx, family), nil
+	}
 	if m.Kind != plan.MethodCanReach {
 		return netip.Addr{}, nil
 	}
@@ -173,6 +207,22 @@ func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links i
 	}
 	*s = sight{links, addr, err, i.now()}
 	return s.addr, s.err
+}
+
+// towardsEtcd is from where the host sends to etcd, invalid where no member of it has an address of the family, or only this host's
+// loopback has.
+func (i *Keeper) towardsEtcd(ctx context.Context, family int) netip.Addr {
+	members := i.members()
+	slices.SortFunc(members, netip.Addr.Compare)
+	for _, a := range members {
+		if familyOf(a) != family || a.IsLoopback() {
+			continue
+		}
+		if from, err := i.reach(ctx, a.String(), family == 1); err == nil && from.IsValid() {
+			return from
+		}
+	}
+	return netip.Addr{}
 }
 
 // reachByKernel asks the resolver for the name and the kernel for the route.

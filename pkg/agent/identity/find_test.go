@@ -25,7 +25,8 @@ type finder struct {
 
 func newFinder(t *testing.T, method4 string) *finder {
 	f := &finder{clock: time.Unix(0, 0)}
-	f.Keeper = &Keeper{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock }}
+	f.Keeper = &Keeper{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock },
+		members: func() []netip.Addr { return nil }}
 	return f
 }
 
@@ -137,6 +138,46 @@ func TestFindPatience(t *testing.T) {
 			if text != s.want && (got.errs[0] == nil || s.want == "" || !strings.Contains(text, s.want)) {
 				t.Errorf("%s, step %d: %q, want %q", name, n+1, text, s.want)
 			}
+		}
+	}
+}
+
+// TestFindApart: an address that isn't on the way to any other host is a problem, if nobody has chosen it.
+func TestFindApart(t *testing.T) {
+	links := func(first string) plan.Links {
+		l := eth0("172.31.0.11/24")
+		l.Links = append(l.Links, plan.Link{Name: first, Up: true, Loopback: first == "lo", Addrs: []netip.Prefix{netip.MustParsePrefix("10.88.0.1/16")}})
+		return l
+	}
+	other := [2][]netip.Addr{{netip.MustParseAddr("172.31.0.12"), netip.MustParseAddr("10.88.0.2")}}
+	for name, tt := range map[string]struct {
+		method, first string
+		others        [2][]netip.Addr
+		reached       map[string]string
+		apart         bool
+	}{
+		"by another link":          {"", "podman0", other, map[string]string{"172.31.0.12": "172.31.0.11", "10.88.0.2": "172.31.0.11"}, true},
+		"to one by its own":        {"", "podman0", other, map[string]string{"172.31.0.12": "172.31.0.11", "10.88.0.2": "10.88.0.1"}, false},
+		"without other hosts":      {"", "podman0", [2][]netip.Addr{}, nil, false},
+		"without a route to any":   {"", "podman0", other, nil, false},
+		"it was chosen":            {"interface=podman0", "podman0", other, map[string]string{"172.31.0.12": "172.31.0.11", "10.88.0.2": "172.31.0.11"}, false},
+		"a loopback's":             {"", "lo", other, map[string]string{"172.31.0.12": "172.31.0.11"}, false},
+		"IPv6 doesn't speak of it": {"", "podman0", [2][]netip.Addr{1: {netip.MustParseAddr("fd31::12")}}, map[string]string{"fd31::12": "fd31::11"}, false},
+	} {
+		f := newFinder(t, tt.method)
+		f.reach = func(_ context.Context, target string, _ bool) (netip.Addr, error) {
+			a, _ := netip.ParseAddr(tt.reached[target])
+			return a, nil
+		}
+		f.note.others = tt.others
+		f.note.own[0] = plan.Identity{Addr: netip.MustParsePrefix("10.88.0.1/16"), Link: tt.first}
+		got := f.see(0, links(tt.first))
+		if a := got.own[0].Addr.Addr().String(); tt.first != "lo" && a != "10.88.0.1" {
+			t.Errorf("%s: it moved to %s", name, a)
+		}
+		const says = "172.31.0.11: they don't reach its pods, unless podman0 leads to them as well; start its agent with IP=172.31.0.11"
+		if err := got.errs[0]; (err != nil) != tt.apart || got.apart[0] != err || tt.apart && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -34,7 +34,8 @@ type Keeper struct {
 	methods  [2]plan.Method // of IPv4 and of IPv6
 	as       model.ASNumber // 0 = not this agent's to say
 	reach    reach
-	kinds    []plan.Tunnel // those that a host may have
+	members  func() []netip.Addr // of etcd
+	kinds    []plan.Tunnel       // those that a host may have
 	naming   *status.Naming
 	health   *health.Monitor
 	problems *problems.Ledger
@@ -73,6 +74,8 @@ type Wish struct {
 	Revision int64
 	Links    plan.Links // never changed, only replaced
 	Devices  plan.Devices
+	// Others are addresses of some other hosts that live, by family.
+	Others [2][]netip.Addr
 	// Conflict is plan.Planner's, of what was flushed. It is called by Want alone.
 	Conflict func(own, said []netip.Addr) error
 }
@@ -94,6 +97,7 @@ type note struct {
 	linked bool                    // the router has said what it knows
 	links  plan.Links
 	sight  int // counts the changes of links
+	others [2][]netip.Addr
 	// devices are the tunnels that are wanted.
 	devices plan.Devices
 	// own is what was found; judged: conflicts, by family, are about that.
@@ -108,7 +112,7 @@ type note struct {
 func New(cfg Config, client *store.Client) *Keeper {
 	return &Keeper{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
-		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
+		reach: reachByKernel, members: client.Addrs, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
 		now: time.Now, step: killpoint.Step, wake: mailbox.NewSignal(), found: mailbox.NewSignal(),
 		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
@@ -188,6 +192,9 @@ func (i *Keeper) Want(w Wish) {
 	}
 	if !n.linked || !reflect.DeepEqual(n.devices, w.Devices) {
 		n.linked, n.devices, changed = true, cloneDevices(w.Devices), true
+	}
+	if !reflect.DeepEqual(n.others, w.Others) {
+		n.others, changed = w.Others, true
 	}
 	changed = changed || n.wished < n.awaits && n.awaits <= w.Revision
 	n.wished = w.Revision

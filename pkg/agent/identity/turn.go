@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 		i.tell(problemAddress(family), err)
 	}
 	i.health.Set("identity", n.conflicts.text())
+	i.health.Remark("identity", cmp.Or(problems.Reason(f.apart[0]), problems.Reason(f.apart[1])))
 	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {
 		return again
 	}

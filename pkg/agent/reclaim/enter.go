@@ -101,7 +101,7 @@ func (k *Keeper) enterEach(ctx context.Context, all []living, last bool) (left [
 }
 
 func (l living) request(now time.Time) ipam.Request {
-	a := map[string]string{"node": l.key.Host, "orchestrator": l.key.Orchestrator, "workload": l.key.Workload}
+	a := map[string]string{"node": l.key.Host, "orchestrator": l.key.Orchestrator, "workload": l.key.Workload, "interface": l.key.Endpoint}
 	if l.network != "" {
 		a["network"] = l.network
 	}

@@ -443,8 +443,9 @@ func (r *Router) announce() {
 
 // wish tells the identity what is known of this host.
 func (r *Router) wish() {
+	const others = 3 // whichever; more would say the same
 	if r.identity != nil {
-		r.identity.Want(identity.Wish{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Conflict: r.plan.Conflict})
+		r.identity.Want(identity.Wish{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Others: r.plan.Others(others), Conflict: r.plan.Conflict})
 	}
 }
 

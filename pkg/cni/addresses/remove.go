@@ -235,6 +235,7 @@ func (s *Store) settleLost(v *model.View) (out model.Change) {
 // software, is ours if its addresses are.
 func (r Removal) owns(entry model.Entry, freed []netip.Addr) bool {
 	endpoint, ok := entry.Value.(model.WorkloadEndpoint)
+	key, _ := entry.Key.(model.WorkloadEndpointKey)
 	switch {
 	case !entry.Exists():
 		return false
@@ -243,7 +244,7 @@ func (r Removal) owns(entry model.Entry, freed []netip.Addr) bool {
 	case r.Elsewhere && endpoint.Name == r.ID.HostIf:
 		return false
 	case endpoint.ContainerID != "":
-		return endpoint.ContainerID == r.ID.Container
+		return protocol.HandleID(r.ID.Network, endpoint.ContainerID, key.Endpoint) == r.ID.Handle
 	}
 	addrs := endpoint.Addrs()
 	return len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(freed, a) })

@@ -114,21 +114,43 @@ func isAnswer(conf *netconf.Config, err error) bool {
 // untilAnswered asks the agent again and again until it answers, or the time is over. Then err is its latest word that
 // wasn't just the end of the time.
 func untilAnswered(ctx context.Context, conf *netconf.Config, timeout time.Duration, ask func(context.Context) error) (answered bool, err error) {
+	answered = poll(ctx, timeout, func(ctx context.Context) bool {
+		says := ask(ctx)
+		done := isAnswer(conf, says)
+		if done || err == nil || ctx.Err() == nil {
+			err = says
+		}
+		return done
+	})
+	return answered, err
+}
+
+// UntilTold waits for what the agent writes for plugins when it starts, as long as a pod waits at the gate. told returns an error with
+// CodeTryAgain until it is there.
+func UntilTold(ctx context.Context, conf *netconf.Config, log *slog.Logger, told func() error) (err error) {
+	waits := false
+	poll(ctx, conf.Agent.Timeout, func(context.Context) bool {
+		err = told()
+		waiting := err != nil && protocol.Explain(err).Code == protocol.CodeTryAgain
+		if waiting && !waits {
+			log.Info("waiting for calico-node", "error", err)
+		}
+		waits = waiting
+		return !waiting
+	})
+	return err
+}
+
+// poll tries again and again, and reports false where the time is over before it has done it.
+func poll(ctx context.Context, timeout time.Duration, try func(context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var why error
-	for {
-		err := ask(ctx)
-		if isAnswer(conf, err) {
-			return true, err
-		}
-		if why == nil || ctx.Err() == nil {
-			why = err
-		}
+	for !try(ctx) {
 		select {
 		case <-ctx.Done():
-			return false, why
+			return false
 		case <-time.After(askAgain):
 		}
 	}
+	return true
 }

@@ -3,6 +3,7 @@
 package gc
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -72,9 +73,7 @@ func (g *Collection) findLinks() error {
 			continue
 		}
 		// The handle of a shortened alias is unknown: the link alone is stale.
-		id := protocol.Identity{Network: network, HostIf: l.Name, Alias: l.Alias, Handle: protocol.AliasedHandle(l.Alias)}
-		id.Container, id.IfName, _ = protocol.SplitHandle(network, id.Handle)
-		g.add(stale{Identity: id})
+		g.add(stale{Identity: protocol.Identity{Network: network, HostIf: l.Name, Alias: l.Alias, Handle: protocol.AliasedHandle(l.Alias)}})
 	}
 	return nil
 }
@@ -187,8 +186,13 @@ func (g *Collection) findAddresses(ctx context.Context) error {
 		for c := range blocks {
 			b, _ := v.Get(model.BlockKey{CIDR: c}).Value.(model.Block)
 			for _, a := range b.Attributes {
-				if a.Secondary["network"] == g.Conf.Name && a.Secondary["node"] == g.Etcd.Node {
-					g.add(g.attributed(a, c))
+				if a.Secondary["network"] != g.Conf.Name || a.Secondary["node"] != g.Etcd.Node {
+					continue
+				}
+				if s, ok := g.attributed(a, c); ok {
+					g.add(s)
+				} else if !g.valid[a.HandleID] {
+					g.Log.Warn("leaving addresses of which it isn't known what container they were given to: calicoctl ipam release frees them", "handle", a.HandleID)
 				}
 			}
 		}
@@ -196,21 +200,24 @@ func (g *Collection) findAddresses(ctx context.Context) error {
 	})
 }
 
-// attributed is what a block says of a handle. Its link and its endpoint may not
+// attributed is what a block says of a handle, false where older attributes leave open whose it is. Its link and its endpoint may not
 // have been found: an ADD may have made them since. The lock is the host
 // interface's all the same, and the endpoint goes with the addresses.
-func (g *Collection) attributed(a model.Attributes, block netip.Prefix) stale {
-	s := stale{Identity: protocol.Identity{Network: g.Conf.Name, Handle: a.HandleID}, blocks: []netip.Prefix{block}}
-	var ok bool
-	if s.Container, s.IfName, ok = protocol.SplitHandle(s.Network, s.Handle); !ok {
-		return s
+func (g *Collection) attributed(a model.Attributes, block netip.Prefix) (s stale, ok bool) {
+	s = stale{Identity: protocol.Identity{Network: g.Conf.Name, Handle: a.HandleID}, blocks: []netip.Prefix{block}}
+	sandboxes := slices.DeleteFunc(protocol.Sandboxes(s.Network, s.Handle), func(id protocol.Identity) bool {
+		return id.IfName != cmp.Or(a.Secondary["interface"], id.IfName)
+	})
+	if len(sandboxes) != 1 {
+		return s, false
 	}
+	s.Container, s.IfName = sandboxes[0].Container, sandboxes[0].IfName
 	if s.Key, ok = protocol.Attributed(a.Secondary, s.IfName); !ok {
 		s.Key = model.WorkloadEndpointKey{}
-		return s
+		return s, true
 	}
 	if g.Plugin == protocol.Calico {
 		s.HostIf, s.Alias = protocol.HostInterface(s.Key.Workload, s.IfName), protocol.LinkAlias(s.Network, s.Handle)
 	}
-	return s
+	return s, true
 }

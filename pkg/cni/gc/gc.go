@@ -144,10 +144,11 @@ func (g *Collection) collect(ctx context.Context, s stale) error {
 		return err
 	}
 	g.Log.Info("collecting", "handle", s.Handle, "link", s.HostIf)
-	if g.Delegate != nil && s.Container != "" {
-		// Its own GC may do nothing: host-local has none.
-		if err := g.Delegate.Del(ctx, s.Identity); err != nil {
-			return err
+	if g.Delegate != nil { // its own GC may do nothing: host-local has none
+		for _, id := range protocol.Sandboxes(s.Network, s.Handle) {
+			if err := g.Delegate.Del(ctx, id); err != nil {
+				return err
+			}
 		}
 	}
 	if l != nil {

@@ -3,6 +3,7 @@
 package protocol
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
@@ -72,13 +73,15 @@ func (id Identity) OlderHandlesOfContainer() []string {
 	return []string{id.Network + "." + id.Container, id.Container}
 }
 
-// SplitHandle undoes HandleID. No runtime's container ids have dots.
-func SplitHandle(network, handle string) (containerID, ifName string, ok bool) {
+// Sandboxes undoes HandleID: container ids and interface names may have dots, so that several make the same handle.
+func Sandboxes(network, handle string) (all []Identity) {
 	rest, ok := strings.CutPrefix(handle, network+".")
-	if !ok {
-		return "", "", false
+	for at, c := range rest {
+		if ok && c == '.' {
+			all = append(all, Identity{Network: network, Handle: handle, Container: rest[:at], IfName: rest[at+1:]})
+		}
 	}
-	return strings.Cut(rest, ".")
+	return all
 }
 
 // HostPrefix starts the name of every host interface that we make.
@@ -146,7 +149,7 @@ func PodMAC(handle string) model.MAC {
 func (id Identity) Attributes() map[string]string {
 	a := map[string]string{
 		"node": id.Key.Host, "network": id.Network,
-		"orchestrator": id.Key.Orchestrator, "workload": id.Key.Workload,
+		"orchestrator": id.Key.Orchestrator, "workload": id.Key.Workload, "interface": id.Key.Endpoint,
 	}
 	if id.PodName != "" {
 		a["namespace"], a["pod"] = id.PodSpace, id.PodName
@@ -154,9 +157,9 @@ func (id Identity) Attributes() map[string]string {
 	return a
 }
 
-// Attributed is the endpoint that the attributes say the addresses were given to.
+// Attributed is the endpoint that the attributes say the addresses were given to. ifName is for older ones, which don't say it.
 func Attributed(a map[string]string, ifName string) (model.WorkloadEndpointKey, bool) {
 	return model.WorkloadEndpointKey{
-		Host: a["node"], Orchestrator: a["orchestrator"], Workload: a["workload"], Endpoint: ifName,
+		Host: a["node"], Orchestrator: a["orchestrator"], Workload: a["workload"], Endpoint: cmp.Or(a["interface"], ifName),
 	}, a["node"] != "" && a["workload"] != ""
 }

@@ -5,6 +5,7 @@ package addresses
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/ipam/usage"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 // A report is what check found, in the file that release --from-report reads.
@@ -104,10 +106,11 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, err err
 	}
 	r, _ := check(snapshot)
 	if n := len(r.Violations); n > 0 {
-		problems = append(problems, fmt.Sprintf("%d violations, as of %s: %s: see calicoctl ipam repair", n, r.Violations[0].Key, r.Violations[0].Text))
+		problems = append(problems, fmt.Sprintf("%s, as of %s: %s: see calicoctl ipam repair", resource.Count(n, "violation"), r.Violations[0].Key, r.Violations[0].Text))
 	}
 	if n := len(r.Unused); n > 0 {
-		problems = append(problems, fmt.Sprintf("%d addresses are used by nobody that etcd knows of, as %s: see calicoctl ipam check --show-problem-ips", n, r.Unused[0].Address))
+		are := map[bool]string{true: "is", false: "are"}[n == 1]
+		problems = append(problems, fmt.Sprintf("%s %s used by nobody that etcd knows of, as %s: see calicoctl ipam check --show-problem-ips", resource.Count(n, "address"), are, r.Unused[0].Address))
 	}
 	pools := usage.New(snapshot.Entries()).Pools
 	for _, family := range []string{"IPv4", "IPv6"} {
@@ -149,13 +152,13 @@ func printReport(env *session.Env, r report, addrs []usage.Address, all, problem
 			fmt.Fprintf(w, "%s: allocated to handle %q, and used by nobody that etcd knows of\n", a.Address, a.Handle)
 		}
 	}
-	if _, err := fmt.Fprintf(w, "%d addresses allocated, %d of them used by nobody that etcd knows of; %d violations\n", len(addrs), len(r.Unused), len(r.Violations)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s allocated, %d of them used by nobody that etcd knows of; %s\n", resource.Count(len(addrs), "address"), len(r.Unused), resource.Count(len(r.Violations), "violation")); err != nil {
 		return err
 	}
 	if len(r.Violations)+len(r.Unused) == 0 {
 		return nil
 	}
-	return fmt.Errorf("see calicoctl ipam repair for violations; calicoctl ipam release --from-report for addresses")
+	return session.Found(errors.New("see calicoctl ipam repair for violations; calicoctl ipam release --from-report for addresses"))
 }
 
 func user(a usage.Address) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/ipam/usage"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 // mostOps is how many operations etcd takes in one transaction, as it is set by default.
@@ -49,7 +50,10 @@ Killed, it goes on when it is given again.`,
 				return err
 			}
 			pools := usage.New(snapshot.Entries()).Pools
-			i := slices.IndexFunc(pools, func(p usage.Pool) bool { return p.CIDR.IsValid() && named(p, pool) })
+			i := slices.IndexFunc(pools, func(p usage.Pool) bool { // by its very name: this changes it
+				name := model.Pool{CIDR: p.CIDR, Name: p.Name}.ResourceName()
+				return p.CIDR.IsValid() && (name == pool || p.CIDR.String() == pool)
+			})
 			if i < 0 {
 				return notFound(pool)
 			}
@@ -62,7 +66,7 @@ Killed, it goes on when it is given again.`,
 				return session.Usagef("%w", err)
 			}
 			if dryRun {
-				_, err := fmt.Fprintf(env.Stdout, "pool %s: %d blocks would be replaced\n", m.pool, count(units))
+				_, err := fmt.Fprintf(env.Stdout, "pool %s: %s would be replaced\n", m.pool, resource.Count(count(units), "block"))
 				return err
 			}
 			return m.run(cmd.Context())
@@ -110,7 +114,7 @@ func (m migration) run(ctx context.Context) error {
 			return err
 		}
 		if len(units) == 0 {
-			_, err := fmt.Fprintf(m.env.Stdout, "pool %s has blocks of /%d: %d blocks replaced\n", m.pool, m.bits, replaced)
+			_, err := fmt.Fprintf(m.env.Stdout, "pool %s has blocks of /%d: %s replaced\n", m.pool, m.bits, resource.Count(replaced, "block"))
 			return err
 		}
 		for _, unit := range slices.SortedFunc(maps.Keys(units), netip.Prefix.Compare) {
@@ -124,7 +128,7 @@ func (m migration) run(ctx context.Context) error {
 				return fmt.Errorf("%s: %w: give the command again to go on", unit, err)
 			}
 			replaced += n
-			m.env.Progress("%d blocks replaced", replaced)
+			m.env.Progress("%s replaced", resource.Count(replaced, "block"))
 		}
 	}
 	return errors.New("hosts make blocks of the former size again and again: do all of them run this version?")

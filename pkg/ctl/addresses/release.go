@@ -16,6 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/ipam/usage"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 func newRelease(env *session.Env) *cobra.Command {
@@ -41,7 +42,7 @@ once you have looked at it.`,
 					return session.Usagef("%w", err)
 				}
 				if !force && !dryRun {
-					return session.Usagef("%s has %d unused addresses: see it by --dry-run, then give --force", from, len(list))
+					return session.Usagef("%s has %s without a user: see it by --dry-run, then give --force", from, resource.Count(len(list), "address"))
 				}
 			}
 			return release(cmd, env, list, ip != "", dryRun)
@@ -49,7 +50,7 @@ once you have looked at it.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&ip, "ip", "", "the address")
-	f.StringVar(&from, "from-report", "", "file that `calicoctl ipam check -o` wrote")
+	f.StringVar(&from, "from-report", "", "file that calicoctl ipam check -o wrote")
 	f.BoolVar(&force, "force", false, "do what the report says")
 	f.BoolVar(&dryRun, "dry-run", false, "say what would be freed, and do nothing")
 	return cmd

@@ -59,13 +59,13 @@ func parseCalico(name string, data []byte) (content, error) {
 		} `json:"spec"`
 	}
 	if err := json.Unmarshal(parts[1], &info); err != nil {
-		fail(fmt.Errorf("its ClusterInformation: %w", err))
+		fail(fmt.Errorf("its ClusterInformation: %w", plain(err)))
 	} else if guid := info.Spec.ClusterGUID; guid != "" {
 		c.records = append(c.records, record{model.GlobalConfigKey{Name: "ClusterGUID"}, model.Text(guid), guid})
 	}
 	var ipam calicoIPAM
 	if err := json.Unmarshal(parts[2], &ipam); err != nil {
-		fail(fmt.Errorf("its addresses: %w", err))
+		fail(fmt.Errorf("its addresses: %w", plain(err)))
 	}
 	if ipam.Config != nil {
 		ipam.Handles = append(ipam.Handles, *ipam.Config)
@@ -74,7 +74,7 @@ func parseCalico(name string, data []byte) (content, error) {
 		for _, p := range pairs {
 			var path string
 			if err := json.Unmarshal(p.Key, &path); err != nil {
-				fail(fmt.Errorf("a key of its addresses: %w", err))
+				fail(fmt.Errorf("a key of its addresses: %w", plain(err)))
 				continue
 			}
 			r, err := newRecord(path, p.Value)

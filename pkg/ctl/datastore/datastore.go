@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -52,7 +53,7 @@ out, and makes the exit status 1.`,
 				return err
 			}
 			if len(left) > 0 {
-				return fmt.Errorf("%d keys are not in the export", len(left))
+				return fmt.Errorf("%s left out of the export", resource.Count(len(left), "key"))
 			}
 			return nil
 		},

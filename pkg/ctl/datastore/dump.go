@@ -5,6 +5,7 @@ package datastore
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 // format is the name of what export prints: lines of JSON, the first a header, each other one a record.
@@ -116,7 +118,7 @@ func parse(name string, data []byte) ([]record, error) {
 		records = append(records, r)
 	}
 	if lines != h.Keys {
-		errs = append(errs, fmt.Errorf("%s: %d keys, and its first line says %d: it was cut off, or changed", name, lines, h.Keys))
+		errs = append(errs, fmt.Errorf("%s: %s, and its first line says %d: it was cut off, or changed", name, resource.Count(lines, "key"), h.Keys))
 	}
 	return records, problems(errs)
 }
@@ -153,8 +155,19 @@ func newRecord(path string, data []byte) (record, error) {
 	return recordOf(model.Entry{Key: key, Value: value})
 }
 
+// plain says what is wrong with JSON without the names of types here.
+func plain(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s: a %s doesn't belong there", cmp.Or(wrong.Field, "the document"), wrong.Value)
+	}
+	if err != nil {
+		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return err
+}
+
 func strict(data []byte, v any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	return decoder.Decode(v)
+	return plain(decoder.Decode(v))
 }

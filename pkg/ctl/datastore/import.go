@@ -146,8 +146,8 @@ func (i *importer) check(ctx context.Context, c content) error {
 		}
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("etcd holds %d keys that the file doesn't have, or has otherwise, such as %s: import into an etcd without a cluster, or see --overwrite",
-			len(others), others[0])
+		return fmt.Errorf("etcd holds %s that the file doesn't have, or has otherwise, such as %s: import into an etcd without a cluster, or see --overwrite",
+			resource.Count(len(others), "key"), others[0])
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 const (
@@ -62,7 +63,7 @@ func (a *archive) add(name string, text []byte, err error) {
 // close ends the archive, and says how much could not be collected.
 func (a *archive) close() error {
 	if n := bytes.Count(a.failed.Bytes(), []byte("\n")); n > 0 {
-		fmt.Fprintf(a.env.Stderr, "calicoctl: %d things could not be collected: the archive's failed.txt says why\n", n)
+		fmt.Fprintf(a.env.Stderr, "calicoctl: %s could not be collected: the archive's failed.txt says why\n", resource.Count(n, "thing"))
 		a.add("failed.txt", bytes.Clone(a.failed.Bytes()), nil)
 	}
 	return errors.Join(a.err, a.tar.Close(), a.gz.Close())
@@ -74,13 +75,20 @@ func (a *archive) own(cmd *cobra.Command, name string, args ...string) {
 		return
 	}
 	a.env.Progress("calicoctl %v", args)
-	var out bytes.Buffer
-	stdout := a.env.Stdout
-	a.env.Stdout = &out
-	defer func() { a.env.Stdout = stdout }()
+	var out, problems bytes.Buffer
+	stdout, stderr := a.env.Stdout, a.env.Stderr
+	a.env.Stdout, a.env.Stderr = &out, &problems
+	defer func() { a.env.Stdout, a.env.Stderr = stdout, stderr }()
 	root := cmd.Root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(cmd.Context())
+	if found, ok := errors.AsType[*session.StatusError](err); ok && found.Found {
+		fmt.Fprintln(&out, found)
+		err = nil
+	}
+	if err != nil {
+		err = because(err, problems.Bytes())
+	}
 	a.add(name, out.Bytes(), err)
 }
 
@@ -96,10 +104,18 @@ func (a *archive) command(ctx context.Context, name string, args ...string) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &problems, time.Second
 	err := cmd.Run()
-	if err != nil && len(problems.text) > 0 {
-		err = fmt.Errorf("%w: %s", err, bytes.ReplaceAll(bytes.TrimSpace(problems.text), []byte("\n"), []byte("; ")))
+	if err != nil {
+		err = because(err, problems.text)
 	}
 	a.add(name, out.text, err)
+}
+
+// because adds what a command printed on its standard error.
+func because(err error, text []byte) error {
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, bytes.ReplaceAll(text, []byte("\n"), []byte("; ")))
 }
 
 // tail keeps the last bytes that are written to it.

@@ -183,5 +183,5 @@ func (c *cluster) print(env *session.Env) error {
 	if len(c.problems) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(c.problems, "\n"))
+	return session.Found(errors.New(strings.Join(c.problems, "\n")))
 }

@@ -85,6 +85,28 @@ func Parse(format string) (Printer, error) {
 	return nil, fmt.Errorf("-o %s: want table, wide, name, json, yaml, go-template=TEMPLATE, jsonpath=PATH or custom-columns=HEAD:.path", format)
 }
 
+// Deleted says in a format of Parse that a resource is gone: in a table by a line, in JSON and YAML by an event as Kubernetes' watches have.
+// It reports whether the format has a word for it.
+func Deleted(w io.Writer, format string, r resource.Resource) (said bool, err error) {
+	event := struct {
+		Type   string            `json:"type"`
+		Object resource.Resource `json:"object"`
+	}{"DELETED", r}
+	switch format {
+	case "json":
+		return true, JSON(w, event)
+	case "yaml":
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return true, err
+		}
+		return true, YAML(w, event)
+	case "table", "ps", "", "wide":
+		_, err := fmt.Fprintf(w, "%s deleted\n", r.Title())
+		return true, err
+	}
+	return false, nil
+}
+
 func path(text string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(text, "{") {
 		text = "{." + strings.TrimPrefix(text, ".") + "}"

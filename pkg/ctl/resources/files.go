@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,11 +31,13 @@ func (f *files) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "with the directories below")
 }
 
-// read reads all resources of the files, or says all that is wrong with them.
+// read reads all resources of the files, or says all that is wrong with them, or what is there twice.
 func (f *files) read(env *session.Env) ([]resource.Resource, error) {
 	var all []resource.Resource
 	var errs []error
+	var names []string
 	add := func(name string, data []byte, err error) {
+		names = append(names, name)
 		if err == nil {
 			var more []resource.Resource
 			more, err = resource.Decode(name, data)
@@ -46,6 +49,7 @@ func (f *files) read(env *session.Env) ([]resource.Resource, error) {
 	}
 	for _, name := range f.names {
 		if name == "-" {
+			env.Progress("reading standard input")
 			data, err := io.ReadAll(env.Stdin)
 			add("standard input", data, err)
 			continue
@@ -59,11 +63,25 @@ func (f *files) read(env *session.Env) ([]resource.Resource, error) {
 			add(file, data, err)
 		}
 	}
-	if len(errs) == 0 && len(all) == 0 {
-		errs = append(errs, fmt.Errorf("no resource in %v", f.names))
+	seen := map[string]resource.Resource{}
+	for _, r := range all {
+		id := r.Title()
+		if h, ok := r.Spec.(*resource.HostEndpoint); ok {
+			id += " on " + h.Node // each node may have one of this name
+		}
+		if first, twice := seen[id]; twice {
+			errs = append(errs, fmt.Errorf("%s: %s is at %s already: leave one out", r.Place(), r.Title(), first.Place()))
+		} else {
+			seen[id] = r
+		}
 	}
-	if len(errs) > 0 {
+	switch {
+	case len(errs) > 0:
 		return nil, session.Usagef("%w", errors.Join(errs...))
+	case len(names) == 0:
+		return nil, session.Usagef("no file in %s ends in .yaml, .yml or .json", strings.Join(f.names, ", "))
+	case len(all) == 0:
+		fmt.Fprintf(env.Stderr, "calicoctl: note: no document in %s: nothing to do\n", strings.Join(names, ", "))
 	}
 	return all, nil
 }
@@ -96,7 +114,7 @@ func (f *files) below(name string) ([]string, error) {
 func warn(env *session.Env, r resource.Resource) {
 	kind, err := resource.Find(r.Kind)
 	if err == nil && len(r.Metadata.Labels) > 0 && !kind.Labelled {
-		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.labels are not kept: nothing picks a %s by labels\n", r.Title(), r.Kind)
+		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.labels are not kept: nothing picks %s by labels\n", r.Title(), resource.A(r.Kind))
 	}
 	if len(r.Metadata.Annotations) > 0 {
 		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.annotations are not kept\n", r.Title())
@@ -108,5 +126,7 @@ func newClient(cmd *cobra.Command, env *session.Env) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(s), nil
+	c := client.New(s)
+	c.Kept = func(path string, unknown error) { fmt.Fprintf(env.Stderr, "calicoctl: %s: kept: %v\n", path, unknown) }
+	return c, nil
 }

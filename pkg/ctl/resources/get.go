@@ -106,12 +106,9 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		var named []resource.Stored
 		for _, name := range args[1:] {
-			s, err := kind.Lookup(found, namespace, name)
+			s, err := g.resolve(kind, found, namespace, name)
 			if err != nil {
 				return err
-			}
-			if kind.Name != "IPPool" && s.Metadata.Name != name {
-				fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, s.Metadata.Name)
 			}
 			named = append(named, *s)
 		}
@@ -141,16 +138,50 @@ func (g *get) exported(r resource.Resource) resource.Resource {
 	return r
 }
 
-// follow prints resources, and then changes, until it is interrupted.
+// resolve finds a resource by its name, or, with a note, the one that is meant.
+func (g *get) resolve(kind *resource.Kind, found []resource.Stored, namespace, name string) (*resource.Stored, error) {
+	s, err := kind.Lookup(found, namespace, name)
+	if err != nil {
+		if s, err = kind.Resolve(found, namespace, name); err == nil {
+			fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, s.Metadata.Name)
+		}
+	}
+	return s, err
+}
+
+// follow prints resources, and then changes, until it is interrupted. One that is named may come up later.
 func (g *get) follow(ctx context.Context, c *client.Client, kind *resource.Kind, namespace string, names []string, print output.Printer) error {
+	wanted := map[string]bool{}
+	if len(names) > 0 {
+		bound, cancel := g.env.Bound(ctx)
+		found, _, err := c.List(bound, kind, namespace)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			wanted[name] = true
+			if s, err := g.resolve(kind, found, namespace, name); err == nil {
+				wanted[s.Metadata.Name] = true
+			}
+		}
+	}
 	headed := false
 	return c.Watch(ctx, kind, namespace, func(e client.Event) error {
+		g.env.Progress("") // it ends when it is interrupted
 		s := e.Resource
-		if s.Err != nil || len(names) > 0 && s.Metadata.Name != names[0] {
+		if len(names) > 0 && !wanted[s.Metadata.Name] {
+			return nil
+		}
+		if s.Err != nil {
+			fmt.Fprintf(g.env.Stderr, "calicoctl: %s is invalid: %v\n", s.Title(), s.Err)
 			return nil
 		}
 		if e.Deleted {
-			_, err := fmt.Fprintf(g.env.Stdout, "%s deleted\n", s.Title())
+			said, err := output.Deleted(g.env.Stdout, g.format, g.exported(s.Resource))
+			if !said {
+				fmt.Fprintf(g.env.Stderr, "calicoctl: %s deleted\n", s.Title())
+			}
 			return err
 		}
 		err := print(g.env.Stdout, kind, []resource.Resource{g.exported(s.Resource)}, true, !headed)

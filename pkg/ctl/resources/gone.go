@@ -74,7 +74,7 @@ func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) e
 				return err
 			}
 			workloads++
-			env.Progress("%d workloads of node %s are taken away", workloads, name)
+			env.Progress("%s of node %s taken away", resource.Count(workloads, "workload"), name)
 		}
 	}
 	own := model.HostConfigKey{Host: name}.Path()
@@ -98,7 +98,7 @@ func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) e
 			blocks++
 		}
 	}
-	_, err = fmt.Fprintf(env.Stdout, "Node %s: %d workloads with their addresses, and %d blocks, taken away%s\n", name, workloads, blocks, map[bool]string{true: " (dry run)"}[dryRun])
+	_, err = fmt.Fprintf(env.Stdout, "Node %s: %s with their addresses, and %s, taken away%s\n", name, resource.Count(workloads, "workload"), resource.Count(blocks, "block"), map[bool]string{true: " (dry run)"}[dryRun])
 	return err
 }
 

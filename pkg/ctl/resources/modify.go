@@ -84,7 +84,7 @@ func NewLabel(env *session.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return modify(cmd, env, args[0], namespace, args[1], dryRun, func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
 				if !kind.Labelled {
-					return r, session.Usagef("labels of a %s are not kept: nothing picks one by labels", kind.Name)
+					return r, session.Usagef("labels of %s are not kept: nothing picks one by labels", resource.A(kind.Name))
 				}
 				labels := maps.Clone(r.Metadata.Labels)
 				if labels == nil {

@@ -40,7 +40,10 @@ func (v *verb) command(use, short string, do func(*client.Client, context.Contex
 		if err != nil {
 			return err
 		}
-		c.DryRun = v.dryRun || v.diff
+		if err := v.judge(cmd.Context(), c, all, do); err != nil {
+			return err
+		}
+		c.DryRun = v.dryRun
 		return v.each(cmd.Context(), c, all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
 			if v.diff {
 				return "", v.printDiff(ctx, c, r)
@@ -55,10 +58,37 @@ func (v *verb) command(use, short string, do func(*client.Client, context.Contex
 	return cmd
 }
 
+// judge finds the documents that are wrong by themselves, before the first is written. What is stored may be as wrong, and stay: a
+// document that doesn't change it isn't refused.
+func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resource, do func(*client.Client, context.Context, resource.Resource) (client.Outcome, error)) error {
+	c.DryRun = true
+	var errs []error
+	for _, r := range all {
+		err := resource.Check(r)
+		if err == nil {
+			continue
+		}
+		bound, cancel := v.env.Bound(ctx)
+		_, refused := do(c, bound, r)
+		cancel()
+		switch session.Status(refused) {
+		case session.StatusOK, session.StatusNotFound, session.StatusConflict: // or refused for another reason
+		case session.StatusUnavailable:
+			return refused
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // each does something with each resource, and goes on after an error.
 func (v *verb) each(ctx context.Context, c *client.Client, all []resource.Resource, do func(context.Context, resource.Resource) (client.Outcome, error)) error {
 	var errs []error
-	for _, r := range all {
+	for i, r := range all {
+		if i > 0 {
+			v.env.Progress("%d of %d done, now %s", i, len(all), r.Title())
+		}
 		bound, cancel := v.env.Bound(ctx)
 		outcome, err := do(bound, r)
 		cancel()
@@ -88,45 +118,29 @@ func (v *verb) each(ctx context.Context, c *client.Client, all []resource.Resour
 	return errors.Join(errs...)
 }
 
-// printDiff prints what apply would change.
+// printDiff prints what apply would change, in the form in which get prints it.
 func (v *verb) printDiff(ctx context.Context, c *client.Client, r resource.Resource) error {
-	if _, err := c.Apply(ctx, r); err != nil {
-		return err
-	}
-	kind, err := resource.Find(r.Kind)
+	before, after, err := c.Preview(ctx, r)
 	if err != nil {
 		return err
 	}
-	var before []byte
-	stored, err := c.Get(ctx, kind, r.Metadata.Namespace, r.Metadata.Name)
-	var missing *resource.NotFoundError
-	switch {
-	case errors.As(err, &missing):
-	case err != nil:
-		return err
-	default:
-		stored.Metadata.ResourceVersion = ""
-		if before, err = yaml.Marshal(stored.Resource); err != nil {
+	var texts [2][]byte
+	for i, s := range []*resource.Stored{before, after} {
+		if s == nil {
+			continue
+		}
+		s.Metadata.ResourceVersion = ""
+		if texts[i], err = yaml.Marshal(s.Resource); err != nil {
 			return err
 		}
 	}
-	r.Metadata.ResourceVersion, r.Metadata.Annotations = "", nil
-	after, err := yaml.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = v.env.Stdout.Write(diff.Diff(r.Title()+" stored", before, r.Title()+" in "+r.Place(), after))
+	_, err = v.env.Stdout.Write(diff.Diff(r.Title()+" stored", texts[0], r.Title()+" in "+r.Place(), texts[1]))
 	return err
 }
 
 func isExists(err error) bool {
 	var exists *resource.ExistsError
 	return errors.As(err, &exists)
-}
-
-func isMissing(err error) bool {
-	var missing *resource.NotFoundError
-	return errors.As(err, &missing)
 }
 
 // NewCreate is the command create.
@@ -185,7 +199,10 @@ func NewDelete(env *session.Env) *cobra.Command {
 					}
 				}
 				err = c.Delete(ctx, kind, r.Metadata.Namespace, r.Metadata.Name, r.Metadata.ResourceVersion)
-				if v.skip && isMissing(err) {
+				if missing, ok := errors.AsType[*resource.NotFoundError](err); v.skip && ok {
+					if missing.Meant() {
+						fmt.Fprintln(env.Stderr, "calicoctl: note:", missing)
+					}
 					return "skipped", nil
 				}
 				return client.Deleted, err
@@ -251,7 +268,7 @@ func NewValidate(env *session.Env) *cobra.Command {
 			if err := errors.Join(errs...); err != nil {
 				return session.Usagef("%w", err)
 			}
-			_, err = fmt.Fprintf(env.Stdout, "%d resources in order\n", len(all))
+			_, err = fmt.Fprintf(env.Stdout, "%s in order\n", resource.Count(len(all), "resource"))
 			return err
 		},
 	}

@@ -3,17 +3,14 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/calico-go/calico/pkg/resource"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -22,23 +19,23 @@ const DefaultConfigFile = "/etc/calico/calicoctl.cfg"
 
 // Settings say where etcd is: the spec of a CalicoAPIConfig.
 type Settings struct {
-	DatastoreType    string `yaml:"datastoreType"`
-	EtcdEndpoints    string `yaml:"etcdEndpoints"`
-	EtcdDiscoverySRV string `yaml:"etcdDiscoverySrv"`
-	EtcdCACertFile   string `yaml:"etcdCACertFile"`
-	EtcdCertFile     string `yaml:"etcdCertFile"`
-	EtcdKeyFile      string `yaml:"etcdKeyFile"`
-	EtcdUsername     string `yaml:"etcdUsername"`
-	EtcdPassword     string `yaml:"etcdPassword"`
-	EtcdPasswordFile string `yaml:"etcdPasswordFile"`
+	DatastoreType    string `json:"datastoreType"`
+	EtcdEndpoints    string `json:"etcdEndpoints"`
+	EtcdDiscoverySRV string `json:"etcdDiscoverySrv"`
+	EtcdCACertFile   string `json:"etcdCACertFile"`
+	EtcdCertFile     string `json:"etcdCertFile"`
+	EtcdKeyFile      string `json:"etcdKeyFile"`
+	EtcdUsername     string `json:"etcdUsername"`
+	EtcdPassword     string `json:"etcdPassword"`
+	EtcdPasswordFile string `json:"etcdPasswordFile"`
 }
 
 // apiConfig is a configuration file.
 type apiConfig struct {
-	APIVersion string         `yaml:"apiVersion"`
-	Kind       string         `yaml:"kind"`
-	Metadata   map[string]any `yaml:"metadata"`
-	Spec       Settings       `yaml:"spec"`
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   string   `json:"metadata" input:"ignored"`
+	Spec       Settings `json:"spec" input:"optional"`
 }
 
 // readConfig reads a configuration file; every field must be one that is known.
@@ -48,13 +45,8 @@ func readConfig(path string) (Settings, error) {
 		return Settings{}, err
 	}
 	var c apiConfig
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&c); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("empty: want kind: CalicoAPIConfig")
-		}
-		return Settings{}, fmt.Errorf("%s: %w", path, err)
+	if err := resource.DecodeInto(path, data, &c); err != nil {
+		return Settings{}, err
 	}
 	switch {
 	case !strings.EqualFold(c.Kind, "calicoApiConfig"):

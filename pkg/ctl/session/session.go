@@ -5,16 +5,16 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -29,12 +29,16 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	Environ        []string // as os.Environ
 	Version        string
+	// After is time.After for reports of progress; nil = none.
+	After func(time.Duration) <-chan time.Time
 
 	configFile string
 	flags      Settings
 	timeout    time.Duration
 	client     *store.Client
-	progressed time.Time
+
+	mu    sync.Mutex
+	doing string // what Progress said last
 }
 
 // AddFlags gives a command, and those below it, the flags that say where etcd is.
@@ -66,6 +70,7 @@ func (e *Env) Store(ctx context.Context) (*store.Client, error) {
 		return nil, Usagef("%w", err)
 	}
 	e.client = client
+	e.Progress("waiting for etcd at %s", cmp.Or(strings.Join(cfg.Endpoints, ", "), cfg.DiscoverySRV))
 	return client, nil
 }
 
@@ -122,14 +127,41 @@ func (e *Env) Close() {
 	}
 }
 
-// Progress says on stderr how far a long command is, once a second, and on a terminal alone.
+// silence is how long a command may take before it says how far it is, and how often it does from then on.
+const silence = 2 * time.Second
+
+// Progress notes how far a command is, "" = it isn't to be reported any more.
 func (e *Env) Progress(format string, args ...any) {
-	f, ok := e.Stderr.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || time.Since(e.progressed) < time.Second {
-		return
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.doing = fmt.Sprintf(format, args...)
+}
+
+// ReportProgress says on stderr how far the command is, if that takes long, until the function that it returns is called.
+func (e *Env) ReportProgress() (stop func()) {
+	if e.After == nil {
+		return func() {}
 	}
-	e.progressed = time.Now()
-	fmt.Fprintf(f, "calicoctl: "+format+"\n", args...)
+	stderr, done, ended := e.Stderr, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-e.After(silence):
+			}
+			e.mu.Lock()
+			if e.doing != "" {
+				fmt.Fprintln(stderr, "calicoctl:", e.doing)
+			}
+			e.mu.Unlock()
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 // Getenv is the value of a variable of Environ, "" = not set; the last one counts.

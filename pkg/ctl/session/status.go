@@ -28,6 +28,7 @@ sense; 3 not found, or there already; 4 etcd can't be reached or refuses access;
 type StatusError struct {
 	Status int
 	Err    error
+	Found  bool // all that was asked for was printed; Err is what is wrong by it
 }
 
 // Error is that of Err.
@@ -38,8 +39,11 @@ func (e *StatusError) Unwrap() error { return e.Err }
 
 // Usagef makes an error of a command line, configuration or document that makes no sense.
 func Usagef(format string, args ...any) error {
-	return &StatusError{StatusUsage, fmt.Errorf(format, args...)}
+	return &StatusError{Status: StatusUsage, Err: fmt.Errorf(format, args...)}
 }
+
+// Found makes an error of what is wrong by all that was asked for and printed.
+func Found(err error) error { return &StatusError{Status: StatusFailed, Err: err, Found: true} }
 
 // Status is the exit status that an error ends calicoctl with; nil is StatusOK.
 func Status(err error) int {

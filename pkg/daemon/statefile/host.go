@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
-// OnHost is where a directory of the host's is: below /host, where a container has it mounted, or else at its own path.
+// OnHost is where a directory of the host's is: below /host, where a container has it mounted, or the directory that it is in, or
+// else at its own path.
 func OnHost(dir string) string {
-	if info, err := os.Stat("/host" + dir); err == nil && info.IsDir() {
-		return "/host" + dir
+	for _, mounted := range []string{dir, filepath.Dir(dir)} {
+		if info, err := os.Stat("/host" + mounted); err == nil && info.IsDir() && mounted != "/" {
+			return "/host" + dir
+		}
 	}
 	return dir
 }
@@ -25,7 +29,7 @@ func remedies() map[syscall.Errno]string {
 		syscall.ENOSPC:  "the disk is full: free space on the node; it is tried again",
 		syscall.EDQUOT:  "the disk's quota is used up: free space on the node; it is tried again",
 		syscall.EACCES:  denied,
-		syscall.EPERM:   denied,
+		syscall.EPERM:   "it, or its directory, is immutable (lsattr shows an i or an a: chattr -i -a), or the process lacks a capability: " + denied,
 		syscall.ENOENT:  "it isn't there: in a pod, mount the node's directory (hostPath) at that path, or at the same below /host; else make it",
 		syscall.ENOTDIR: "a part of the path is a file",
 	}

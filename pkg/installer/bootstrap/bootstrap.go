@@ -89,6 +89,9 @@ func (b *bootstrapper) own(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.unlabel(ctx, members); err != nil {
+		return err
+	}
 	for _, m := range members {
 		if err := b.label(ctx, m); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/server/v3/embed"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -134,7 +136,8 @@ func TestChooseMembers(t *testing.T) {
 		{"two", []*corev1.Node{young, worker, old}, 2, "z=10.0.0.1 a=10.0.0.2"},
 		{"workers are not taken to make up the number", []*corev1.Node{young, worker, old}, 3, ""},
 		{"a provider's cluster", []*corev1.Node{worker}, 1, "w=10.0.0.3"},
-		{"no address yet, IPv6 alone, leaving", []*corev1.Node{bare, v6, leaving}, 1, ""},
+		{"IPv6 alone", []*corev1.Node{v6}, 1, "c=fd00::4"},
+		{"no address yet, leaving", []*corev1.Node{bare, leaving}, 1, ""},
 		{"nobody", nil, 1, ""},
 	}
 	for _, test := range tests {
@@ -157,6 +160,37 @@ func TestChooseMembers(t *testing.T) {
 	for _, bad := range []string{"", "a", "a=10.0.0.1", "a=https://10.0.0.1:2480,"} {
 		if m, err := parseMembers(bad); err == nil {
 			t.Errorf("%q: members %v", bad, m)
+		}
+	}
+}
+
+// TestEtcdConfig: etcd reads what the member's pod is told, at addresses of both families.
+func TestEtcdConfig(t *testing.T) {
+	const cluster = "n1=https://172.31.0.11:2480,n2=https://[fd00:31::12]:2480"
+	for node, host := range map[string]string{"n1": "172.31.0.11", "n2": "[fd00:31::12]"} {
+		text, err := EtcdConfig([]string{"NODE_NAME=" + node, "INITIAL_CLUSTER=" + cluster, "INITIAL_CLUSTER_TOKEN=calico-1=x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "etcd.yaml")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := embed.ConfigFromFile(file) // which checks it
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		got := []string{c.Name, c.ListenClientUrls[0].Host, c.AdvertiseClientUrls[0].Host, c.ListenPeerUrls[0].Host, c.AdvertisePeerUrls[0].Host,
+			c.InitialCluster, c.InitialClusterToken, strings.Join(c.PeerTLSInfo.AllowedCNs, ""), c.PeerTLSInfo.CertFile, c.ClientTLSInfo.KeyFile, c.ListenMetricsUrls[0].Host, c.TlsMinVersion}
+		want := []string{node, host + ":2479", host + ":2479", host + ":2480", host + ":2480",
+			cluster, "calico-1=x", "calico-etcd-peer", "/certs/peer.crt", "/certs/server.key", "127.0.0.1:2481", "TLS1.3"}
+		if diff := cmp.Diff(want, got); diff != "" || !c.ClientTLSInfo.ClientCertAuth || !c.PeerTLSInfo.ClientCertAuth || c.QuotaBackendBytes != 2<<30 || c.AutoCompactionRetention != "5m" {
+			t.Errorf("%s (-want +got):\n%s%s", node, diff, text)
+		}
+	}
+	for _, bad := range [][]string{nil, {"NODE_NAME=n3", "INITIAL_CLUSTER=" + cluster}, {"NODE_NAME=n1", "INITIAL_CLUSTER=n1=https://fd00::1:2480"}} {
+		if text, err := EtcdConfig(bad); err == nil {
+			t.Errorf("%q: %s", bad, text)
 		}
 	}
 }
@@ -276,21 +310,36 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestLabel: a member's node gets one label, once, and nothing else of it is written.
+// TestLabel: a member's node gets one label, once, and nothing else of it is written; one that was a member before loses it.
 func TestLabel(t *testing.T) {
 	n := node("a", 1, map[string]string{controlPlane: ""})
+	former := node("b", 1, map[string]string{memberLabel: memberValue})
 	var patches []string
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/nodes/a" || r.Method != "GET" && r.Method != "PATCH" {
-			t.Errorf("%s %s", r.Method, r.URL)
-		}
-		if r.Method == "PATCH" {
-			body, _ := io.ReadAll(r.Body)
-			patches = append(patches, r.Header.Get("Content-Type")+" "+string(body))
-			n.Labels[memberLabel] = memberValue
-		}
 		n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 		w.Header().Set("Content-Type", "application/json")
+		switch r.Method + " " + r.URL.Path + r.URL.RawQuery {
+		case "PATCH /api/v1/nodes/a", "PATCH /api/v1/nodes/b":
+			body, _ := io.ReadAll(r.Body)
+			patches = append(patches, r.Header.Get("Content-Type")+" "+string(body))
+			if strings.HasSuffix(r.URL.Path, "a") {
+				n.Labels[memberLabel] = memberValue
+			} else {
+				delete(former.Labels, memberLabel)
+			}
+		case "GET /api/v1/nodes/a":
+		case "GET /api/v1/nodeslabelSelector=projectcalico.org%2Fetcd&limit=500":
+			list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+			for _, n := range []*corev1.Node{n, former} {
+				if n.Labels[memberLabel] != "" {
+					list.Items = append(list.Items, *n)
+				}
+			}
+			_ = json.NewEncoder(w).Encode(list)
+			return
+		default:
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
 		_ = json.NewEncoder(w).Encode(n)
 	}))
 	defer api.Close()
@@ -304,13 +353,14 @@ func TestLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	b := &bootstrapper{kube: client}
+	b := &bootstrapper{kube: client, log: slog.New(slog.DiscardHandler)}
 	for range 2 {
-		if err := b.label(t.Context(), member{node: "a"}); err != nil {
+		if err := errors.Join(b.label(t.Context(), member{node: "a"}), b.unlabel(t.Context(), []member{{node: "a"}})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []string{`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":"member"}}}`}
+	want := []string{`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":"member"}}}`,
+		`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":null}}}`}
 	if diff := cmp.Diff(want, patches); diff != "" {
 		t.Errorf("patches (-want +got):\n%s", diff)
 	}

@@ -106,15 +106,18 @@ func chooseMembers(nodes []*corev1.Node, want int) ([]member, error) {
 	})
 	var out []member
 	for _, n := range nodes {
+		var addrs []netip.Addr
 		for _, a := range n.Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && addr.Is4() {
-				out = append(out, member{n.Name, addr})
-				break
+			if addr, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil {
+				addrs = append(addrs, addr)
 			}
+		}
+		if len(addrs) > 0 { // IPv4, where the node has both
+			out = append(out, member{n.Name, slices.MinFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })})
 		}
 	}
 	if len(out) < want {
-		return nil, fmt.Errorf("%d of %d nodes of the control plane, or of all nodes where none has the label %s, have an InternalIP of IPv4", len(out), want, controlPlane)
+		return nil, fmt.Errorf("%d of %d nodes of the control plane, or of all nodes where none has the label %s, have an InternalIP", len(out), want, controlPlane)
 	}
 	return out[:want], nil
 }
@@ -169,6 +172,24 @@ func (b *bootstrapper) label(ctx context.Context, m member) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the node of a member of etcd: %w", err)
+	}
+	return nil
+}
+
+// unlabel takes the label off nodes that were members of an etcd before: a member's pod must not go there.
+func (b *bootstrapper) unlabel(ctx context.Context, members []member) error {
+	nodes, err := kube.List[corev1.Node](ctx, b.kube, kube.Select{Labels: memberLabel})
+	if err != nil {
+		return fmt.Errorf("nodes of members of etcd: %w", err)
+	}
+	for _, n := range nodes {
+		if slices.ContainsFunc(members, func(m member) bool { return m.node == n.Name }) {
+			continue
+		}
+		if err := kube.Patch[corev1.Node](ctx, b.kube, "", n.Name, map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: nil}}}); err != nil {
+			return fmt.Errorf("a node that is no member of etcd any more: %w", err)
+		}
+		b.log.Info("took the label off a node that is no member of etcd any more", "node", n.Name, "label", memberLabel)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package beside
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -108,6 +109,43 @@ func TestForward(t *testing.T) {
 				t.Errorf("%s, taken away:\n%s", c.name, listed)
 			}
 		})
+	}
+}
+
+// TestRestored: iptables-restore makes a match of the comment, by which the rules are ours as before.
+func TestRestored(t *testing.T) {
+	netns.Host(t, func() {
+		iptables(t, "iptables-nft -P FORWARD DROP")
+		f, err := Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		desired := Desired{[]string{"cali"}, Insert}
+		for _, mode := range []Mode{Insert, Off} {
+			if _, err := f.Apply(desired); err != nil {
+				t.Error(err)
+			}
+			iptables(t, "iptables-nft-save | iptables-nft-restore")
+			if _, err := f.Apply(Desired{desired.Prefixes, mode}); err != nil {
+				t.Error(err)
+			}
+			want := map[Mode][]string{Insert: {from, to}}[mode]
+			if diff := cmp.Diff(want, rules(t, "ip")); diff != "" {
+				t.Errorf("restored, then %s (-want +got):\n%s", mode, diff)
+			}
+		}
+	})
+}
+
+// iptables runs a line of a shell, with a lock of its own.
+func iptables(t *testing.T, line string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+t.TempDir()+"/lock")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
 }
 

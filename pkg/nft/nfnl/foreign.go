@@ -4,6 +4,7 @@ package nfnl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -60,7 +61,7 @@ func (c *Conn) ReadForeign(inTable, chain string) (rules []ForeignRule, err erro
 			return
 		}
 		r := ForeignRule{Installed: parseRule(body), Rule: parseForeign(attr(body, unix.NFTA_RULE_EXPRESSIONS), c.sock.family)}
-		r.Comment = text(udata(attr(body, unix.NFTA_RULE_USERDATA), udataComment))
+		r.Comment = cmp.Or(text(udata(attr(body, unix.NFTA_RULE_USERDATA), udataComment)), r.Comment)
 		rules = append(rules, r)
 	})
 	if err != nil {
@@ -69,8 +70,11 @@ func (c *Conn) ReadForeign(inTable, chain string) (rules []ForeignRule, err erro
 	return rules, nil
 }
 
-// Attributes of linux/netfilter/nf_tables_compat.h: the name of an extension of iptables.
-const attrExtension = 1
+// Attributes of linux/netfilter/nf_tables_compat.h: the name of an extension of iptables, and what it is told.
+const (
+	attrExtension     = 1
+	attrExtensionInfo = 3
+)
 
 // parseForeign takes what it doesn't know for a condition. A table of family inet has rules for a family of their own, which ask for it
 // before they ask for its addresses.
@@ -109,7 +113,10 @@ func parseForeign(exprs []byte, family byte) fate.Rule {
 				r.Verdict = table.Drop
 			}
 		case "match":
-			if name := text(attr(data, attrExtension)); name != "comment" {
+			if name := text(attr(data, attrExtension)); name == "comment" { // iptables-restore makes one of the rule's comment
+				info, _, _ := bytes.Cut(attr(data, attrExtensionInfo), []byte{0})
+				r.Comment = string(info)
+			} else {
 				r.Conditional, may = true, max(may, mayOf(name, nil))
 			}
 		default:

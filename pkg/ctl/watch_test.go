@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/ctl"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+// TestWatchDeleted: each line of a watch is in the format that was asked for, or on stderr, and of what was named.
+func TestWatchDeleted(t *testing.T) {
+	s := etcd.New(t)
+	key, other := model.PoolKey{CIDR: netip.MustParsePrefix("10.0.0.0/16")}, model.PoolKey{CIDR: netip.MustParsePrefix("10.1.0.0/16")}
+	for _, format := range []string{"json", "name", "table"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		out, w := io.Pipe()
+		var errs strings.Builder
+		s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Name: "pods"})
+		s.Put(other, model.Pool{CIDR: other.CIDR, IPAM: true})
+		wg.Go(func() {
+			env := &session.Env{Stdout: w, Stderr: &errs, Environ: []string{"ETCD_ENDPOINTS=http://" + s.Addr()}}
+			ctl.Run(ctx, env, []string{"get", "pools", "10.0.0.0/16", "none", "--watch", "-o", format})
+			w.Close()
+		})
+		var got []string
+		switch format {
+		case "json":
+			decoder := json.NewDecoder(out)
+			for range 3 {
+				var event struct {
+					Type             string
+					Metadata, Object struct {
+						Name     string
+						Metadata struct{ Name string }
+					}
+				}
+				if err := decoder.Decode(&event); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, event.Type+event.Metadata.Name+event.Object.Metadata.Name)
+				s.Remove(other)
+				if len(got) == 2 {
+					s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Name: "pods"})
+				} else {
+					s.Remove(key)
+				}
+			}
+		default:
+			lines := bufio.NewScanner(out)
+			line := func() {
+				if lines.Scan() {
+					got = append(got, lines.Text())
+				}
+			}
+			line()
+			if format == "table" {
+				line()
+			}
+			s.Remove(key)
+			if format == "name" { // what comes next is behind the deletion
+				s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Name: "pods"})
+			}
+			line()
+		}
+		cancel()
+		go func() { _, _ = io.Copy(io.Discard, out) }() // what it was about to say
+		wg.Wait()
+		want := map[string][]string{
+			"json": {"pods", "DELETEDpods", "pods"}, "name": {"ippool/pods", "ippool/pods"}, "table": {"NAME   CIDR          SELECTOR", "pods   10.0.0.0/16   all()", "IPPool pods deleted"},
+		}[format]
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", format, diff)
+		}
+		if format == "name" && !strings.Contains(errs.String(), "calicoctl: IPPool pods deleted\n") {
+			t.Errorf("stderr: %s", &errs)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// EtcdConfig returns the configuration file of etcd's member on a node, by the pod's environment: a member is at the address that was
+// chosen for it, whatever the kubelet takes for the node's own.
+func EtcdConfig(environ []string) ([]byte, error) {
+	env := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		env[name] = value
+	}
+	node, cluster := env["NODE_NAME"], env["INITIAL_CLUSTER"]
+	members, err := parseMembers(cluster)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(members, func(m member) bool { return m.node == node })
+	if at < 0 {
+		return nil, fmt.Errorf("node %q is none of etcd's members, %v: take the label %s off it", node, members, memberLabel)
+	}
+	tls := func(name string, more map[string]any) map[string]any {
+		more["client-cert-auth"], more["trusted-ca-file"] = true, "/certs/ca.crt"
+		more["cert-file"], more["key-file"] = "/certs/"+name+".crt", "/certs/"+name+".key"
+		return more
+	}
+	client, peer := members[at].url(clientPort), members[at].url(peerPort)
+	return json.MarshalIndent(map[string]any{ // which is YAML
+		"name": node, "data-dir": "/var/lib/etcd/data",
+		"listen-client-urls": client, "advertise-client-urls": client,
+		"listen-peer-urls": peer, "initial-advertise-peer-urls": peer,
+		"initial-cluster": cluster, "initial-cluster-token": env["INITIAL_CLUSTER_TOKEN"],
+		// Without TLS, for the probes and for Prometheus on the node: alarms and sizes, no data.
+		"listen-metrics-urls":       "http://127.0.0.1:2481",
+		"client-transport-security": tls("server", map[string]any{}),
+		// The authority signs clients as well: they are no members.
+		"peer-transport-security": tls("peer", map[string]any{"allowed-cn": []string{peerName}}),
+		"tls-min-version":         "TLS1.3",
+		// Users are known by their certificates, which the HTTP gateway would put its own in the place of.
+		"enable-grpc-gateway":  false,
+		"auto-compaction-mode": "periodic", "auto-compaction-retention": "5m",
+		"quota-backend-bytes": 2 << 30,
+	}, "", "  ")
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Keep returns what is to be stored in the place of a value: written, which FormatValue made of that value with changes, but for what the
+// change isn't about. Members of the object that ParseValue passes over are kept as they are, others that are as they were keep their bytes, and
+// one that was left out, as it may be, isn't added. In nested objects, lists and texts all is as written.
+func Keep(k Key, stored, written []byte) []byte {
+	r, err := newReader(stored)
+	if err != nil {
+		return written
+	}
+	before, now := members(r), members(&reader{data: written})
+	if before == nil || now == nil || sameNames(before, now) {
+		return written
+	}
+	canonical, err := reformat(k, stored)
+	if err != nil {
+		return written // what can't be read is replaced
+	}
+	was := members(&reader{data: canonical})
+	var out []member
+	older := false // there is one that says in an older form what others say now
+	for _, m := range before {
+		n, stays := find(now, m.name)
+		w, known := find(was, m.name)
+		switch {
+		case known && stays && bytes.Equal(n.value, w.value):
+			out = append(out, m)
+		case stays:
+			out = append(out, n)
+		case known:
+		case same(k, without(before, m.name), canonical) && same(k, append(slices.Clone(now), m), written):
+			out = append(out, m)
+		default:
+			older = true
+		}
+	}
+	for _, n := range now {
+		w, known := find(was, n.name)
+		_, there := find(before, n.name)
+		if !there && (older || !known || !bytes.Equal(n.value, w.value)) {
+			out = append(out, n)
+		}
+	}
+	if !same(k, out, written) {
+		return written
+	}
+	return formatMembers(out)
+}
+
+// member is a member of an object, as it stands there.
+type member struct {
+	name  string
+	value []byte
+}
+
+// members are those of an object, nil where the value is none.
+func members(r *reader) (all []member) {
+	if r.next() != '{' {
+		return nil
+	}
+	all = []member{}
+	if err := r.object(func(name string) error {
+		all = append(all, member{name, r.raw()})
+		return nil
+	}); err != nil {
+		return nil
+	}
+	return all
+}
+
+func find(all []member, name string) (member, bool) {
+	i := slices.IndexFunc(all, func(m member) bool { return m.name == name })
+	if i < 0 {
+		return member{}, false
+	}
+	return all[i], true
+}
+
+func sameNames(a, b []member) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(m member) bool {
+		_, there := find(b, m.name)
+		return !there
+	})
+}
+
+func without(all []member, name string) []member {
+	return slices.DeleteFunc(slices.Clone(all), func(m member) bool { return m.name == name })
+}
+
+// same reports whether an object means what another does, which is in canonical form.
+func same(k Key, all []member, canonical []byte) bool {
+	text, err := reformat(k, formatMembers(all))
+	return err == nil && bytes.Equal(text, canonical)
+}
+
+// reformat is a value in its canonical form.
+func reformat(k Key, data []byte) ([]byte, error) {
+	v, err := ParseValue(k, data)
+	if err != nil {
+		return nil, err
+	}
+	return FormatValue(v)
+}
+
+func formatMembers(all []member) []byte {
+	w := &writer{}
+	w.open('{')
+	for _, m := range all {
+		w.name(m.name)
+		w.b = append(w.b, m.value...)
+	}
+	w.close('}')
+	return w.b
+}

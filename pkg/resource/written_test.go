@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// stored are the entries that a document makes beside others.
+func stored(t *testing.T, text string, entries ...model.Entry) ([]model.Entry, model.Change, error) {
+	t.Helper()
+	all, err := resource.Decode("doc", []byte("apiVersion: projectcalico.org/v3\n"+text))
+	if err != nil {
+		return nil, model.Change{}, err
+	}
+	kind, err := resource.Find(all[0].Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change, _, err := kind.Write(kind.Ranges(), entries, all[0], resource.Apply)
+	for _, put := range change.Puts {
+		data, err := model.FormatValue(put.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, entry(t, put.Key.Path(), data, 7))
+	}
+	return entries, change, err
+}
+
+// TestPrintedAsWritten: policies are printed with the selectors that people wrote, not with what is stored for them.
+func TestPrintedAsWritten(t *testing.T) {
+	for _, spec := range []string{
+		"namespaceSelector: team == 'a'\nselector: app == 'x'",
+		"namespaceSelector: projectcalico.org/name in { 'a', 'b' }",
+		"namespaceSelector: all()", "namespaceSelector: global()\nselector: (a == 'b') && (c == 'd')",
+		"namespaceSelector: team == 'a'\nserviceAccountSelector: role == 'db'\nselector: (a == 'b') && (c == 'd')",
+		"serviceAccountSelector: role == 'db'\nselector: a == ') && ('", "selector: a == 'b'",
+		"selector: projectcalico.org/serviceaccount in {\"x\"}",
+	} {
+		for _, doc := range []string{
+			"kind: GlobalNetworkPolicy\nmetadata: {name: p}\nspec:\n  types: [Ingress]\n  " + strings.ReplaceAll(spec, "\n", "\n  "),
+			"kind: NetworkPolicy\nmetadata: {name: p, namespace: n}\nspec:\n  types: [Ingress]\n  selector: all()\n  ingress:\n  - action: Allow\n    source:\n      " +
+				strings.ReplaceAll(strings.ReplaceAll(spec, "serviceAccountSelector: role == 'db'", "serviceAccounts: {names: [x, y], selector: role == 'db'}"), "\n", "\n      "),
+		} {
+			entries, _, err := stored(t, doc)
+			if err != nil {
+				t.Errorf("%s: %v", doc, err)
+				continue
+			}
+			all, err := resource.Decode("doc", []byte("apiVersion: projectcalico.org/v3\n"+doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind, err := resource.Find(all[0].Kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := kind.Read(entries)[0].Resource
+			got.Metadata.ResourceVersion = ""
+			all[0].Spec.(*resource.Policy).Tier = "default"
+			want, err := yaml.Marshal(all[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			have, err := yaml.Marshal(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A rule by names is printed as one, whether they were written so or in the selector.
+			if diff := cmp.Diff(string(want), string(have)); diff != "" && !strings.Contains(doc, "serviceaccount in") {
+				t.Errorf("%s", diff)
+			}
+			if _, change, err := stored(t, strings.Replace(string(have), "apiVersion: projectcalico.org/v3\n", "", 1), entries...); err != nil || !change.Empty() {
+				t.Errorf("%s is written again: %v %v", have, change.Puts, err)
+			}
+		}
+	}
+}
+
+// TestOthersJudged: what a write takes from other objects is compared when it is committed.
+func TestOthersJudged(t *testing.T) {
+	pool := "kind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.50.0.0/24, blockSize: 29}"
+	blocks := []model.Entry{entry(t, "/calico/ipam/v2/assignment/ipv4/block/10.50.0.8-29", []byte("{"), 5), entry(t, "/calico/ipam/v2/assignment/ipv4/block/10.50.0.16-29", []byte("{"), 5)}
+	for _, tc := range []struct {
+		doc     string
+		entries []model.Entry
+		want    []string
+		err     string
+	}{
+		{doc: pool, entries: blocks, want: []string{model.PoolPrefix(), model.BlockPrefix(false)}},
+		{doc: strings.Replace(pool, ", blockSize: 29", "", 1), entries: blocks, err: "spec.blockSize: 26 beside 2 blocks of /29 in 10.50.0.0/24: write blockSize 29"},
+		{doc: strings.Replace(pool, "29", "30", 1), entries: append(blocks, entry(t, "/calico/v1/ipam/v4/pool/10.50.0.0-24", []byte(`{"cidr":"10.50.0.0/24","block_size":29,"meta":{"name":"p"}}`), 3)), err: "spec.blockSize: 30 beside 2 blocks of /29"},
+		{doc: strings.Replace(pool, "29", "29, disabled: true", 1), entries: append(blocks, entry(t, "/calico/v1/ipam/v4/pool/10.50.0.0-24", []byte(`{"cidr":"10.50.0.0/24","block_size":29,"meta":{"name":"p"}}`), 3))},
+		{doc: strings.Replace(pool, "name: p", "name: 10.9.0.0/24", 1), err: "lower case letters"},
+		{doc: "kind: GlobalNetworkPolicy\nmetadata: {name: p}\nspec: {tier: net}", entries: []model.Entry{entry(t, "/calico/v1/policy/tier/net/metadata", []byte("{}"), 4)}, want: []string{model.PolicyPrefix()}},
+		{doc: "kind: BGPPeer\nmetadata: {name: p}\nspec: {peerIP: 192.0.2.1, asNumber: 1}", want: []string{model.BGPPrefix()}},
+	} {
+		_, change, err := stored(t, tc.doc, tc.entries...)
+		if tc.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%s: %v, want %s", tc.doc, err, tc.err)
+			}
+			continue
+		}
+		var got []string
+		for _, n := range change.NoneSince {
+			got = append(got, n.Prefix)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || change.Empty() {
+			t.Errorf("%s: %v, %s", tc.doc, err, diff)
+		}
+	}
+	_, change, err := stored(t, "kind: GlobalNetworkPolicy\nmetadata: {name: p}\nspec: {tier: net}", entry(t, "/calico/v1/policy/tier/net/metadata", []byte("{}"), 4))
+	if err != nil || change.Compares[0] != (model.Compare{Key: model.TierKey{Tier: "net"}, Revision: 4}) {
+		t.Errorf("the tier may go meanwhile: %v, %v", change.Compares, err)
+	}
+}
+
+// TestDeletedMeanwhile: nothing comes up unseen on a node, or in a tier, while it is deleted.
+func TestDeletedMeanwhile(t *testing.T) {
+	for _, tc := range []struct {
+		kind, name, path string
+		want             []string
+	}{
+		{"tier", "net", "/calico/v1/policy/tier/net/metadata", []string{"/calico/v1/policy/tier/net/"}},
+		{"node", "n", "/calico/v1/host/n/metadata", []string{"/calico/v1/host/n/", "/calico/felix/v1/host/n/", "/calico/ipam/v2/host/n/", "/calico/bgp/v1/host/n/"}},
+	} {
+		kind, err := resource.Find(tc.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change, err := kind.Delete([]model.Entry{entry(t, tc.path, []byte("{}"), 4)}, "", tc.name, "")
+		var got []string
+		for _, n := range change.NoneSince {
+			got = append(got, n.Prefix)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v, %s", tc.kind, err, diff)
+		}
+	}
+}
+
+// TestWords: what a resource is refused for is said in its own fields, all of them at once.
+func TestWords(t *testing.T) {
+	for _, tc := range []struct{ doc, want string }{
+		{"kind: GlobalNetworkPolicy\nmetadata: {name: p}\nspec: {preDNAT: true, egress: [{action: Allow}]}",
+			"doc:4:17: spec.preDNAT: such a policy is asked of what comes in: want no egress, and no types but Ingress"},
+		{"kind: BGPConfiguration\nmetadata: {name: default}\nspec: {holdTime: 1s, keepaliveTime: x}",
+			"doc:4:18: spec.holdTime: \"1s\": want seconds, 3 to 65535\ndoc:4:37: spec.keepaliveTime: \"x\": want seconds, 1 to 21845"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {vxlanPort: 0, logSeverityScreen: loud, nope: 1}",
+			"doc:4:41: spec.logSeverityScreen: \"loud\": want DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE\ndoc:4:53: spec.nope: the agents have no such setting\ndoc:4:19: spec.vxlanPort: \"0\": want 1 to 65535"},
+		{"kind: WorkloadEndpoint\nmetadata: {name: n-x-w-e, namespace: default}\nspec: {node: n, orchestrator: x, workload: w, endpoint: e, interfaceName: cali1, ipNetworks: [10.0.0.1], ipNATs: [{internalIP: 10.0.0.2, externalIP: 10.0.0.3}]}",
+			"doc:4:128: spec.ipNATs[0].internalIP: 10.0.0.2: not an address of this endpoint"},
+		{"kind: HostEndpoint\nmetadata: {name: h}\nspec: {node: n, interfaceName: much-too-long-for-a-link}", "doc:4:32: spec.interfaceName:"},
+		{"kind: Node\nmetadata: {name: h, labels: {'a b': x}}", `doc:3:29: metadata.labels: "a b": want a label like rack`},
+		{"kind: Node\nmetadata: {name: h, labels: {a: x y}}", `doc:3:33: metadata.labels.a: "x y": want 63 letters`},
+		{"kind: Profile\nmetadata: {name: h}\nspec: {labelsToApply: {a: b, 'c d': e}}", `doc:4:23: spec.labelsToApply: "c d": want letters`},
+		{"kind: Node\nmetadata: {name: h, namespace: x}", "doc:3:32: metadata.namespace: a Node is in no namespace"},
+		{"kind: IPPool\nmetadata: {name: h, namespace: x}", "metadata.namespace: an IPPool is in no namespace"},
+		{"kind: Profile\nmetadata: {name: h}\nspec: {egress: [{action: Allow, protocol: TCP, destination: {ports: [80, 0]}}]}", "spec.egress[0].destination.ports[1]: 0: want 1 to 65535"},
+		{"kind: Profile\nmetadata: {name: h}\nspec: {egress: [{action: Allow, protocol: TCP, source: {notPorts: [\"0:9\"]}}]}", "spec.egress[0].source.notPorts[0]: 0:9: want 1 to 65535"},
+		{"kind: BGPConfiguration\nmetadata: {name: default}\nspec: {listenPort: 0}", "spec.listenPort: 0: want 1 at least"},
+	} {
+		_, _, err := stored(t, tc.doc)
+		if err == nil {
+			err = errors.New("nothing is wrong")
+		}
+		if !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s\nhave %v\nwant %s", tc.doc, err, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		n           int
+		thing, want string
+	}{{1, "block", "1 block"}, {2, "policy", "2 policies"}, {0, "address", "0 addresses"}} {
+		if got := resource.Count(tc.n, tc.thing); got != tc.want {
+			t.Errorf("%s, want %s", got, tc.want)
+		}
+	}
+}
