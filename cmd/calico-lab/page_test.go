@@ -39,17 +39,22 @@ func TestPages(t *testing.T) {
 			if name != "debugging" && name != "policy" {
 				long.Test(t)
 			}
-			runDocument(t, "../../docs/"+name+".md")
+			runDocument(t, "../../docs/"+name+".md", "")
 		})
 	}
 }
 
-func runDocument(t *testing.T, file string) {
+// TestReadme runs the session of the README.
+func TestReadme(t *testing.T) { runDocument(t, "../../README.md", "calico-lab up") }
+
+// runDocument runs the commands of a page, of those blocks that have a text.
+func runDocument(t *testing.T, file, having string) {
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := runnable(t, commandsOf(string(page)))
+	commands := slices.DeleteFunc(commandsOf(string(page)), func(c pageCommand) bool { return !strings.Contains(c.sh, having) })
+	commands = runnable(t, commands)
 	if len(commands) == 0 {
 		t.Fatal("the page has no commands")
 	}

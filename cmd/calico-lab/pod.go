@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,6 +54,7 @@ func podAddCommand(o *options) *cobra.Command {
 				}
 				cfg.Args = append(cfg.Args, [2]string{name, value})
 			}
+			cfg.ContainerID = cmp.Or(cfg.ContainerID, args[0])
 			p, err := h.AddPod(cmd.Context(), args[0], cfg)
 			if err != nil {
 				return err
@@ -64,7 +66,7 @@ func podAddCommand(o *options) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&host, "host", "", "host to run on (may be left out where there is one)")
 	f.StringVar(&cfg.ConfFile, "conf", "", "network configuration list (default the host's)")
-	f.StringVar(&cfg.ContainerID, "container", "", "container id (default random)")
+	f.StringVar(&cfg.ContainerID, "container", "", "container id, by which calicoctl knows a pod outside Kubernetes (default its name)")
 	f.StringVar(&cfg.IfName, "ifname", "eth0", "interface in the pod")
 	f.StringSliceVar(&args0, "args", nil, "CNI_ARGS, as NAME=VALUE")
 	return cmd

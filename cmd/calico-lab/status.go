@@ -57,7 +57,7 @@ func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab, pat
 		return err
 	}
 	fmt.Fprintf(out, "\nlogs: %s/log, %s/hosts/*/log\n", l.Dir(), l.Dir())
-	fmt.Fprintf(out, "\netcdctl, from anywhere on this machine:\n%s", exports(l.Members().EtcdctlEnv()))
+	fmt.Fprintf(out, "\ncalicoctl, from anywhere on this machine:\n%s", exports(l.Members().CalicoctlEnv()))
 	if hosts := l.Hosts(); len(hosts) > 0 {
 		h := hosts[0]
 		fmt.Fprintf(out, `
@@ -68,7 +68,8 @@ or:
   %[4]s
 `, h.Name(), o.hint("exec "+h.Name()+" -- sh"), h.ConfFile(), o.hint("cni ADD by-hand --host "+h.Name()))
 	}
-	return nil
+	_, err = fmt.Fprintf(out, "\netcdctl, to look below what calicoctl shows:\n%s", exports(l.Members().EtcdctlEnv()))
+	return err
 }
 
 // printHosts has columns for racks and faults only where there are any.

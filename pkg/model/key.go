@@ -2,7 +2,10 @@
 
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Key names one object of the data model. Every key type is a comparable struct; Path is where the object is stored in
 // etcd. ParseKey is the inverse of Path for every key type, the older places included: those have a Legacy field, which
@@ -117,6 +120,16 @@ func (k HostMetadataKey) Path() string {
 }
 func (k HostBirdIPKey) Path() string   { return join(v1Root+"host/*/bird_ip", k.Host) }
 func (k HostEndpointKey) Path() string { return join(v1Root+"host/*/endpoint/*", k.Host, k.Endpoint) }
+
+// Pod is the pod of Kubernetes whose interface it is; "" = none's.
+func (k WorkloadEndpointKey) Pod() (namespace, name string) {
+	namespace, name, ok := strings.Cut(k.Workload, ".")
+	if k.Orchestrator != "k8s" || !ok {
+		return "", ""
+	}
+	return namespace, name
+}
+
 func (k WorkloadEndpointKey) Path() string {
 	return join(v1Root+"host/*/workload/*/*/endpoint/*", k.Host, k.Orchestrator, k.Workload, k.Endpoint)
 }

@@ -131,12 +131,16 @@ func (d *desired) setTunnels(t policy.Tunnels) {
 
 // putUses renders the chains that every packet passes again where others are needed.
 func (d *desired) putUses() {
+	wild := &policy.Endpoint{}
+	if paths := d.interfaces.hosts[render.Everywhere]; len(paths) > 0 {
+		wild = d.interfaces.byPath[paths[0]]
+	}
 	u := render.Uses{
-		Wildcard: len(d.interfaces.wildcards) > 0, Hosts: len(d.interfaces.hosts) > 0,
-		NAT:       d.ruleset.filled(render.Versioned(render.MapDNAT, 4), render.Versioned(render.MapDNAT, 6)),
-		Untracked: d.ruleset.filled(render.MapUntrackIn, render.MapUntrackOut),
-		PreDNAT:   d.interfaces.wildPreDNAT() || d.ruleset.filled(render.MapPreDNAT), WildPreDNAT: d.interfaces.wildPreDNAT(),
-		Forward:    d.ruleset.filled(render.MapForwardIn, render.MapForwardOut),
+		Wildcard: wild.Path != "", Hosts: len(d.interfaces.hosts) > 0,
+		NAT:        d.ruleset.filled(render.Versioned(render.MapDNAT, 4), render.Versioned(render.MapDNAT, 6)),
+		Untracked:  len(wild.UntrackedInbound)+len(wild.UntrackedOutbound) > 0 || d.ruleset.filled(render.MapUntrackIn, render.MapUntrackOut),
+		PreDNAT:    len(wild.PreDNAT) > 0 || d.ruleset.filled(render.MapPreDNAT),
+		Forward:    wild.Forwards() || d.ruleset.filled(render.MapForwardIn, render.MapForwardOut),
 		Masquerade: len(d.pools.Masquerade) > 0,
 		Shut:       d.ruleset.filled(render.SetShut),
 		Tunnels:    d.tunnels,

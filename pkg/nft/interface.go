@@ -25,10 +25,9 @@ type interfaces struct {
 
 	byPath    map[string]*policy.Endpoint
 	workloads map[string][]string // sorted paths of those that claim a workload interface
-	hosts     map[string][]string // the same of a host's interface
-	wildcards []string
-	indexes   map[string]int    // of workloads' links; 0 = it isn't known
-	sources   map[string][]slot // elements of a workload interface
+	hosts     map[string][]string // the same of a host's interface, and of render.Everywhere
+	indexes   map[string]int      // of workloads' links; 0 = it isn't known
+	sources   map[string][]slot   // elements of a workload interface
 	claims    claims
 	toReport  map[string]bool // paths
 }
@@ -74,37 +73,39 @@ func (in *interfaces) put(path string, ep *policy.Endpoint) {
 		}
 	}
 	for _, list := range [...]map[string][]string{in.workloads, in.hosts} {
-		if old != nil && old.Interface != "" {
-			if list[old.Interface] = without(list[old.Interface], path); len(list[old.Interface]) == 0 {
-				delete(list, old.Interface)
+		if old != nil && nameOf(old) != "" {
+			if list[nameOf(old)] = without(list[nameOf(old)], path); len(list[nameOf(old)]) == 0 {
+				delete(list, nameOf(old))
 			}
 		}
 	}
-	in.wildcards = without(in.wildcards, path)
 	if ep != nil && ep.Dropped == "" {
 		switch {
-		case ep.Wildcard:
-			in.wildcards = with(in.wildcards, path)
-		case ep.Interface == "", ep.Interface == policy.Loopback:
+		case nameOf(ep) == "", ep.Interface == policy.Loopback:
 		case !ep.Workload:
-			in.hosts[ep.Interface] = with(in.hosts[ep.Interface], path)
+			in.hosts[nameOf(ep)] = with(in.hosts[nameOf(ep)], path)
 		case in.isWorkload(ep.Interface):
 			in.workloads[ep.Interface] = with(in.workloads[ep.Interface], path)
 		}
 	}
 	for i, e := range [...]*policy.Endpoint{old, ep} {
 		switch {
-		case e == nil, i == 0 && ep != nil && e.Workload == ep.Workload && e.Interface == ep.Interface: // it is the same one's turn
+		case e == nil, i == 0 && ep != nil && e.Workload == ep.Workload && nameOf(e) == nameOf(ep): // it is the same one's turn
 		case e.Workload:
 			in.putWorkload(e.Interface)
 		default:
-			in.putHost(e.Interface)
+			in.putHost(nameOf(e))
 		}
 	}
-	if old != nil && old.Wildcard || ep != nil && ep.Wildcard {
-		in.putWildcard()
-	}
 	in.claims.put(path, in.claimed(path, ep))
+}
+
+// nameOf is the interface of an endpoint, or render.Everywhere.
+func nameOf(ep *policy.Endpoint) string {
+	if ep.Wildcard {
+		return render.Everywhere
+	}
+	return ep.Interface
 }
 
 // claimed are the elements that an endpoint claims.
@@ -125,7 +126,7 @@ func (in *interfaces) claimed(path string, ep *policy.Endpoint) map[slot]claim {
 // the interface.
 func (in *interfaces) asksOther(old, ep *policy.Endpoint) bool {
 	return old != nil && ep != nil && ep.Workload && old.Workload && ep.Dropped == "" && old.Dropped == "" &&
-		!ep.Wildcard && !old.Wildcard && old.Interface == ep.Interface && old.MAC == ep.MAC &&
+		old.Interface == ep.Interface && old.MAC == ep.MAC &&
 		slices.Equal(old.Addrs, ep.Addrs) && slices.Equal(old.NAT, ep.NAT) &&
 		in.isWorkload(ep.Interface) && len(in.workloads[ep.Interface]) == 1 && in.workloads[ep.Interface][0] == ep.Path
 }
@@ -227,7 +228,7 @@ func (in *interfaces) putHosts() {
 	}
 }
 
-// putHost gives an interface of the host to the first host endpoint that claims it.
+// putHost gives an interface of the host, or render.Everywhere, to the first host endpoint that claims it.
 func (in *interfaces) putHost(name string) {
 	if name == "" {
 		return
@@ -236,6 +237,11 @@ func (in *interfaces) putHost(name string) {
 	ep := in.owner(in.hosts[name])
 	if ep == nil {
 		ep = &policy.Endpoint{}
+	}
+	if named := (slot{render.SetNamed, key}); ep.Path != "" && name != render.Everywhere {
+		in.ruleset.put(named, render.Comment(ep.Path, ""))
+	} else {
+		in.ruleset.remove(named)
 	}
 	for _, side := range [...]struct {
 		direction           model.Direction
@@ -261,38 +267,19 @@ func (in *interfaces) putHost(name string) {
 	})
 }
 
-// wildPreDNAT says whether the host endpoint of all interfaces has policies before DNAT.
-func (in *interfaces) wildPreDNAT() bool {
-	return len(in.wildcards) > 0 && len(in.byPath[in.wildcards[0]].PreDNAT) > 0
-}
-
-// offer puts a chain and its element in a verdict map, or removes both.
-func (in *interfaces) offer(wanted bool, at slot, chain string, render func() table.Chain) {
-	if !wanted {
+// offer puts a chain and its element in a verdict map, or removes both. A chain of render.Everywhere has no element: rules go there,
+// which may be those of another's policies, so that there is each of them.
+func (in *interfaces) offer(wanted bool, at slot, chain string, chainOf func() table.Chain) {
+	everywhere := at.key == table.NameBytes(render.Everywhere)
+	if !wanted && !(everywhere && len(in.hosts[render.Everywhere]) > 0) {
 		in.ruleset.remove(at)
 		in.ruleset.removeChain(chain)
 		return
 	}
-	in.ruleset.put(at, chain)
-	in.ruleset.putChain(chain, render)
-}
-
-func (in *interfaces) putWildcard() {
-	for _, direction := range directions {
-		name := render.WildcardChain(direction)
-		if len(in.wildcards) == 0 {
-			in.ruleset.removeChain(name)
-			continue
-		}
-		ep := in.byPath[in.wildcards[0]]
-		in.ruleset.putChain(name, func() table.Chain { return render.Wildcard(ep, direction) })
+	if !everywhere {
+		in.ruleset.put(at, chain)
 	}
-	if !in.wildPreDNAT() {
-		in.ruleset.removeChain(render.PreDNATChain(""))
-		return
-	}
-	ep := in.byPath[in.wildcards[0]]
-	in.ruleset.putChain(render.PreDNATChain(""), func() table.Chain { return in.renderer().PreDNAT("", ep) })
+	in.ruleset.putChain(chain, chainOf)
 }
 
 // problem says why an endpoint is not enforced, nil where it is or need not be.
@@ -301,11 +288,9 @@ func (in *interfaces) problem(path string) error {
 	if ep == nil || ep.Dropped != "" {
 		return nil
 	}
-	owners := in.hosts[ep.Interface]
+	owners := in.hosts[nameOf(ep)]
 	switch {
-	case ep.Wildcard:
-		owners = in.wildcards
-	case ep.Interface == "":
+	case nameOf(ep) == "":
 		return nil
 	case ep.Interface == policy.Loopback:
 		return fmt.Errorf("interface %s: what a host sends to itself is not policed: it is not enforced", ep.Interface)
@@ -315,7 +300,7 @@ func (in *interfaces) problem(path string) error {
 		owners = in.workloads[ep.Interface]
 	}
 	if len(owners) > 0 && owners[0] != path {
-		return fmt.Errorf("interface %s is also that of %s, which has it", ep.Interface, owners[0])
+		return fmt.Errorf("interface %s is also that of %s, which has it", nameOf(ep), owners[0])
 	}
 	return nil
 }

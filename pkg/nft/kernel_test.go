@@ -99,7 +99,7 @@ func TestUnneededChainsGo(t *testing.T) {
 			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listing)); diff != "" {
 				t.Fatalf("with host endpoints: -ours +nft's:\n%s", diff)
 			}
-			if !strings.Contains(listing, "chain raw-output {") || !strings.Contains(listing, "chain wildcard-in {") {
+			if !strings.Contains(listing, "chain raw-output {") || !strings.Contains(listing, "chain host-in-/all {") {
 				t.Fatalf("chains are missing:\n%s", listing)
 			}
 			f.Update(gone)
@@ -128,7 +128,7 @@ func TestHostInterfaceOfAnother(t *testing.T) {
 			if diff := cmp.Diff(canonical(f.Table().String()), canonical(text)); diff != "" {
 				t.Errorf("-ours +nft's:\n%s", diff)
 			}
-			for _, c := range []struct{ chain, path string }{{"host-in-eth0", want + "eth0"}, {"host-out-eth0", want + "eth0"}, {"wildcard-in", want + "all"}, {"wildcard-out", want + "all"}} {
+			for _, c := range []struct{ chain, path string }{{"host-in-eth0", want + "eth0"}, {"host-out-eth0", want + "eth0"}, {"host-in-/all", want + "all"}, {"host-out-/all", want + "all"}} {
 				_, rest, _ := strings.Cut(text, "\tchain "+c.chain+" {")
 				if chain, _, _ := strings.Cut(rest, "\t}"); strings.Count(chain, "/calico/") != 1 || !strings.Contains(chain, "\"/calico/v1/host/here/endpoint/"+c.path+"\"") {
 					t.Errorf("chain %s, of %s:%s", c.chain, c.path, chain)

@@ -70,41 +70,26 @@ func (r *ruling) of(l *local, told *Endpoint) *applied {
 	for _, id := range r.ids {
 		r.key = binary.AppendUvarint(r.key, id)
 	}
-	kind := kindOf(told)
-	r.key = append(r.key, 0, byte(kind)) // no id is 0
+	kind := byte(0)
+	if told.Workload {
+		kind = 1
+	}
+	r.key = append(r.key, 0, kind) // no id is 0
 	for _, p := range ep.profiles {
 		r.key = binary.AppendUvarint(r.key, uint64(len(p.name)))
 		r.key = append(r.key, p.name...)
 	}
 	a := r.made[string(r.key)]
 	if a == nil {
-		a = apply(ep, kind)
+		a = apply(ep, told.Workload)
 		r.made[string(r.key)] = a
 	}
 	return a
 }
 
-// kind is what some policies apply to, and others don't.
-type kind byte
-
-const (
-	ofWorkload kind = iota
-	ofHost          // a host endpoint on an interface: it alone has untracked policies, and others of forwarded packets
-	ofWildcard
-)
-
-func kindOf(ep *Endpoint) kind {
-	switch {
-	case ep.Workload:
-		return ofWorkload
-	case ep.Wildcard:
-		return ofWildcard
-	}
-	return ofHost
-}
-
-// apply puts policies and profiles in order.
-func apply(ep *endpoint, of kind) *applied {
+// apply puts policies and profiles in order. Host endpoints alone have untracked policies, those before DNAT, and
+// others of forwarded packets.
+func apply(ep *endpoint, workload bool) *applied {
 	var policies []*policy
 	for _, m := range ep.matches[forOwn] {
 		policies = append(policies, m.query.policies...)
@@ -115,7 +100,7 @@ func apply(ep *endpoint, of kind) *applied {
 	for _, p := range policies {
 		switch {
 		case p.how.preDNAT:
-			if of != ofWorkload {
+			if !workload {
 				a.preDNAT = append(a.preDNAT, p.id)
 			}
 		case !p.how.untracked:
@@ -125,7 +110,7 @@ func apply(ep *endpoint, of kind) *applied {
 			if p.out {
 				a.out.add(p)
 			}
-			if p.how.forward && of == ofHost {
+			if p.how.forward && !workload {
 				if p.in {
 					a.forwardIn.add(p)
 				}
@@ -133,7 +118,7 @@ func apply(ep *endpoint, of kind) *applied {
 					a.forwardOut.add(p)
 				}
 			}
-		case of == ofHost:
+		case !workload:
 			if p.in {
 				a.rawIn = append(a.rawIn, p.id)
 			}

@@ -191,7 +191,7 @@ func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
 
 // Invalid says what is wrong, by path: objects that don't parse or can't take
 // effect, what is another spelling of a key that is there, host endpoints of this host that are on no interface,
-// untracked policies without effect here, and profiles that endpoints of this host name and that are not there.
+// and profiles that endpoints of this host name and that are not there.
 // The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
 	if e.locals.placeHosts() {
@@ -200,8 +200,7 @@ func (e *Engine) Invalid() map[string]error {
 	if e.judged != nil {
 		return e.judged
 	}
-	e.judged = e.locals.ineffective()
-	maps.Copy(e.judged, e.spellings.passedOver())
+	e.judged = e.spellings.passedOver()
 	maps.Copy(e.judged, e.locals.unplaced)
 	for path, err := range e.invalid {
 		e.judged[path] = e.locals.untilCorrected(path, err)

@@ -147,7 +147,8 @@ func TestStories(t *testing.T) {
 		"untracked policies are host endpoints'": {
 			{map[string]string{pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{}]}`}, nil},
 			{map[string]string{uplink: `{"name": "eth0"}`}, []string{"policy raw: 1+0 rules", `uplink on "eth0", raw in raw, raw out raw`}},
-			{map[string]string{uplink: `{"name": "*"}`}, []string{"policy raw gone", `uplink on ""`}},
+			{map[string]string{uplink: `{"name": "*"}`}, []string{`uplink on "", raw in raw, raw out raw`}},
+			{map[string]string{uplink: ""}, []string{"policy raw gone", "uplink gone"}},
 		},
 		"what two endpoints claim is the older one's": {
 			{map[string]string{"/calico/v1/host/h1/workload/k8s/x/endpoint/eth0": `{"state": "active", "name": "cali1", "ipv4_nets": ["10.0.0.77/32"]}`}, []string{

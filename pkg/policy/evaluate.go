@@ -15,8 +15,8 @@ import (
 // A workload interface is one whose name begins with one of the settings'
 // Prefixes, or that a workload endpoint names which is Dropped as it doesn't (but Loopback): such
 // an interface is shut. Its endpoint is the workload endpoint of that Interface that is not
-// Dropped. The host endpoint of any other interface is the one of that
-// Interface; the wildcard is the host endpoint with Wildcard. "Neighbour
+// Dropped. The host endpoint of any other interface but Loopback is the one of that
+// Interface, else the wildcard: the one with Wildcard. "Neighbour
 // discovery" is ICMPv6 130–136 and 143 (MLD and ND), without 134 (router
 // advertisement) from workloads. None of it, 134 neither, is of a connection.
 //
@@ -55,7 +55,7 @@ import (
 //     ExtIP of a local endpoint to its IntIP. All that follows sees the new
 //     destination. Of two endpoints with one ExtIP, the lower path has it.
 //  4. Forwarded packets:
-//     (a) neither from nor to a workload interface, and there is no wildcard, nor a host endpoint that Forwards: accept.
+//     (a) neither from nor to a workload interface, and no host endpoint Forwards: accept.
 //     (b) established: accept. Related, such as an ICMP error about a connection: accept,
 //     but dropped from a workload interface whose endpoint has none of Ends among its
 //     Addrs. What an endpoint was connected to is
@@ -66,9 +66,8 @@ import (
 //     (e) from a workload interface: no endpoint, or its source none of the endpoint's Addrs:
 //     dropped; not neighbour discovery, its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, unless 2(f) allowed it: ForwardInbound of
-//     its host endpoint, and where there is a wildcard, Inbound of the wildcard.
-//     (f) to a workload interface: Inbound of its endpoint; to any other: ForwardOutbound of its host endpoint, and
-//     where there is a wildcard, Outbound of the wildcard.
+//     its host endpoint.
+//     (f) to a workload interface: Inbound of its endpoint; to any other: ForwardOutbound of its host endpoint.
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
@@ -241,8 +240,8 @@ func (e *evaluation) ownMAC(ep *Endpoint) bool {
 // forward is step 4.
 func (e *evaluation) forward() bool {
 	p := &e.p
-	fromWorkload, toWorkload, wildcard := e.isWorkload(p.In), e.isWorkload(p.Out), e.wildcard()
-	if !fromWorkload && !toWorkload && wildcard == nil && !e.anyForwards() {
+	fromWorkload, toWorkload := e.isWorkload(p.In), e.isWorkload(p.Out)
+	if !fromWorkload && !toWorkload && !e.anyForwards() {
 		e.note("from %s to %s, which are no endpoints: accept", p.In, p.Out)
 		return true
 	}
@@ -270,13 +269,13 @@ func (e *evaluation) forward() bool {
 		if !e.ownMAC(from) || !e.asks(from, model.Outbound, from.Outbound) {
 			return false
 		}
-	} else if !e.admitted && !(e.forwarded(p.In, model.Inbound) && (wildcard == nil || e.asks(wildcard, model.Inbound, wildcard.Inbound))) {
+	} else if !e.admitted && !e.forwarded(p.In, model.Inbound) {
 		return false
 	}
 	if toWorkload {
 		return e.asks(to, model.Inbound, to.Inbound)
 	}
-	return e.forwarded(p.Out, model.Outbound) && (wildcard == nil || e.asks(wildcard, model.Outbound, wildcard.Outbound))
+	return e.forwarded(p.Out, model.Outbound)
 }
 
 // input is step 5.

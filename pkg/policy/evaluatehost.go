@@ -50,18 +50,17 @@ func (e *evaluation) preDNAT() bool {
 	if e.isClusterTunnel(model.Inbound) || e.p.isNeighbour(false) || e.hasPort(e.s.FailsafeInbound, e.p.DstPort) {
 		return true
 	}
-	for _, ep := range [...]*Endpoint{e.host(e.p.In), e.wildcard()} {
-		if ep == nil {
-			continue
-		}
-		for _, tier := range ByTier(ep.PreDNAT) {
-			switch e.tier(ep, model.Inbound, tier, false) {
-			case model.ActionAllow:
-				e.admitted = true
-				return true
-			case model.ActionDeny:
-				return false
-			}
+	ep := e.host(e.p.In)
+	if ep == nil {
+		return true
+	}
+	for _, tier := range ByTier(ep.PreDNAT) {
+		switch e.tier(ep, model.Inbound, tier, false) {
+		case model.ActionAllow:
+			e.admitted = true
+			return true
+		case model.ActionDeny:
+			return false
 		}
 	}
 	return true

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -68,7 +69,8 @@ func TestInvalidHostEndpoint(t *testing.T) {
 		{map[string]string{uplink: slip}, sshToHost, Accept, "fail-safe port 22"},
 		{map[string]string{uplink: `{"expected_ipv4_addrs": ["192.0.2.10", "no"]}`}, webToHost, Drop, uplink},
 		{map[string]string{uplink: slip}, strings.Replace(webToHost, "eth0", "eth1", 1), Accept, "no host endpoint there"},
-		{map[string]string{star: `{"name": "*", "labels": 5}`}, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>22", Drop, "to endpoint " + star},
+		{map[string]string{star: `{"name": "*", "labels": 5}`}, webToHost, Drop, "to endpoint " + star},
+		{map[string]string{star: `{"name": "*", "labels": 5}`}, sshToHost, Accept, "fail-safe port 22"},
 		// The lowest id has the interface, invalid or not.
 		{map[string]string{uplink: slip, "/calico/v1/host/h1/endpoint/z": `{"name": "eth0", "profile_ids": ["open"]}`}, webToHost, Drop, uplink},
 		{map[string]string{uplink: `{"name": 5}`}, webToHost, Accept, "no host endpoint there"},
@@ -109,7 +111,7 @@ func TestUntilCorrected(t *testing.T) {
 	for _, tt := range []struct{ endpoint, want string }{
 		{`{"name": "eth0", "labels": 5}`, slip + "until it is corrected, it lets pass nothing by eth0 but fail-safe ports"},
 		{`{"expected_ipv4_addrs": ["192.0.2.10"], "labels": 5}`, slip + "until it is corrected, it lets pass nothing by eth0 but fail-safe ports"},
-		{`{"name": "*", "labels": 5}`, slip + "until it is corrected, nothing is forwarded by interfaces that are no workloads'"},
+		{`{"name": "*", "labels": 5}`, slip + "until it is corrected, it lets pass nothing by interfaces without a host endpoint of their own but fail-safe ports"},
 		{`{"name": "lo", "labels": 5}`, slip + "name lo: what a host sends to itself is not policed, so it is not enforced: name the interface by which others reach the host, or delete it"},
 		{`{"name": "cali1", "labels": 5}`, slip + "name cali1: interfaces that begin with cali are workloads', so it is not enforced: name one of the host's own"},
 		{`{"name": "eth1", "labels": 5}`, slip + "interface eth1 is that of " + other + ", so it is not enforced: delete one of the two"},
@@ -230,22 +232,62 @@ func TestImitatedTunnels(t *testing.T) {
 	}
 }
 
+// TestWildcard: a host endpoint named * is that of every interface that is no workload's and has no other.
 func TestWildcard(t *testing.T) {
-	closed := map[string]string{star: `{"name": "*", "labels": {"any": "x"}}`}
-	open := map[string]string{star: `{"name": "*", "labels": {"any": "x"}}`, pol + "a": `{"selector": "has(any)", "inbound_rules": [{"dst_net": "10.0.0.0/8"}], "outbound_rules": [{"protocol": "tcp"}]}`}
+	const any, through = `{"name": "*", "labels": {"side": "any"}}`, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>"
+	webOnly := `{"selector": "side == 'any'", "inbound_rules": [{"protocol": "tcp", "dst_ports": [80]}], "outbound_rules": [{"protocol": "tcp", "dst_ports": [443]}]`
+	closed := map[string]string{star: any}
+	open := map[string]string{star: any, pol + "a": webOnly + `}`}
+	forward := map[string]string{star: any, pol + "a": webOnly + `, "apply_on_forward": true}`}
+	early := map[string]string{star: any, pol + "a": `{"selector": "", "pre_dnat": true, "inbound_rules": [{"action": "deny", "protocol": "tcp", "dst_ports": [22, 81]}, {"protocol": "tcp"}]}`}
+	raw := map[string]string{star: any, pol + "a": `{"selector": "has(side)", "untracked": true, "inbound_rules": [{"action": "deny", "protocol": "tcp", "dst_ports": [80, 22]}], "outbound_rules": [{"protocol": "udp"}]}`}
+	with := func(objects map[string]string, host string) map[string]string {
+		objects = maps.Clone(objects)
+		objects[uplink] = host
+		return objects
+	}
 	checkCases(t, testSettings, []evaluateCase{
-		{closed, fromOut, Drop, "to endpoint " + star},
-		{closed, toOut, Drop, "from endpoint " + star},
-		{closed, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>22", Drop, "to endpoint " + star},
-		{closed, fromOut + " established", Accept, "established"},
-		{closed, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>2 invalid", Drop, "invalid"},
-		{closed, webToHost, Accept, "no host endpoint there"},
-		{closed, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Accept, "no host endpoint there"},
-		{closed, toDB, Drop, "to endpoint " + db},
-		{open, fromOut, Accept, "to endpoint " + web},
-		{open, toOut, Accept, "from endpoint " + star + ": policy a rule 0: allow"},
-		{open, "eth0>eth1 10.9.9.9>10.8.8.8 tcp:1>2", Accept, "from endpoint " + star},
-		{open, "eth0>eth1 10.9.9.9>10.8.8.8 udp:1>2", Drop, "from endpoint " + star},
+		// The host itself: closed both ways, but for fail-safe ports and neighbour discovery.
+		{closed, webToHost, Drop, "to endpoint " + star + ": no profile decides"},
+		{closed, strings.Replace(webToHost, "eth0", "eth7", 1), Drop, "to endpoint " + star},
+		{closed, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Drop, "from endpoint " + star + ": no profile decides"},
+		{closed, sshToHost, Accept, "fail-safe port 22"},
+		{closed, "->eth1 192.0.2.10>203.0.113.5 tcp:1>2379", Accept, "fail-safe port 2379"},
+		{closed, "eth0>- fe80::1>ff02::1:ff00:1 icmpv6:135/0", Accept, "neighbour discovery"},
+		{closed, webToHost + " established", Accept, "established"},
+		{open, webToHost, Accept, "to endpoint " + star + ": policy a rule 0: allow"},
+		{open, strings.Replace(webToHost, ">80", ">81", 1), Drop, "end of tier default"},
+		{open, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Accept, "from endpoint " + star + ": policy a rule 0: allow"},
+		{open, "->lo 192.0.2.10>192.0.2.10 tcp:1>81", Accept, "from the host to itself"},
+		{open, "->cali1 192.0.2.10>10.0.0.1 tcp:1>81", Accept, "from its own host"},
+		// What is forwarded, by apply_on_forward alone.
+		{closed, fromOut, Accept, "to endpoint " + web + ": profile open"},
+		{closed, toOut, Accept, "profile open"},
+		{open, through + "81", Accept, "no endpoints"},
+		{forward, through + "80", Drop, "from endpoint " + star + ": end of tier default"},
+		{forward, through + "443", Drop, "to endpoint " + star + ": end of tier default"},
+		{forward, through + "443 established", Accept, "established"},
+		{forward, fromOut, Accept, "to endpoint " + star + ": policy a rule 0: allow"},
+		{forward, strings.Replace(fromOut, ">80", ">81", 1), Drop, "to endpoint " + star},
+		{forward, toOut, Accept, "from endpoint " + star + ": policy a rule 0: allow"},
+		{forward, strings.Replace(toOut, ">443", ">444", 1), Drop, "from endpoint " + star},
+		{forward, toDB, Drop, "to endpoint " + db},
+		// Before DNAT, and before connection tracking.
+		{early, strings.Replace(fromOut, ">80", ">81", 1), Drop, "to endpoint " + star + ": policy a rule 0: deny"},
+		{early, webToHost, Accept, "allowed by a policy before DNAT"},
+		{early, sshToHost, Accept, "fail-safe port 22"},
+		{raw, webToHost, Drop, "untracked policy a rule 0: deny"},
+		{raw, sshToHost, Accept, "fail-safe port 22"},
+		{raw, "->eth1 192.0.2.10>203.0.113.5 udp:1>123", Accept, "untracked policy a rule 0: allow"},
+		{raw, fromOut, Accept, "profile open"},
+		// Where another is, it is that one's, whatever its policies are about.
+		{with(closed, `{"name": "eth0", "profile_ids": ["open"]}`), webToHost, Accept, "to endpoint " + uplink + ": profile open"},
+		{with(closed, `{"name": "eth0", "profile_ids": ["open"]}`), strings.Replace(webToHost, "eth0", "eth1", 1), Drop, star},
+		{with(closed, `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`), webToHost, Accept, "to endpoint " + uplink},
+		{with(open, `{"name": "eth0", "labels": 5}`), webToHost, Drop, "to endpoint " + uplink},
+		{with(forward, `{"name": "eth0"}`), strings.Replace(fromOut, ">80", ">81", 1), Accept, "profile open"},
+		{with(early, `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`), strings.Replace(webToHost, ">80", ">81", 1), Drop, "policy a"},
+		{with(raw, `{"name": "eth0", "profile_ids": ["open"]}`), webToHost, Accept, "profile open"},
 	})
 }
 
@@ -272,7 +314,6 @@ func TestUntracked(t *testing.T) {
 		// Host endpoints only: neither workloads nor what is forwarded.
 		{map[string]string{pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{"action": "deny"}]}`}, fromOut, Accept, "profile open"},
 		{both, fromOut, Accept, "profile open"},
-		{map[string]string{star: `{"name": "*", "profile_ids": ["open"]}`, pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{"action": "deny"}]}`}, fromOut, Accept, "profile open"},
 	})
 	_, st := stateOf(t, both)
 	for text, want := range map[string]bool{sshToHost: true, "eth0>- 192.0.2.5>192.0.2.10 tcp:5>80": false} {
@@ -283,31 +324,6 @@ func TestUntracked(t *testing.T) {
 	for text, want := range map[string]bool{"eth0>- 192.0.2.5>192.0.2.10 udp:5>123": true, "eth0>- 192.0.2.5>192.0.2.10 tcp:5>80": false} {
 		if got := Evaluate(testSettings, st, packet(t, text)).Untracked; got != want {
 			t.Errorf("%s: untracked %v, want %v", text, got, want)
-		}
-	}
-}
-
-// TestIneffective: an untracked policy that picks "*" alone is told, and why.
-func TestIneffective(t *testing.T) {
-	wild := `{"name": "*", "labels": {"any": "x"}}`
-	raw := `{"selector": "has(any)", "untracked": true, "inbound_rules": [{}]}`
-	for _, tt := range []struct {
-		name    string
-		objects map[string]string
-		want    bool
-	}{
-		{"it picks * alone", map[string]string{star: wild, pol + "raw": raw}, true},
-		{"and workloads", map[string]string{star: wild, pol + "raw": strings.Replace(raw, "has(any)", "all()", 1)}, true},
-		{"and a named one", map[string]string{star: wild, uplink: strings.Replace(named, `"side"`, `"any"`, 1), pol + "raw": raw}, false},
-		{"not *", map[string]string{star: `{"name": "*"}`, pol + "raw": raw}, false},
-		{"there is no *", map[string]string{pol + "raw": raw}, false},
-		{"it is tracked", map[string]string{star: wild, pol + "raw": strings.Replace(raw, "true", "false", 1)}, false},
-		{"another host's", map[string]string{strings.Replace(star, "/h1/", "/h2/", 1): wild, pol + "raw": raw}, false},
-	} {
-		e, _ := stateOf(t, tt.objects)
-		err := e.Invalid()[pol+"raw"]
-		if (err != nil) != tt.want || err != nil && !strings.Contains(err.Error(), star+", whose name is \"*\": on forwarded packets it has no effect") {
-			t.Errorf("%s: %v, want one: %v", tt.name, err, tt.want)
 		}
 	}
 }

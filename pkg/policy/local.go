@@ -46,9 +46,6 @@ type locals struct {
 	claims     map[claim][]*local
 	dirty      []*local // those that the next Flush looks at
 	place      bool     // host endpoints must find their interfaces
-	// hosts are the host endpoints, by id, the invalid ones with them of which it
-	// is known what they are on; placeHosts keeps them.
-	hosts []*local
 	// unplaced says why host endpoints have no interface, by path.
 	unplaced map[string]error
 }
@@ -204,7 +201,6 @@ func (ls *locals) placeHosts() (placed bool) {
 		}
 	}
 	slices.SortFunc(hosts, func(a, b *local) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.path, b.path)) })
-	ls.hosts = hosts
 	taken := map[string]string{} // paths by interface
 	for _, l := range hosts {
 		name, err := ls.findInterface(l.host, taken)
@@ -283,7 +279,7 @@ func (ls *locals) untilCorrected(path string, err error) error {
 	case l.iface == "":
 		return fmt.Errorf("%w; %w", l.invalid, ls.unplaced[path])
 	case l.iface == "*":
-		return fmt.Errorf("%w; until it is corrected, nothing is forwarded by interfaces that are no workloads'", l.invalid)
+		return fmt.Errorf("%w; until it is corrected, it lets pass nothing by interfaces without a host endpoint of their own but fail-safe ports", l.invalid)
 	}
 	return fmt.Errorf("%w; until it is corrected, it lets pass nothing by %s but fail-safe ports", l.invalid, l.iface)
 }

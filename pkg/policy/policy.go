@@ -105,8 +105,8 @@ type Endpoint struct {
 	// enforced, and Engine.Invalid says why. That of a workload which is Dropped as
 	// no prefix covers it passes nothing.
 	Interface string
-	// Wildcard is a host endpoint named "*": every interface that is no
-	// workload's, for forwarded traffic.
+	// Wildcard is a host endpoint named "*": every interface that is no workload's and has no other host
+	// endpoint, but Loopback.
 	Wildcard bool
 	// Dropped says why nothing passes: inactive or invalid. "" = it is active.
 	Dropped           string
@@ -120,8 +120,8 @@ type Endpoint struct {
 	// PreDNAT are the policies that are asked of what comes in before its destination is translated, host endpoints only:
 	// no tier of theirs drops what none decides.
 	PreDNAT []RulesID
-	// ForwardInbound and ForwardOutbound are asked of what is forwarded by the interface, host endpoints only and not the
-	// wildcard, which asks all. They have no Profiles: what every tier passes on goes on.
+	// ForwardInbound and ForwardOutbound are asked of what is forwarded by the interface, host endpoints only.
+	// They have no Profiles: what every tier passes on goes on.
 	ForwardInbound, ForwardOutbound Verdicts
 }
 

@@ -182,7 +182,7 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 			continue
 		}
 		if p.untracked {
-			if in, out = &ep.UntrackedInbound, &ep.UntrackedOutbound; ep.Workload || ep.Wildcard {
+			if in, out = &ep.UntrackedInbound, &ep.UntrackedOutbound; ep.Workload {
 				continue
 			}
 		}
@@ -192,7 +192,7 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 		if p.out {
 			*out = append(*out, p.id)
 		}
-		if p.forward && !p.untracked && !ep.Workload && !ep.Wildcard {
+		if p.forward && !p.untracked && !ep.Workload {
 			if p.in {
 				ep.ForwardInbound.Policies = append(ep.ForwardInbound.Policies, p.id)
 			}

@@ -161,21 +161,6 @@ func (s *slow) invalid() []string {
 		}
 	}
 	things := s.things()
-	for key := range counting {
-		k, ok := key.(model.PolicyKey)
-		if !ok {
-			continue
-		}
-		wild, others := false, false
-		for _, t := range things {
-			if t.local && t.host != nil && t.invalid == nil && slices.ContainsFunc(s.policiesOf(t), func(p slowPolicy) bool { return p.untracked && p.id.Tier == k.Tier && p.id.Name == k.Policy }) {
-				wild, others = wild || t.host.Name == "*", others || t.host.Name != "*"
-			}
-		}
-		if wild && !others {
-			paths[k.Path()] = true
-		}
-	}
 	for _, t := range things {
 		if t.local && t.host != nil && t.invalid == nil && s.placed(t, things) == "" {
 			paths[t.path] = true

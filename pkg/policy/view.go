@@ -39,14 +39,20 @@ func (v *view) isClosed(name string) bool {
 	return v.find(func(ep *Endpoint) bool { return ep.Workload && ep.Interface == name && ep.Dropped != "" }) != nil
 }
 
+// host is the host endpoint of an interface that is no workload's: the one on it, else the wildcard.
 func (v *view) host(name string) *Endpoint {
-	return v.find(func(ep *Endpoint) bool {
-		return !ep.Workload && ep.Dropped == "" && !ep.Wildcard && ep.Interface == name
-	})
-}
-
-func (v *view) wildcard() *Endpoint {
-	return v.find(func(ep *Endpoint) bool { return !ep.Workload && ep.Dropped == "" && ep.Wildcard })
+	if name == Loopback {
+		return nil
+	}
+	of := func(wildcard bool, name string) *Endpoint {
+		return v.find(func(ep *Endpoint) bool {
+			return !ep.Workload && ep.Dropped == "" && ep.Wildcard == wildcard && ep.Interface == name
+		})
+	}
+	if ep := of(false, name); ep != nil {
+		return ep
+	}
+	return of(true, "")
 }
 
 // find is the endpoint of the lowest path that is wanted.

@@ -153,7 +153,7 @@ func (c chance) place(st *policy.State, p *probe, ep *policy.Endpoint, d model.D
 	if d == model.Outbound {
 		mine = &p.Src
 	}
-	if !ep.Wildcard && !slices.Contains(own, *mine) {
+	if !slices.Contains(own, *mine) {
 		*mine = one(c, own...)
 	}
 	to := routes(st)
@@ -165,9 +165,10 @@ func (c chance) place(st *policy.State, p *probe, ep *policy.Endpoint, d model.D
 	}
 	p.In = outOf(to, p.Src)
 	switch {
-	case ep.Workload && d == model.Outbound, !ep.Workload && !ep.Wildcard && d == model.Inbound:
+	case ep.Wildcard && d == model.Inbound:
+	case ep.Workload == (d == model.Outbound):
 		p.In = ep.Interface
-	case !ep.Workload && !ep.Wildcard:
+	case !ep.Workload:
 		p.In = ""
 	}
 	p.MAC = macFor(st, p.In)

@@ -5,9 +5,11 @@ package differential
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/explain"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -71,15 +73,139 @@ func TestCases(t *testing.T) {
 			w.Items[path] = item{path, data, 1}
 		}
 		t.Run(strings.ReplaceAll(tt.name, "*", "everything"), func(t *testing.T) {
-			if err := inNamespace(func() error { return fareAs(w, tt.probes, tt.want) }); err != nil {
+			fares := map[policy.Verdict][]probe{tt.want: tt.probes}
+			if err := inNamespace(func() error { return fareAs(w, fares) }); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// fareAs sends probes through a world of its own.
-func fareAs(w world, probes []probe, want policy.Verdict) error {
+// TestHostEndpointForms holds each form of a host endpoint to each kind of policy: on what comes to the host, what leaves it and
+// what is forwarded.
+func TestHostEndpointForms(t *testing.T) {
+	settings := policy.Settings{Prefixes: []string{"cali"}, LogPrefix: "calico-packet",
+		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, FailsafeOutbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 2379}}}
+	const profile = "/calico/v1/policy/profile/open/rules"
+	pod := model.WorkloadEndpointKey{Host: host, Orchestrator: "k8s", Workload: "w1", Endpoint: "eth0"}.Path()
+	tcp := func(in string, src, dst netip.Addr, port uint16) probe {
+		var mac model.MAC
+		if in != "" {
+			mac = macOf(in, true)
+		}
+		return probe{In: in, MAC: mac, Src: src, Dst: dst, Protocol: model.ProtocolTCP, DstPort: port, TCPFlags: flagSYN}
+	}
+	for name, form := range map[string]string{
+		"by name": `"name":"eth0"`, "by address": `"expected_ipv4_addrs":["10.0.0.1"]`, "everywhere": `"name":"*"`,
+	} {
+		for kind, rules := range map[string]string{
+			"normal":           `"inbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,22]},{}],"outbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,2379]},{}]`,
+			"untracked":        `"untracked":true,"inbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,22]}],"outbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,2379]}]`,
+			"pre-DNAT":         `"pre_dnat":true,"inbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,22]}]`,
+			"apply_on_forward": `"apply_on_forward":true,"inbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,22]},{}],"outbound_rules":[{"action":"deny","protocol":"tcp","dst_ports":[80,2379]},{}]`,
+		} {
+			fares := map[policy.Verdict][]probe{}
+			for version := 4; version <= 6; version += 2 {
+				own, near, far, podAddr := hostAddr(0, version), outside(0, version)[0], outside(1, version)[0], podAddrs(1, version)[0]
+				isForward := kind == "apply_on_forward" // on what is forwarded, those ports don't count
+				forwarded := isForward || kind == "pre-DNAT"
+				add := func(denied bool, p probe) {
+					verdict := policy.Accept
+					if denied {
+						verdict = policy.Drop
+					}
+					p.SrcPort = uint16(2000 + len(fares[policy.Accept]) + len(fares[policy.Drop]))
+					fares[verdict] = append(fares[verdict], p)
+				}
+				add(true, tcp("eth0", near, own, 80))
+				add(false, tcp("eth0", near, own, 22))
+				add(false, tcp("eth0", near, own, 81))
+				add(kind != "pre-DNAT", tcp("", own, near, 80))
+				add(false, tcp("", own, near, 2379))
+				add(forwarded, tcp("eth0", near, podAddr, 80))
+				add(isForward, tcp("eth0", near, podAddr, 22))
+				add(isForward, tcp("cali1", podAddr, near, 80))
+				add(forwarded, tcp("eth0", near, far, 80))
+				add(isForward || kind == "pre-DNAT" && name == "everywhere", tcp("eth1", far, near, 80))
+				// The other interface is nobody's, or that of *.
+				add(name == "everywhere", tcp("eth1", far, hostAddr(1, version), 80))
+				add(name == "everywhere" && kind != "pre-DNAT", tcp("", hostAddr(1, version), far, 80))
+			}
+			w := world{settings, policy.Tunnels{}, map[string]item{}}
+			for path, data := range map[string]string{
+				hostEndpointPath: `{` + form + `,"labels":{"side":"outer"},"profile_ids":["open"]}`,
+				closedPolicyPath: `{"selector":"has(side)",` + rules + `}`,
+				profile:          `{"inbound_rules":[{}],"outbound_rules":[{}]}`,
+				pod:              `{"state":"active","name":"cali1","mac":"","profile_ids":["open"],"ipv4_nets":["10.65.1.1/32"],"ipv6_nets":["fd65::1:1/128"]}`,
+			} {
+				w.Items[path] = item{path, data, 1}
+			}
+			t.Run(name+", "+kind, func(t *testing.T) {
+				if err := inNamespace(func() error { return fareAs(w, fares) }); err != nil {
+					t.Error(err)
+				}
+				explainsAs(t, w, fares)
+			})
+		}
+	}
+}
+
+// explainsAs has explain say the same of those probes that have an end in the cluster: by eth0, or by another interface, where that differs.
+func explainsAs(t *testing.T, w world, fares map[policy.Verdict][]probe) {
+	var entries []model.Entry
+	add := func(path, data string) { entries = append(entries, item{path, data, 1}.entry()) }
+	for _, i := range w.Items {
+		add(i.Path, i.Data)
+	}
+	add("/calico/v1/host/"+host+"/metadata", "{}")
+	add("/calico/bgp/v1/host/"+host+"/ip_addr_v4", hostAddr(0, 4).String())
+	add("/calico/bgp/v1/host/"+host+"/ip_addr_v6", hostAddr(0, 6).String())
+	add("/calico/v1/config/FailsafeInboundHostPorts", "tcp:22")
+	add("/calico/v1/config/FailsafeOutboundHostPorts", "tcp:2379")
+	c := explain.New(entries)
+	end := func(a netip.Addr) explain.End {
+		for _, uplink := range [...]int{0, 1} {
+			if a == hostAddr(uplink, versionOf(a)) {
+				return explain.End{Host: host, Addrs: []netip.Addr{a}}
+			}
+		}
+		e, err := c.Find(a.String(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for want, probes := range fares {
+		for _, p := range probes {
+			f := explain.Flow{From: end(p.Src), To: end(p.Dst), Protocol: p.Protocol, Port: p.DstPort}
+			if f.From.Host == "" && f.To.Host == "" {
+				continue // from outside to outside
+			}
+			hops, err := c.Follow(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			by := "eth0"
+			if p.In == "eth1" || p.Src == hostAddr(1, versionOf(p.Src)) {
+				by = "any other"
+			}
+			i := slices.IndexFunc(hops, func(h explain.Hop) bool { return h.Interface == "" || strings.Contains(h.Interface, by) })
+			if i < 0 || hops[i].Verdict != want {
+				t.Errorf("%s: explain: %+v, want %s", p, hops, want)
+			}
+		}
+	}
+}
+
+// fareAs sends probes through a world of its own, and wants each to fare so.
+func fareAs(w world, fares map[policy.Verdict][]probe) error {
+	var probes []probe
+	var wants []policy.Verdict
+	for verdict, ps := range fares {
+		for _, p := range ps {
+			probes, wants = append(probes, p), append(wants, verdict)
+		}
+	}
 	l, err := newLab()
 	if err != nil {
 		return fmt.Errorf("make the lab: %w", err)
@@ -101,8 +227,8 @@ func fareAs(w world, probes []probe, want policy.Verdict) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
-		if what != "" || result.Verdict != want {
-			return fmt.Errorf("%s: %s; want %s; Evaluate: %s %v\n%s", p, what, want, result.Verdict, result.Trail, table())
+		if what != "" || result.Verdict != wants[i] {
+			return fmt.Errorf("%s: %s; want %s; Evaluate: %s %v\n%s", p, what, wants[i], result.Verdict, result.Trail, table())
 		}
 	}
 	return nil

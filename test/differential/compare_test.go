@@ -19,6 +19,11 @@ func compare(s policy.Settings, st *policy.State, p probe, f fate) (diff string,
 	to := routes(st)
 	packet := p.packet(outOf(to, p.Dst))
 	if p.To != nil {
+		// Untracked policy is asked before the destination is translated back, of a packet to the host: Evaluate isn't told of that.
+		asked := policy.Evaluate(s, st, packet)
+		if slices.ContainsFunc(asked.Trail, func(s policy.Step) bool { return s.Untracked }) {
+			return "", asked, nil
+		}
 		packet.Out = outOf(to, p.To.Src) // which its destination stands for
 	}
 	switch f.state {

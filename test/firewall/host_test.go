@@ -97,11 +97,14 @@ func TestHost(t *testing.T) {
 		r.T = t
 		defer r.clear()
 		r.put(hostPath("all"), `{"name": "*", "labels": {"kind": "all"}, "profile_ids": []}`)
-		r.policy("all", `{"selector": "kind == 'all'", "inbound_rules": [{"action": "allow", "protocol": "udp"}], "outbound_rules": [{"action": "allow", "protocol": "tcp"}]}`)
+		r.policy("all", `{"selector": "kind == 'all'", "apply_on_forward": true, "inbound_rules": [{"action": "allow", "protocol": "udp"}], "outbound_rules": [{"action": "allow", "protocol": "tcp"}]}`)
 		r.policy("open", `{"selector": "!has(kind)", "inbound_rules": [{"action": "allow"}], "outbound_rules": [{"action": "allow"}]}`)
 		r.enforced()
 		r.probe("a host endpoint of all interfaces", yes(r.outside, web, "udp 53"), no(r.outside, web, "tcp 80"), yes(web, r.outside, "tcp 80"), no(web, r.outside, "udp 53"),
-			yes(client, web, "tcp 80"), yes(r.outside, r.self, "tcp 80"))
+			yes(client, web, "tcp 80"), no(r.outside, r.self, "tcp 80"), yes(r.outside, r.self, "udp 99"), yes(r.outside, r.self, "tcp 22"), yes(r.self, r.outside, "tcp 80"), no(r.self, r.outside, "udp 99"))
+		r.policy("all", `{"selector": "kind == 'all'", "inbound_rules": [{"action": "deny", "protocol": "tcp", "dst_ports": [80]}, {"action": "allow"}], "outbound_rules": [{"action": "allow"}]}`)
+		r.enforced()
+		r.probe("and without apply_on_forward", no(r.outside, r.self, "tcp 80"), yes(r.outside, r.self, "tcp 81"), yes(r.outside, web, "tcp 80"), yes(web, r.outside, "udp 53"))
 	})
 
 	t.Run("masquerade", func(t *testing.T) {

@@ -128,7 +128,7 @@ add rule inet nodelocaldns out ip6 saddr @served6 th sport 53 notrack`)
 	}
 	cluster := explain.New(snapshot.Entries())
 	for p, want := range map[*place]string{byAddress: "policy knp.shop.by-address rule 0: allow", byPods: "policies apply and none decides: drop"} {
-		from, err := cluster.Find(p.addrs[0].String())
+		from, err := cluster.Find(p.addrs[0].String(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

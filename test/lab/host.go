@@ -162,16 +162,8 @@ func (h *Host) Env() []string {
 		"CALICO_RUN_DIR=" + h.RunDir(),
 		"CALICO_VAR_DIR=" + h.VarDir(),
 		"CNI_PATH=" + h.lab.state.BinDir,
-		"ETCD_ENDPOINTS=" + strings.Join(h.lab.members.Endpoints(), ","),
 	}
-	if h.lab.state.TLS {
-		env = append(env, "ETCD_CA_CERT_FILE="+h.lab.members.PKI("ca.crt"),
-			"ETCD_CERT_FILE="+h.lab.members.PKI("client.crt"), "ETCD_KEY_FILE="+h.lab.members.PKI("client.key"))
-	}
-	if h.lab.state.Auth {
-		env = append(env, "ETCD_USERNAME="+EtcdUser, "ETCD_PASSWORD_FILE="+h.lab.members.PasswordFile())
-	}
-	return env
+	return append(env, h.lab.members.env(h.lab.members.Endpoints())...)
 }
 
 // Do runs fn in the host's network; see Namespace.Do.

@@ -86,6 +86,21 @@ func (m *Members) Endpoints() []string { return m.each(m.url) }
 // Sockets are etcd's client URLs for processes outside the lab's namespaces.
 func (m *Members) Sockets() []string { return m.each(m.socket) }
 
+// CalicoctlEnv is the environment with which calicoctl works from anywhere on the machine.
+func (m *Members) CalicoctlEnv() []string { return m.env(m.Sockets()) }
+
+// env says to Calico's programs where etcd is.
+func (m *Members) env(endpoints []string) []string {
+	env := []string{"ETCD_ENDPOINTS=" + strings.Join(endpoints, ",")}
+	if m.state.TLS {
+		env = append(env, "ETCD_CA_CERT_FILE="+m.PKI("ca.crt"), "ETCD_CERT_FILE="+m.PKI("client.crt"), "ETCD_KEY_FILE="+m.PKI("client.key"))
+	}
+	if m.state.Auth {
+		env = append(env, "ETCD_USERNAME="+EtcdUser, "ETCD_PASSWORD_FILE="+m.PasswordFile())
+	}
+	return env
+}
+
 // EtcdctlEnv is the environment with which etcdctl works from anywhere on the machine.
 func (m *Members) EtcdctlEnv() []string {
 	env := []string{"ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + strings.Join(m.Sockets(), ",")}

@@ -37,7 +37,7 @@ type paths struct {
 	on        map[string][]*policy.Endpoint // workloads by interface
 	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
 	host      bool                          // an endpoint may be on one of the host's own interfaces
-	closable  []string                      // the host's own interfaces that an endpoint is on
+	closable  []string                      // the host's own interfaces that an endpoint is on, and elsewhere where one is everywhere
 	mine      map[netip.Addr]string         // interfaces by the host's address
 	routes    Routes
 	asked     map[lookup][]string
@@ -54,7 +54,9 @@ func newPaths(now Policy, routes Routes) *paths {
 		}
 	}
 	for _, ep := range now.State.Endpoints {
-		if !ep.Workload && !ep.Wildcard {
+		if ep.Wildcard {
+			p.closable = append(p.closable, elsewhere)
+		} else if !ep.Workload {
 			p.closable = append(p.closable, ep.Interface)
 		}
 		if !ep.Workload || len(ep.NAT) > 0 {

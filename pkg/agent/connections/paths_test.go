@@ -83,19 +83,19 @@ func TestDeniesRouted(t *testing.T) {
 	})
 	for _, test := range []struct {
 		one, far        string
-		eth0, eth1, all bool // denied where the one is closed, or the wildcard, which has what is forwarded
+		eth0, eth1, all bool // denied where the one is closed, or the wildcard, which is asked of what is forwarded too
 	}{
-		{"192.0.2.1", "203.0.113.9", true, false, false},
-		{"198.51.100.1", "203.0.113.9", false, true, false},
-		{"192.0.2.200", "203.0.113.9", true, false, false},
-		{"192.0.2.1", "203.0.113.1", false, false, false}, // by either; no endpoint but those two
-		{"192.0.2.1", "203.0.113.2", true, true, false},
+		{"192.0.2.1", "203.0.113.9", true, false, true},
+		{"198.51.100.1", "203.0.113.9", false, true, true},
+		{"192.0.2.200", "203.0.113.9", true, false, true},
+		{"192.0.2.1", "203.0.113.1", false, false, true}, // by either; no endpoint but those two
+		{"192.0.2.1", "203.0.113.2", true, true, true},
 		{"203.0.113.8", "203.0.113.9", false, false, true}, // forwarded
 	} {
 		for i, want := range []bool{test.eth0, test.eth1, test.all} {
 			ep := &policy.Endpoint{Path: "/", Interface: fmt.Sprint("eth", i), Wildcard: i == 2}
 			if ep.Wildcard {
-				ep.Interface = ""
+				ep.Interface, ep.ForwardInbound = "", policy.Verdicts{Policies: []policy.RulesID{{Kind: policy.KindPolicy, Tier: model.DefaultTier, Name: "missing"}}}
 			}
 			at := newPaths(policyOf(&policy.State{Endpoints: map[string]*policy.Endpoint{"/": ep}}, own...), routes)
 			for _, f := range []nft.Flow{

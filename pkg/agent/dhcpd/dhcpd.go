@@ -194,7 +194,7 @@ func (k *Keeper) bring(ctx context.Context, path string, w want, subnets map[str
 	port, err := dhcp.NewPort(w.spec, k.cfg.MAC, func(id string) (model.Subnet, error) {
 		s, ok := subnets[id]
 		if !ok {
-			return model.Subnet{}, errors.New("there is none: write it below " + model.SubnetPrefix())
+			return model.Subnet{}, errors.New("there is none: make it with calicoctl apply, as a DHCPSubnet of this name")
 		}
 		return s.Subnet, s.err
 	})

@@ -402,7 +402,7 @@ func TestServe(t *testing.T) {
 
 		h.hear(map[string]string{subnet4: ""})
 		expect("without a subnet", "")
-		want := `ipv4_subnet_ids[0]: subnet "s4": there is none: write it below /calico/dhcp/v1/subnet/`
+		want := `ipv4_subnet_ids[0]: subnet "s4": there is none: make it with calicoctl apply, as a DHCPSubnet of this name`
 		if got := h.problem(a); got != want {
 			t.Errorf("reported %q, want %q", got, want)
 		}

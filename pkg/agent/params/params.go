@@ -253,8 +253,3 @@ func cutPrefixFold(s, prefix string) (string, bool) {
 	}
 	return s[len(prefix):], true
 }
-
-// comparePorts orders by protocol, then by port.
-func comparePorts(a, b policy.ProtoPort) int {
-	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
-}

@@ -88,14 +88,14 @@ func Table() []param {
 		},
 		{
 			Name:    "FailsafeInboundHostPorts",
-			Initial: "tcp:22,udp:68,udp:546,tcp:179,tcp:2379,tcp:2380,tcp:6443", Effect: atOnce,
+			Initial: policy.DefaultFailsafeInbound, Effect: atOnce,
 			Values: protoPorts(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeInbound }),
 			Does: "Ports of the host that stay open on host endpoints whatever policy says, so that a mistake in a policy " +
 				"does not cut off the host. `none` closes them all.",
 		},
 		{
 			Name:    "FailsafeOutboundHostPorts",
-			Initial: "tcp:179,tcp:2379,tcp:2380,tcp:6443,udp:53,udp:67,udp:547", Effect: atOnce,
+			Initial: policy.DefaultFailsafeOutbound, Effect: atOnce,
 			Values: protoPorts(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeOutbound }),
 			Does:   "Ports elsewhere that the host may reach through host endpoints whatever policy says. `none` closes them all.",
 		},

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/logfile"
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -188,42 +187,7 @@ func oneOf[T ~string](name string, field func(*Params) *T, words ...T) values {
 }
 
 func protoPorts(field func(*Params) *[]policy.ProtoPort) values {
-	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, parseProtoPorts)
-}
-
-func parseProtoPorts(text string) ([]policy.ProtoPort, error) {
-	if strings.EqualFold(strings.TrimSpace(text), "none") {
-		return nil, nil
-	}
-	var ports []policy.ProtoPort
-	for one := range strings.SplitSeq(text, ",") {
-		p, err := parseProtoPort(strings.TrimSpace(one))
-		if err != nil {
-			return nil, err
-		}
-		ports = append(ports, p)
-	}
-	slices.SortFunc(ports, comparePorts)
-	return slices.Compact(ports), nil
-}
-
-func parseProtoPort(text string) (policy.ProtoPort, error) {
-	p := policy.ProtoPort{Protocol: model.ProtocolTCP}
-	name, port, found := strings.Cut(text, ":")
-	switch {
-	case !found:
-		port = text
-	case strings.EqualFold(name, "udp"):
-		p.Protocol = model.ProtocolUDP
-	case !strings.EqualFold(name, "tcp"):
-		return p, fmt.Errorf("port %.64q: want tcp or udp before the colon", text)
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		return p, fmt.Errorf("port %.64q: want tcp:<port> or udp:<port>, 1 to 65535, in a comma list, or none", text)
-	}
-	p.Port = uint16(n)
-	return p, nil
+	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, policy.ParseProtoPorts)
 }
 
 // maxLogPrefix is what leaves room for what is added, in the kernel's log.

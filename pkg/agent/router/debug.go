@@ -12,36 +12,33 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
 // State is what the router wants, and how it stands.
 type State struct {
-	// Waiting is why nothing that etcd says now is done, "" = it is. Planned says whether
-	// anything was planned, Acting whether that is done.
-	Waiting string `json:"waiting,omitempty"`
-	Planned bool   `json:"planned"`
-	Acting  bool   `json:"acting"`
+	debugstate.Router
+	// Planned says whether anything was planned, Acting whether that is done.
+	Planned bool `json:"planned"`
+	Acting  bool `json:"acting"`
 	// Recalled: BGP says what it said before the agent was started anew.
-	Recalled bool              `json:"recalled,omitempty"`
-	Plan     plan.State        `json:"plan"`
-	Lacks    map[string]string `json:"notProgrammed,omitempty"` // why, by what the kernel lacks
-	// Peers are the sessions as they stand, PeersError why they are not known, and BGPError
-	// why BGP is not as it should be.
-	Peers      []bgp.PeerStatus `json:"peers"`
-	PeersError string           `json:"peersError,omitempty"`
-	BGPError   string           `json:"bgpError,omitempty"`
-	// Busy: the router didn't answer in time; only its BGP sessions are known.
-	Busy bool `json:"busy,omitempty"`
+	Recalled bool       `json:"recalled,omitempty"`
+	Plan     plan.State `json:"plan"`
 }
 
 // State describes the router; what isn't known when the context ends is left out.
 func (r *Router) State(ctx context.Context) State {
-	s := State{Busy: true, BGPError: problems.Reason(r.bgp.failure())}
+	s := State{Router: debugstate.Router{Busy: true, BGPError: problems.Reason(r.bgp.failure())}}
 	peers, err := r.network.speaker.Status(ctx)
-	s.Peers, s.PeersError = peers, problems.Reason(err)
+	s.PeersError = problems.Reason(err)
+	for _, p := range peers {
+		s.Peers = append(s.Peers, debugstate.Peer{
+			Address: p.Address, AS: uint32(p.AS), Kind: string(p.Kind), Host: p.Host, State: p.State, Since: p.Since, Received: p.Received,
+			Refused: p.Refused, Used: p.Used, Sent: p.Sent, Trouble: string(p.Trouble), Error: problems.Printable(p.Error), ErrorAt: p.ErrorAt,
+		})
+	}
 	answered := make(chan struct{})
 	select {
 	case r.asks <- func() { defer close(answered); r.describe(&s) }:
@@ -112,12 +109,12 @@ func (s State) writePeers(b *strings.Builder, now time.Time) {
 	for _, p := range s.Peers {
 		last, used := "", fmt.Sprint(p.Used)
 		if p.Error != "" {
-			last = fmt.Sprintf("%s (%v ago)", problems.Printable(p.Error), now.Sub(p.ErrorAt).Round(time.Second))
+			last = fmt.Sprintf("%s (%v ago)", p.Error, now.Sub(p.ErrorAt).Round(time.Second))
 		}
 		if s.Busy {
 			used = "?"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%s\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, cmp.Or(p.Host, "-"), p.State,
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%v\t%d\t%s\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, cmp.Or(p.Host, "-"), p.State,
 			now.Sub(p.Since).Round(time.Second), p.Received, used, p.Refused, p.Sent, last)
 	}
 	_ = t.Flush() // into memory

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -21,7 +22,7 @@ func TestPeersTable(t *testing.T) {
 			c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26"), learnedFrom("192.0.2.2", "10.2.0.0/26")}
 		})
 		synctest.Wait()
-		state, busy := c.State(t.Context()), State{Busy: true}
+		state, busy := c.State(t.Context()), State{Router: debugstate.Router{Busy: true}}
 		var b strings.Builder
 		state.writePeers(&b, time.Now())
 		busy.Peers = state.Peers

@@ -257,10 +257,10 @@ func CheckReady(v *model.View) error {
 		return nil
 	}
 	if e.Err != nil {
-		return protocol.Failf(protocol.CodeData, "`etcdctl put` it as true, or as false while calico's data is being changed", "%s: %w", path, e.Err)
+		return protocol.Failf(protocol.CodeData, "`calicoctl datastore unlock` makes it true; `lock` makes it false, while calico's data is being changed", "%s: %w", path, e.Err)
 	}
 	if !e.Exists() {
-		return protocol.Failf(protocol.CodeTryAgain, "make the pools, then `etcdctl put /calico/v1/Ready true`", "calico's data in etcd is not ready: %s is missing", path)
+		return protocol.Failf(protocol.CodeTryAgain, "make the pools, then `calicoctl datastore unlock`", "calico's data in etcd is not ready: %s is missing", path)
 	}
 	return protocol.Failf(protocol.CodeTryAgain, "wait until the upgrade of calico's data has ended", "calico's data in etcd is not ready: %s is false", path)
 }

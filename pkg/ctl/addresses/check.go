@@ -98,11 +98,11 @@ func check(snapshot model.Snapshot) (report, []usage.Address) {
 // nearlyFull is what part of a family's addresses may be in use, in percent, before doctor says so.
 const nearlyFull = 90
 
-// Problems lists what is wrong with addresses by what etcd holds, each with what to do.
-func Problems(ctx context.Context, env *session.Env) (problems []string, err error) {
+// Problems lists what is wrong with addresses by what etcd holds, each with what to do, and how many pools there are.
+func Problems(ctx context.Context, env *session.Env) (problems []string, pools int, err error) {
 	snapshot, err := env.Read(ctx, usage.Ranges()...)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	r, _ := check(snapshot)
 	if n := len(r.Violations); n > 0 {
@@ -112,21 +112,34 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, err err
 		are := map[bool]string{true: "is", false: "are"}[n == 1]
 		problems = append(problems, fmt.Sprintf("%s %s used by nobody that etcd knows of, as %s: see calicoctl ipam check --show-problem-ips", resource.Count(n, "address"), are, r.Unused[0].Address))
 	}
-	pools := usage.New(snapshot.Entries()).Pools
+	used := usage.New(snapshot.Entries())
+	disabled := 0
 	for _, family := range []string{"IPv4", "IPv6"} {
 		size, inUse := new(big.Int), 0
-		for _, p := range pools {
-			if p.CIDR.IsValid() && p.CIDR.Addr().Is6() == (family == "IPv6") {
+		for _, p := range used.Pools {
+			switch {
+			case !p.CIDR.IsValid() || p.CIDR.Addr().Is6() != (family == "IPv6"):
+				continue
+			case p.Disabled:
+				disabled++
+			default:
 				size.Add(size, total(p))
 				inUse += p.InUse()
 			}
+			pools++
 		}
 		percent := new(big.Int).Mul(big.NewInt(int64(inUse)), big.NewInt(100))
 		if percent.Cmp(new(big.Int).Mul(size, big.NewInt(nearlyFull))) >= 0 && inUse > 0 {
 			problems = append(problems, fmt.Sprintf("%s: %d of %s addresses of all pools are in use: make another pool", family, inUse, size))
 		}
 	}
-	return problems, nil
+	switch {
+	case pools == 0 && !used.Any():
+		problems = append(problems, "there is no pool, so no pod gets an address of calico-ipam: make one, see calicoctl apply and docs/reference/ippool.md")
+	case pools > 0 && disabled == pools:
+		problems = append(problems, fmt.Sprintf("all pools, %d, are disabled: no new pod gets an address: enable one (calicoctl patch ippool NAME -p '{\"spec\":{\"disabled\":false}}'), or make another", disabled))
+	}
+	return problems, pools, nil
 }
 
 func viewOf(snapshot model.Snapshot) *model.View {

@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -29,7 +29,7 @@ const (
 	slowEtcd  = 100 * time.Millisecond  // an ADD makes three requests
 	soon      = 30 * 24 * time.Hour     // a certificate that ends by then is named
 	clockSkew = 5 * time.Second         // a report from so far in the future is
-	agentWait = 2 * time.Second         // for each page of this node's agent
+	agentWait = 6 * time.Second         // for the pages of this node's agent
 	agentURL  = "http://127.0.0.1:9099" // where this node's agent answers by default
 )
 
@@ -38,11 +38,16 @@ type examination struct {
 	env      *session.Env
 	now      time.Time
 	Fine     []string `json:"fine"`
-	Findings []string `json:"findings"` // each with what to do
+	Skipped  []string `json:"notExamined"` // each with why
+	Findings []string `json:"findings"`    // each with what to do
 }
 
 func (x *examination) fine(format string, args ...any) {
 	x.Fine = append(x.Fine, fmt.Sprintf(format, args...))
+}
+
+func (x *examination) skipped(format string, args ...any) {
+	x.Skipped = append(x.Skipped, fmt.Sprintf(format, args...))
 }
 
 func (x *examination) finding(format string, args ...any) {
@@ -62,7 +67,7 @@ finds wrong with it and its surroundings. Nothing is changed. The exit status is
 			if form != "" && form != "json" {
 				return session.Usagef("-o %.32q: want json", form)
 			}
-			x := &examination{env: env, now: time.Now(), Fine: []string{}, Findings: []string{}}
+			x := &examination{env: env, now: time.Now(), Fine: []string{}, Skipped: []string{}, Findings: []string{}}
 			if err := x.etcd(cmd.Context()); err != nil {
 				return err
 			}
@@ -86,6 +91,9 @@ func (x *examination) print(form string) error {
 	} else {
 		for _, text := range x.Fine {
 			fmt.Fprintln(x.env.Stdout, "fine:", text)
+		}
+		for _, text := range x.Skipped {
+			fmt.Fprintln(x.env.Stdout, "not examined:", text)
 		}
 		for _, text := range x.Findings {
 			if _, err := fmt.Fprintln(x.env.Stdout, "FINDING:", text); err != nil {
@@ -177,83 +185,71 @@ func (x *examination) cluster(ctx context.Context) error {
 			}
 		}
 	}
-	if len(x.Findings) == before {
+	switch {
+	case len(x.Findings) > before:
+	case nodes == 0:
+		x.skipped("agents: etcd has no node yet")
+	default:
 		x.fine("cluster: %d nodes, all of whose agents report; nothing that can't be read", nodes)
 	}
 	before = len(x.Findings)
-	problems, err := addresses.Problems(ctx, x.env)
+	problems, pools, err := addresses.Problems(ctx, x.env)
 	for _, text := range problems {
 		x.finding("addresses: %s", text)
 	}
-	if len(x.Findings) == before && err == nil {
+	switch {
+	case len(x.Findings) > before || err != nil:
+	case pools == 0:
+		x.fine("addresses: blocks, handles and endpoints agree")
+		x.skipped("addresses: there is no pool: pods have theirs of another IPAM plugin")
+	default:
 		x.fine("addresses: blocks, handles and endpoints agree, and pools have room")
 	}
 	return err
 }
 
 // node looks at this host, if an agent answers on it.
-func (x *examination) node(ctx context.Context, agent string) {
-	get := func(path string) (bool, string, error) {
-		ctx, cancel := context.WithTimeout(ctx, agentWait)
-		defer cancel()
-		return health.Page(ctx, agent+path)
-	}
-	ready, readiness, err := get("/readiness")
-	if err != nil {
-		if agent != agentURL {
-			x.finding("this node: no agent answers at %s: %v", agent, err)
-			return
-		}
-		x.fine("this host: no agent answers at %s, so it isn't taken for a node", agent)
+func (x *examination) node(ctx context.Context, url string) {
+	ctx, cancel := context.WithTimeout(ctx, agentWait)
+	defer cancel()
+	agent, err := health.Ask(ctx, url)
+	var none *health.NoAgentError
+	if errors.As(err, &none) && url == agentURL {
+		x.skipped("this host: no agent answers at %s, so it isn't taken for a node", url)
 		return
 	}
+	if errors.As(err, &none) {
+		x.finding("this node: no agent answers at %s: %v", url, none.Err)
+		return
+	}
+	before := len(x.Findings)
 	for _, t := range health.System(os.DirFS("/")) {
 		if t.Do != "" {
 			x.finding("this node: %s is %s: %s", t.Name, t.Has, t.Do)
 		}
 	}
-	if !ready {
-		x.finding("this node: its agent isn't ready: %s", strings.Join(strings.Fields(readiness), " "))
+	if !agent.Ready {
+		x.finding("this node: its agent isn't ready: %s", strings.Join(strings.Fields(agent.Readiness), " "))
 	}
-	_, wrong, err := get("/debug/invalid")
 	if err != nil {
 		x.finding("this node: %v", err)
 		return
 	}
-	before, what := len(x.Findings), ""
-	for line := range strings.Lines(wrong) {
-		if reason, ok := strings.CutPrefix(line, "  reason "); ok {
-			x.finding("this node: %s: %s", what, strings.TrimSpace(reason))
-		} else if !strings.HasPrefix(line, " ") {
-			what = strings.TrimSpace(line)
+	for _, p := range agent.Problems {
+		x.finding("this node: %s %s: %s", p.Kind, p.Path, p.Reason)
+	}
+	for _, reason := range []string{agent.Router.BGPError, agent.Router.PeersError} {
+		if reason != "" {
+			x.finding("this node: BGP: %s", reason)
 		}
 	}
-	x.sessions(get("/debug/state"))
-	if ready && len(x.Findings) == before {
-		x.fine("this node: its agent is ready, and finds nothing wrong")
-	}
-}
-
-// sessions looks at the BGP sessions in an agent's state, as GET /debug/state has it.
-func (x *examination) sessions(_ bool, text string, err error) {
-	var state struct {
-		Router struct {
-			Peers []struct {
-				Address, Host, State, Trouble, Error string
-				AS                                   model.ASNumber
-			}
-		}
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &state)
-	}
-	if err != nil {
-		x.finding("this node: the agent's state: %v", err)
-	}
-	for _, p := range state.Router.Peers {
+	for _, p := range agent.Router.Peers {
 		if p.Trouble != "" {
-			x.finding("this node: BGP with %s (%s, AS %s) is %s: %s: see that its agent runs, that TCP 179 passes between them, and that AS numbers and passwords are the same on both",
+			x.finding("this node: BGP with %s (%s, AS %d) is %s: %s: see that its agent runs, that TCP 179 passes between them, and that AS numbers and passwords are the same on both",
 				p.Address, cmp.Or(p.Host, "no host of ours"), p.AS, p.State, p.Error)
 		}
+	}
+	if len(x.Findings) == before {
+		x.fine("this node: its agent is ready, and finds nothing wrong")
 	}
 }

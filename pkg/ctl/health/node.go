@@ -3,15 +3,18 @@
 package health
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/calico-go/calico/pkg/ctl/output"
 	"github.com/calico-go/calico/pkg/ctl/session"
 )
 
@@ -23,69 +26,87 @@ func NewNode(env *session.Env) *cobra.Command {
 }
 
 func newNodeStatus(env *session.Env) *cobra.Command {
-	var agent string
+	var url, form string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Say whether the agent of this node is ready, what is wrong, and how its BGP sessions are", Args: cobra.NoArgs,
-		Long: `Say whether the agent of this node is ready, what is wrong, and how its BGP sessions are. The exit status is 1 where it isn't ready,
-and 4 where no agent answers.`,
+		Use: "status", Short: "Say whether the agent of this node is ready, how its BGP sessions are, and what is wrong", Args: cobra.NoArgs,
+		Long: `Say whether the agent of this node is ready, how its BGP sessions are, and what is wrong. The exit status is 1 where it isn't ready,
+and 4 where no agent answers.
+
+ROUTES IN are the prefixes that the peer has sent, ROUTES OUT those that it was sent. TYPE says why it is a peer: the mesh of all nodes, a
+BGPPeer of this node (own) or of all (global), or another node that has this one for its reflector.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if form != "" && form != "json" {
+				return session.Usagef("-o %.32q: want json", form)
+			}
 			ctx, cancel := env.Bound(cmd.Context())
 			defer cancel()
-			ready, readiness, err := Page(ctx, agent+"/readiness")
-			if err != nil {
-				return &session.StatusError{Status: session.StatusUnavailable, Err: fmt.Errorf("no agent answers: %w: is calico-node running here, and are HealthHost and HealthPort as --agent says?", err)}
+			a, err := Ask(ctx, url)
+			var none *NoAgentError
+			if errors.As(err, &none) {
+				return &session.StatusError{Status: session.StatusUnavailable, Err: fmt.Errorf("%w: is calico-node running here, and are HealthHost and HealthPort as --agent says?", err)}
 			}
-			_, wrong, err := Page(ctx, agent+"/debug/invalid")
-			if err != nil {
-				return err
-			}
-			_, state, err := Page(ctx, agent+"/debug/state?format=text")
 			if err != nil {
 				return err
 			}
-			if !all {
-				state = section(state, "peers") + section(state, "problems") + section(state, "not programmed")
+			if form == "json" {
+				err = output.JSON(env.Stdout, a)
+			} else {
+				err = printAgent(env, a)
 			}
-			if _, err := fmt.Fprintf(env.Stdout, "# readiness\n%s# objects and surroundings\n%s%s", readiness, wrong, state); err != nil {
-				return err
+			if err == nil && all {
+				var text string
+				_, text, err = Page(ctx, url+"/debug/state?format=text")
+				fmt.Fprintf(env.Stdout, "\n%s", text)
 			}
-			if !ready {
+			if err == nil && !a.Ready {
 				return errors.New("the agent is not ready")
 			}
-			return nil
+			return err
 		},
 	}
-	cmd.Flags().StringVar(&agent, "agent", "http://127.0.0.1:9099", "URL of the agent's health port")
-	cmd.Flags().BoolVar(&all, "all", false, "with endpoints, routes, tunnels and what is announced")
+	cmd.Flags().StringVar(&url, "agent", "http://127.0.0.1:9099", "URL of the agent's health port")
+	cmd.Flags().BoolVar(&all, "all", false, "with endpoints, routes, tunnels and what is announced, as the agent says")
+	cmd.Flags().StringVarP(&form, "output", "o", "", "json")
 	return cmd
 }
 
-// Page fetches a page of the agent, and says whether its status is 200.
-func Page(ctx context.Context, url string) (ok bool, text string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return false, "", session.Usagef("%w", err)
+func printAgent(env *session.Env, a Agent) error {
+	w, r := env.Stdout, a.Router
+	if a.Ready {
+		fmt.Fprintln(w, "agent: ready")
+	} else {
+		fmt.Fprintf(w, "agent: not ready\n%s\n", strings.TrimSpace(a.Readiness))
 	}
-	response, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false, "", err
+	for _, reason := range []string{r.BGPError, r.PeersError} {
+		if reason != "" {
+			fmt.Fprintf(w, "BGP: %s\n", reason)
+		}
 	}
-	defer response.Body.Close()
-	const most = 16 << 20
-	body, err := io.ReadAll(io.LimitReader(response.Body, most))
-	if err != nil {
-		return false, "", fmt.Errorf("%s: %w", url, err)
+	if len(r.Peers) == 0 && r.PeersError == "" {
+		fmt.Fprintln(w, "BGP: no peers")
+	} else if r.PeersError == "" {
+		fmt.Fprintln(w)
+		var rows [][]string
+		for _, p := range r.Peers {
+			rows = append(rows, []string{p.Address.String(), p.Kind, cmp.Or(p.Host, "-"), strconv.FormatUint(uint64(p.AS), 10), p.State, p.Since.UTC().Format(time.DateTime),
+				strconv.Itoa(p.Received), strconv.Itoa(p.Sent), cmp.Or(p.Error, "-")})
+		}
+		if err := output.Table(w, []string{"PEER", "TYPE", "NODE", "AS", "STATE", "SINCE", "ROUTES IN", "ROUTES OUT", "LAST ERROR"}, rows); err != nil {
+			return err
+		}
 	}
-	return response.StatusCode == http.StatusOK, string(body), nil
-}
-
-// section is one section of the agent's state, with its heading.
-func section(state, name string) string {
-	_, rest, ok := strings.Cut("\n"+state, "\n# "+name+"\n")
-	if !ok {
-		return ""
+	if len(a.Problems)+len(r.Lacks) == 0 {
+		_, err := fmt.Fprintln(w, "\nevery object and setting is in order")
+		return err
 	}
-	text, _, _ := strings.Cut("\n"+rest, "\n# ")
-	return "# " + name + "\n" + strings.TrimPrefix(strings.TrimSuffix(text, "\n")+"\n", "\n")
+	var rows [][]string
+	for _, p := range a.Problems {
+		rows = append(rows, []string{p.Kind + " " + p.Path, p.Since.UTC().Format(time.DateTime), p.Reason})
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.Lacks)) {
+		rows = append(rows, []string{what, "-", "not programmed: " + r.Lacks[what]})
+	}
+	fmt.Fprintln(w)
+	return output.Table(w, []string{"PROBLEM", "SINCE", "REASON"}, rows)
 }

@@ -108,6 +108,12 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 		for _, name := range args[1:] {
 			s, err := g.resolve(kind, found, namespace, name)
 			if err != nil {
+				if s, err = g.meant(ctx, c, kind, namespace, name, err); err == nil { // it has said which
+					named = append(named, *s)
+					continue
+				}
+			}
+			if err != nil {
 				return err
 			}
 			named = append(named, *s)

@@ -6,9 +6,6 @@ package why
 import (
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,70 +14,93 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/explain"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/pkg/resource"
 )
+
+// question is what the command explain is asked.
+type question struct {
+	env               *session.Env
+	namespace, format string
+}
 
 // New is the command explain.
 func New(env *session.Env) *cobra.Command {
-	return &cobra.Command{
+	q := &question{env: env}
+	cmd := &cobra.Command{
 		Use: "explain (ENDPOINT | FROM to TO [PROTOCOL[:PORT]])", Short: "Say which policies hold for an endpoint, or what they decide on a connection, and why",
-		Long: `Say which policies hold for an endpoint, or what they decide on a connection, and why: the verdict of each host on its way, rule by
-rule, by the evaluator that the agents' firewalls are tested against. The exit status is 1 where the connection is denied.
+		Long: `Say which policies hold for an endpoint, or what they decide on a connection, and why: who the ends are, what each is held to, in
+the order in which it is asked, and the verdict of each host on its way, rule by rule, by the evaluator that the agents' firewalls are
+tested against. The exit status is 1 where the connection is denied.
 
-An end is a pod's NAMESPACE/NAME, a workload's name, a host's name, or an address, of this cluster or not. PROTOCOL is tcp, udp, sctp,
-icmp, icmpv6 or a number; without it, it is a ping. "FROM -> TO" in quotes is the same as FROM to TO.
+An end is a pod's NAMESPACE/NAME, or its name alone where no other has it or --namespace says which; a workload's name, a host's name,
+or an address, of this cluster or not. PROTOCOL is tcp, udp, sctp, icmp, icmpv6 or a number; without it, it is a ping. "FROM -> TO" in
+quotes is the same as FROM to TO. ENDPOINT may be a host, for its host endpoints.
 
-What a host sends to a pod of another comes from its tunnel's address where a tunnel leads there, as etcd has it.
-Host endpoints of single interfaces are not asked of what is forwarded, and nothing is known of other firewalls.`,
-		Example: "  calicoctl explain prod/web-0\n  calicoctl explain prod/web-0 to prod/db-0 tcp:5432\n  calicoctl explain 203.0.113.7 to prod/web-0 tcp:80",
+What a host sends to a pod of another comes from its tunnel's address where a tunnel leads there, as etcd has it. A host's interface is
+the one that has the address, as far as host endpoints expect addresses; where it matters and etcd doesn't tell which one a packet takes,
+the answer is given for each. Nothing is known of other firewalls, nor of agents' settings outside etcd.`,
+		Example: "  calicoctl explain prod/web-0\n  calicoctl explain web-0 to db-0 tcp:5432 -n prod\n  calicoctl explain 203.0.113.7 to prod/web-0 tcp:80 -o json",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			words := strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "->", " to "))
-			flow := len(words) >= 3 && len(words) <= 4 && words[1] == "to"
-			if !flow && len(words) != 1 {
-				return session.Usagef("want ENDPOINT, or FROM to TO tcp:80: see %s --help", cmd.CommandPath())
-			}
-			f := explain.Flow{}
-			if len(words) == 4 {
-				if err := parseProtocol(words[3], &f); err != nil {
-					return session.Usagef("%w", err)
-				}
-			}
-			snapshot, err := env.Read(cmd.Context(), explain.Ranges()...)
-			if err != nil {
-				return err
-			}
-			c := explain.New(snapshot.Entries())
-			if f.From, err = find(c, words[0]); err != nil {
-				return err
-			}
-			if !flow {
-				if f.From.Key == (model.WorkloadEndpointKey{}) {
-					return &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("%s is no endpoint of a workload", words[0])}
-				}
-				return printHeld(env.Stdout, c.Endpoint(f.From.Key))
-			}
-			if f.To, err = find(c, words[2]); err != nil {
-				return err
-			}
-			hops, err := c.Follow(f)
-			if err != nil {
-				return session.Usagef("%w", err)
-			}
-			return printHops(env.Stdout, f, hops)
-		},
+		RunE:    q.run,
 	}
+	cmd.Flags().StringVarP(&q.namespace, "namespace", "n", "", "namespace of pods that are named without one")
+	cmd.Flags().StringVarP(&q.format, "output", "o", "", "json")
+	return cmd
 }
 
-func find(c *explain.Cluster, name string) (explain.End, error) {
-	e, err := c.Find(name)
+func (q *question) run(cmd *cobra.Command, args []string) error {
+	words := strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "->", " to "))
+	flow := len(words) >= 3 && len(words) <= 4 && words[1] == "to"
+	if !flow && len(words) != 1 {
+		return session.Usagef("want ENDPOINT, or FROM to TO tcp:80: see %s --help", cmd.CommandPath())
+	}
+	if q.format != "" && q.format != "json" {
+		return session.Usagef("-o %.32q: want json", q.format)
+	}
+	f := explain.Flow{}
+	if len(words) == 4 {
+		if err := parseProtocol(words[3], &f); err != nil {
+			return session.Usagef("%w", err)
+		}
+	}
+	snapshot, err := q.env.Read(cmd.Context(), explain.Ranges()...)
+	if err != nil {
+		return err
+	}
+	c := explain.New(snapshot.Entries())
+	if f.From, err = q.find(c, words[0], flow); err != nil {
+		return err
+	}
+	if !flow {
+		held := c.Host(f.From.Host)
+		if f.From.Key != (model.WorkloadEndpointKey{}) {
+			held = []explain.Held{c.Endpoint(f.From.Key)}
+		}
+		if len(held) == 0 {
+			return &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("%s is no endpoint of a workload, and no host with host endpoints", words[0])}
+		}
+		return q.printHeld(held)
+	}
+	if f.To, err = q.find(c, words[2], true); err != nil {
+		return err
+	}
+	hops, err := c.Follow(f)
+	if err != nil {
+		return session.Usagef("%w", err)
+	}
+	return q.printHops(f, hops)
+}
+
+// find finds an end, which must have an address where it is one of a flow.
+func (q *question) find(c *explain.Cluster, name string, flow bool) (explain.End, error) {
+	e, err := c.Find(name, q.namespace)
 	var missing *explain.NotFoundError
 	switch {
 	case errors.As(err, &missing):
-		return e, &session.StatusError{Status: session.StatusNotFound, Err: err}
+		return e, &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("%w%s", err, resource.DidYouMean(name, c.Names()))}
 	case err != nil:
 		return e, session.Usagef("%w", err)
-	case len(e.Addrs) == 0:
+	case flow && len(e.Addrs) == 0:
 		return e, fmt.Errorf("%s has no address in etcd", e)
 	}
 	return e, nil
@@ -107,73 +127,6 @@ func parseProtocol(text string, f *explain.Flow) error {
 			return fmt.Errorf("%s: want a port of 1 to 65535, as tcp:80", text)
 		}
 		f.Port = uint16(n)
-	}
-	return nil
-}
-
-func printHops(w io.Writer, f explain.Flow, hops []explain.Hop) error {
-	denied := ""
-	for _, h := range hops {
-		fmt.Fprintf(w, "on host %s, %s to %s:\n", h.Host, h.Packet.Src, h.Packet.Dst)
-		for _, step := range h.Trail {
-			fmt.Fprintf(w, "  %s\n", step)
-		}
-		if h.DNAT.IsValid() {
-			fmt.Fprintf(w, "  its destination becomes %s\n", h.DNAT)
-		}
-		switch {
-		case h.SNAT.IsValid():
-			fmt.Fprintf(w, "  its source becomes %s\n", h.SNAT)
-		case h.Masqueraded:
-			fmt.Fprintln(w, "  its source becomes an address of the host")
-		}
-		if h.Verdict != policy.Accept {
-			denied = h.Host
-		}
-	}
-	if denied != "" {
-		fmt.Fprintf(w, "denied on host %s\n", denied)
-		return fmt.Errorf("%s can't connect to %s", f.From, f.To)
-	}
-	_, err := fmt.Fprintln(w, "allowed")
-	return err
-}
-
-func printHeld(w io.Writer, h explain.Held) error {
-	fmt.Fprintln(w, h.Key.Path())
-	for _, name := range slices.Sorted(maps.Keys(h.Labels)) {
-		fmt.Fprintf(w, "  label %s: %s\n", name, h.Labels[name])
-	}
-	if h.Dropped != "" {
-		fmt.Fprintf(w, "nothing passes: %s\n", h.Dropped)
-	}
-	for _, d := range []struct {
-		name string
-		explain.Direction
-	}{{"ingress", h.Inbound}, {"egress", h.Outbound}} {
-		fmt.Fprintf(w, "%s:\n", d.name)
-		tier := ""
-		for _, p := range d.Policies {
-			if p.ID.Tier != tier {
-				tier = p.ID.Tier
-				rest := "denies"
-				if slices.Contains(d.Passing, tier) {
-					rest = "passes on"
-				}
-				fmt.Fprintf(w, "  tier %s, which %s what none of these decides:\n", tier, rest)
-			}
-			order := "no order"
-			if p.Order != nil {
-				order = fmt.Sprint("order ", *p.Order)
-			}
-			fmt.Fprintf(w, "    %s (%s): selector %s\n", p.ID.Name, order, p.Selector)
-		}
-		for _, p := range d.Profiles {
-			fmt.Fprintf(w, "  profile %s\n", p.ID.Name)
-		}
-		if len(d.Policies)+len(d.Profiles) == 0 {
-			fmt.Fprintln(w, "  no policy and no profile: denied")
-		}
 	}
 	return nil
 }

@@ -132,6 +132,9 @@ func (u *Usage) poolOf(c netip.Prefix) *Pool {
 	return best
 }
 
+// Any says whether an endpoint or a tunnel has an address.
+func (u *Usage) Any() bool { return len(u.byAddr) > 0 }
+
 // Pool is the pool that an address lies in, nil = none.
 func (u *Usage) Pool(a netip.Addr) *Pool { return u.poolOf(netip.PrefixFrom(a, a.BitLen())) }
 

@@ -19,9 +19,7 @@ type Uses struct {
 	// Translated says that there was NAT, Masquerade or one of Tunnels once. Without any chain of type nat the kernel stops translating
 	// the connections that run, and their packets leave with the workload's own address.
 	Translated bool
-	// WildPreDNAT says that the host endpoint of all interfaces has policies before DNAT.
-	WildPreDNAT bool
-	Tunnels     Tunnels
+	Tunnels    Tunnels
 }
 
 // All are uses for which there is each chain that Base may have.
@@ -61,7 +59,7 @@ func (x Renderer) Base(u Uses) []table.Chain {
 			}})
 	}
 	if u.PreDNAT {
-		chains = append(chains, preDNAT(u)...)
+		chains = append(chains, x.preDNAT(u)...)
 	}
 	in := x.toMetadata()
 	if u.NAT {
@@ -127,7 +125,7 @@ func (x Renderer) rawIn(u Uses) []table.Rule {
 	out = append(out, shut(u, inName)...)
 	if u.Untracked {
 		local := table.Is{Field: destType, Not: true, Value: typeUnicast}
-		out = append(out, clearMarks(), table.Rule{Do: []table.Statement{local, table.Dispatch{Field: inName, Map: MapUntrackIn}}, Comment: "for the host itself"})
+		out = append(append(out, clearMarks()), x.asksHost(u, inName, MapUntrackIn, UntrackedChain(Everywhere, model.Inbound), local)...)
 	}
 	return out
 }
@@ -158,7 +156,7 @@ func (x Renderer) rawOut(u Uses) []table.Rule {
 	if u.Shut {
 		out = append(out, accept(table.Return, "", table.InSet{Fields: []table.Field{outName}, Set: SetShut}))
 	}
-	return append(out, clearMarks(), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapUntrackOut}}})
+	return append(append(out, clearMarks()), x.asksHost(u, outName, MapUntrackOut, UntrackedChain(Everywhere, model.Outbound))...)
 }
 
 // indexedSources let pass at once what a workload sends from its own addresses, as most
@@ -230,7 +228,7 @@ func notTracked(r table.Rule) table.Rule {
 func (x Renderer) forwardHook(u Uses) []table.Rule {
 	out := append(connected(), x.workload(outName, noEndpoint)...)
 	out = append(out, shut(u, outName)...)
-	if !u.Wildcard && !u.Forward {
+	if !u.Forward {
 		out = append(out, accept(table.Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
 	return append(out, table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: chainForward}}})
@@ -244,17 +242,11 @@ func (x Renderer) forward(u Uses) []table.Rule {
 	out = append(out, x.metadata()...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainFrom))...)
 	if u.Forward {
-		out = append(out, table.Rule{Do: append(notAdmitted(u), table.Dispatch{Field: inName, Map: MapForwardIn})})
-	}
-	if u.Wildcard {
-		out = append(out, table.Rule{Do: append(append(x.notWorkload(inName), notAdmitted(u)...), table.Verdict{Kind: table.Jump, Chain: chainWildIn})})
+		out = append(out, x.asksHost(u, inName, MapForwardIn, ForwardChain(Everywhere, model.Inbound), notAdmitted(u)...)...)
 	}
 	out = append(out, x.workload(outName, verdict(table.Jump, chainTo))...)
 	if u.Forward {
-		out = append(out, table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapForwardOut}}})
-	}
-	if u.Wildcard {
-		out = append(out, table.Rule{Do: append(x.notWorkload(outName), table.Verdict{Kind: table.Jump, Chain: chainWildOut})})
+		out = append(out, x.asksHost(u, outName, MapForwardOut, ForwardChain(Everywhere, model.Outbound))...)
 	}
 	return append(out, accepted("both sides allow it"))
 }
@@ -312,7 +304,7 @@ func (x Renderer) input(u Uses) []table.Rule {
 		if u.PreDNAT {
 			out = append(out, accept(table.Accept, "allowed by a policy before DNAT", table.State{New: true}, table.MarkIs{Mask: markUntracked, Value: markUntracked}))
 		}
-		out = append(out, table.Rule{Do: []table.Statement{table.Dispatch{Field: inName, Map: MapHostIn}}})
+		out = append(out, x.asksHost(u, inName, MapHostIn, HostChain(Everywhere, model.Inbound))...)
 	}
 	return out
 }
@@ -324,7 +316,7 @@ func (x Renderer) output(u Uses) []table.Rule {
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s table.Statement) table.Rule { return accept(table.Accept, "to the host's own workloads", s) })...)
 		out = append(out, between(u.Tunnels, true, table.Accept)...)
-		out = append(out, asksCut(chainCutOut), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapHostOut}}})
+		out = append(append(out, asksCut(chainCutOut)), x.asksHost(u, outName, MapHostOut, HostChain(Everywhere, model.Outbound))...)
 	}
 	return out
 }

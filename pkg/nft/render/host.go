@@ -3,7 +3,6 @@
 package render
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -33,15 +32,9 @@ func early(ids []policy.RulesID, d model.Direction, kind, chain string) []table.
 }
 
 // preDNAT are the chains before anybody's translation of destinations: asked is what begins a connection, or is invalid.
-func preDNAT(u Uses) []table.Chain {
-	rules := []table.Rule{
-		accept(table.Accept, "", table.State{Established: true, Related: true, Untracked: true}),
-		clearMarks(),
-		{Do: []table.Statement{table.Dispatch{Field: inName, Map: MapPreDNAT}}},
-	}
-	if u.WildPreDNAT {
-		rules = append(rules, table.Rule{Do: []table.Statement{table.MarkIs{Mask: markUntracked}, table.Verdict{Kind: table.Jump, Chain: PreDNATChain("")}}, Comment: "the host endpoint *"})
-	}
+func (x Renderer) preDNAT(u Uses) []table.Chain {
+	rules := append([]table.Rule{accept(table.Accept, "", table.State{Established: true, Related: true, Untracked: true}), clearMarks()},
+		x.asksHost(u, inName, MapPreDNAT, PreDNATChain(Everywhere))...)
 	return []table.Chain{
 		{Name: "filter-pre-dnat", Hook: table.Hook{Type: "filter", At: "prerouting", Priority: "mangle"}, Comment: "what comes in, before its destination is translated", Rules: rules},
 		{Name: chainAdmitted, Comment: "a policy before DNAT allows it", Rules: []table.Rule{
@@ -58,18 +51,24 @@ func notAdmitted(u Uses) []table.Statement {
 	return []table.Statement{table.MarkIs{Mask: markUntracked}}
 }
 
-// PreDNAT is the chain of a host endpoint's policies before DNAT; name "" = the wildcard's.
-func (x Renderer) PreDNAT(name string, ep *policy.Endpoint) table.Chain {
-	var out []table.Rule
-	if name == "" {
-		out = x.workload(inName, func(s table.Statement) table.Rule { return accept(table.Return, "", s) })
-		out = append(out, accept(table.Return, "the host to itself", table.Is{Field: inName, Value: table.NameBytes(policy.Loopback)}))
+// asksHost goes to the chain of the host endpoint that has the interface: by a verdict map, else to that of Everywhere.
+func (x Renderer) asksHost(u Uses, f table.Field, byName, everywhere string, match ...table.Statement) []table.Rule {
+	rules := []table.Rule{{Do: append(slices.Clone(match), table.Dispatch{Field: f, Map: byName})}}
+	if u.Wildcard {
+		match = append(match, x.notWorkload(f)...)
+		match = append(match, table.Is{Field: f, Not: true, Value: table.NameBytes(policy.Loopback)}, table.InSet{Fields: []table.Field{f}, Not: true, Set: SetNamed})
+		rules = append(rules, table.Rule{Do: append(match, table.Verdict{Kind: table.Jump, Chain: everywhere}), Comment: "the host endpoint *"})
 	}
-	out = append(out, accept(table.Return, "neighbour discovery", neighbours(false)))
+	return rules
+}
+
+// PreDNAT is the chain of a host endpoint's policies before DNAT.
+func (x Renderer) PreDNAT(name string, ep *policy.Endpoint) table.Chain {
+	out := []table.Rule{accept(table.Return, "neighbour discovery", neighbours(false))}
 	out = append(out, failsafe(x.Settings.FailsafeInbound, true, table.Return, "fail-safe")...)
 	out = append(out, between(x.Tunnels, false, table.Return)...)
 	out = append(out, early(ep.PreDNAT, model.Inbound, "pre-DNAT", chainAdmitted)...)
-	return table.Chain{Name: PreDNATChain(name), Comment: Comment("policies before DNAT of the host endpoint of "+cmp.Or(name, "*"), ""), Rules: owned(out, ep.Path)}
+	return table.Chain{Name: PreDNATChain(name), Comment: Comment("policies before DNAT of the host endpoint of "+name, ""), Rules: owned(out, ep.Path)}
 }
 
 // Forward is the chain of a host endpoint's policies of forwarded packets, for one direction. What no tier drops goes on.
@@ -110,15 +109,6 @@ func (x Renderer) Host(name string, ep *policy.Endpoint, d model.Direction) tabl
 		accept(table.Accept, "neighbour discovery", neighbours(false)))
 	out = append(out, failsafe(ports, true, table.Accept, "fail-safe")...)
 	return table.Chain{Name: HostChain(name, d), Comment: Comment("host endpoint of "+name, ", "+string(d)), Rules: owned(append(out, asks(v, d)...), ep.Path)}
-}
-
-// Wildcard is the chain of the host endpoint of all interfaces, for one direction.
-func Wildcard(ep *policy.Endpoint, d model.Direction) table.Chain {
-	v := ep.Inbound
-	if d == model.Outbound {
-		v = ep.Outbound
-	}
-	return table.Chain{Name: WildcardChain(d), Comment: "host endpoint *, " + string(d), Rules: owned(asks(v, d), ep.Path)}
 }
 
 // owned names the endpoint whose chain it is, in its first rule: the comment of

@@ -23,6 +23,7 @@ const (
 	SetDeniedTo   = "denied-to"      // and to receive
 	SetMACs       = "macs"           // interface and MAC
 	SetAnyMAC     = "any-mac"        // interfaces whose endpoint has none
+	SetNamed      = "hosts-named"    // interfaces with a host endpoint of their own
 	MapHostIn     = "hosts-in"       // what comes for the host itself, by interfaces of host endpoints
 	MapHostOut    = "hosts-out"      // and what it sends
 	MapUntrackIn  = "untracked-in"   // the same, before connection tracking
@@ -67,8 +68,6 @@ const (
 	chainAllow     = "allow"
 	chainNextTier  = "next-tier"
 	chainUntracked = "accept-untracked"
-	chainWildIn    = "wildcard-in"
-	chainWildOut   = "wildcard-out"
 	chainAdmitted  = "accept-pre-dnat"
 )
 
@@ -102,7 +101,10 @@ func RulesChain(id policy.RulesID, d model.Direction) string {
 	return prefix + string(id.Kind) + "-" + identifier(id.Name, maxIdentifier)
 }
 
-// HostChain is the chain of one direction of the host endpoint that has an interface.
+// Everywhere is the name of the host endpoint of all interfaces that have no other.
+const Everywhere = "*"
+
+// HostChain is the chain of one direction of the host endpoint that has an interface, or of Everywhere.
 func HostChain(name string, d model.Direction) string {
 	return directed("host", d) + identifier(name, maxIdentifier)
 }
@@ -112,7 +114,7 @@ func UntrackedChain(name string, d model.Direction) string {
 	return directed("untracked", d) + identifier(name, maxIdentifier)
 }
 
-// PreDNATChain is that of its policies before DNAT; "" = of the wildcard's.
+// PreDNATChain is that of its policies before DNAT.
 func PreDNATChain(name string) string { return "pre-dnat-in-" + identifier(name, maxIdentifier) }
 
 // ForwardChain is that of its policies of forwarded packets.
@@ -127,14 +129,6 @@ func directed(name string, d model.Direction) string {
 	return name + "-in-"
 }
 
-// WildcardChain is the chain of one direction of the host endpoint of all interfaces.
-func WildcardChain(d model.Direction) string {
-	if d == model.Outbound {
-		return chainWildOut
-	}
-	return chainWildIn
-}
-
 // The kernel takes 127 bytes in the name of a chain.
 const (
 	maxIdentifier = 64
@@ -144,6 +138,9 @@ const (
 // identifier makes of any bytes what nft takes in a name, not much longer than most. What had to be changed
 // ends with a slash and a hash, which nothing else does.
 func identifier(s string, most int) string {
+	if s == Everywhere {
+		return "/all"
+	}
 	clean := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':

@@ -19,6 +19,7 @@ func Sets() []table.Set {
 		{Name: SetDeniedTo, Key: []table.Type{table.TypeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
 		{Name: SetMACs, Key: []table.Type{table.TypeInterface, table.TypeEther}, Comment: "the MAC address that the endpoint sends from"},
 		{Name: SetAnyMAC, Key: []table.Type{table.TypeInterface}, Comment: "whose endpoint says no MAC address"},
+		{Name: SetNamed, Key: []table.Type{table.TypeInterface}, Comment: "interfaces with a host endpoint of their own, which * is none of"},
 		{Name: MapHostIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, for the host itself"},
 		{Name: MapHostOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, from the host itself"},
 		{Name: MapUntrackIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, for the host itself"},

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/calico-go/calico/pkg/agent/debugstate"
+	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+)
+
+// Agent is what the agent of a node says of itself.
+type Agent struct {
+	Ready     bool               `json:"ready"`
+	Readiness string             `json:"readiness"` // and why it isn't
+	Problems  []problems.Problem `json:"problems"`
+	debugstate.State
+}
+
+// NoAgentError says that nothing answers where an agent was asked.
+type NoAgentError struct{ Err error }
+
+// Error is that of Err.
+func (e *NoAgentError) Error() string { return "no agent answers: " + e.Err.Error() }
+
+// Ask asks the agent whose health port has this URL. The error is a *NoAgentError where none answers.
+func Ask(ctx context.Context, url string) (a Agent, err error) {
+	if a.Ready, a.Readiness, err = Page(ctx, url+"/readiness"); err != nil {
+		return a, &NoAgentError{err}
+	}
+	for page, v := range map[string]any{"/debug/invalid?format=json": &a.Problems, "/debug/state": &a.State} {
+		ok, text, err := Page(ctx, url+page)
+		if err == nil && !ok {
+			err = fmt.Errorf("%.200s", text)
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(text), v)
+		}
+		if err != nil {
+			return a, fmt.Errorf("the agent's page %s: %w", page, err)
+		}
+	}
+	return a, nil
+}
+
+// Page fetches a page of the agent, and says whether its status is 200.
+func Page(ctx context.Context, url string) (ok bool, text string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false, "", session.Usagef("%w", err)
+	}
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, "", err
+	}
+	defer response.Body.Close()
+	const most = 16 << 20
+	body, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err != nil {
+		return false, "", fmt.Errorf("%s: %w", url, err)
+	}
+	return response.StatusCode == http.StatusOK, string(body), nil
+}

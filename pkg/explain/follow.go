@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// A Flow is what begins a connection.
+type Flow struct {
+	From, To End
+	// Protocol is 0 for a ping, of ICMP or ICMPv6.
+	Protocol model.Protocol
+	// Port is the destination's. The source's is 49152: rules by source ports are rare, and this one is none of a service.
+	Port               uint16
+	ICMPType, ICMPCode uint8
+}
+
+const sourcePort = 49152
+
+// A Hop is what one host does with the first packet of a flow.
+type Hop struct {
+	Host string `json:"host"`
+	// Interface are those of the host's own by which this is so, "" = it doesn't matter. Where it does, and etcd doesn't
+	// tell which one the packet takes, there is a Hop for each.
+	Interface     string         `json:"interface,omitempty"`
+	Source        netip.Addr     `json:"source"`
+	Destination   netip.Addr     `json:"destination"`
+	Verdict       policy.Verdict `json:"verdict"`
+	Asked         []Asked        `json:"asked"` // the endpoints that decide, in that order, and what each is held to
+	Steps         []string       `json:"steps"` // that lead to the verdict, and what becomes of the addresses
+	policy.Result `json:"-"`
+}
+
+// Asked is what an endpoint is held to in one direction.
+type Asked struct {
+	Endpoint string `json:"endpoint"`
+	Which    string `json:"direction"` // ingress or egress
+	Direction
+}
+
+// Follow says what the hosts of both ends do, in order; none after one that drops.
+func (c *Cluster) Follow(f Flow) ([]Hop, error) {
+	src, dst, err := addresses(f)
+	if err != nil {
+		return nil, err
+	}
+	p := policy.Packet{Src: src, Dst: dst, Protocol: f.Protocol, DstPort: f.Port, ICMPType: f.ICMPType, ICMPCode: f.ICMPCode, Conn: policy.ConnNew}
+	if f.Protocol == 0 {
+		p.Protocol, p.ICMPType = model.ProtocolICMP, 8
+		if src.Is6() {
+			p.Protocol, p.ICMPType = model.ProtocolICMPv6, 128
+		}
+	}
+	if f.Port != 0 {
+		p.SrcPort = sourcePort
+	}
+	if f.From.Host == "" && f.To.Host == "" {
+		return nil, fmt.Errorf("neither %s nor %s is of this cluster", f.From, f.To)
+	}
+	tunnel, own := c.tunnel(f, p)
+	if f.From.Key == (model.WorkloadEndpointKey{}) && tunnel != "" {
+		p.Src = own
+	}
+	var hops []Hop
+	if f.From.Host != "" {
+		first := p
+		first.In, first.MAC = c.link(f.From)
+		if f.To.Host == f.From.Host {
+			first.Out, _ = c.link(f.To)
+			return []Hop{c.hop(f.From.Host, first)}, nil
+		}
+		hops = c.by(c.ways(f.From.Host, tunnel, src), func(way string) Hop {
+			first.Out = way
+			return c.hop(f.From.Host, first)
+		})
+		if f.To.Host == "" || !slices.ContainsFunc(hops, func(h Hop) bool { return h.Verdict == policy.Accept }) {
+			return hops, nil
+		}
+		if slices.ContainsFunc(hops, func(h Hop) bool { return h.Masqueraded }) {
+			if i := slices.IndexFunc(c.hosts[f.From.Host], func(a netip.Addr) bool { return a.Is4() == src.Is4() }); i >= 0 {
+				p.Src = c.hosts[f.From.Host][i]
+			}
+		}
+	}
+	p.Out, _ = c.link(f.To)
+	return append(hops, c.by(c.ways(f.To.Host, tunnel, dst), func(way string) Hop {
+		p.In = way
+		return c.hop(f.To.Host, p)
+	})...), nil
+}
+
+// by is what a host does by each of several interfaces, where that differs.
+func (c *Cluster) by(ways []string, does func(way string) Hop) (hops []Hop) {
+	for _, way := range ways {
+		h := does(way)
+		h.Interface = way
+		if i := slices.IndexFunc(hops, func(o Hop) bool { return reflect.DeepEqual(o.Result, h.Result) }); i >= 0 {
+			hops[i].Interface += ", " + way
+		} else {
+			hops = append(hops, h)
+		}
+	}
+	if len(hops) == 1 {
+		hops[0].Interface = ""
+	}
+	return hops
+}
+
+// tunnel is the device by which the flow goes from host to host, "" = none, and the address that the sending host has there. The hosts
+// are taken to have one subnet where none is known.
+func (c *Cluster) tunnel(f Flow, p policy.Packet) (device string, own netip.Addr) {
+	if f.From.Host == "" || f.From.Host == f.To.Host || f.To.Key == (model.WorkloadEndpointKey{}) {
+		return "", own
+	}
+	var pool model.Pool
+	for _, other := range c.pools {
+		if other.CIDR.Contains(p.Dst) && other.CIDR.Bits() >= pool.CIDR.Bits() {
+			pool = other
+		}
+	}
+	kind, mode := plan.VXLAN4, pool.VXLANMode
+	switch {
+	case !pool.CIDR.IsValid():
+		return "", own
+	case mode == model.EncapNever:
+		kind, mode = plan.IPIP, pool.IPIPMode
+	case p.Dst.Is6():
+		kind = plan.VXLAN6
+	}
+	if mode == model.EncapCrossSubnet {
+		subnet, err := netip.ParsePrefix(c.settings[model.BGPHostKey{Host: f.From.Host, Field: model.BGPHostNetworkV4}])
+		if p.Dst.Is6() || err != nil || slices.ContainsFunc(c.hosts[f.To.Host], subnet.Contains) {
+			return "", own
+		}
+	}
+	for _, t := range plan.OwnTunnels(f.From.Host) {
+		if addr, err := netip.ParseAddr(c.settings[model.HostConfigKey{Host: f.From.Host, Name: t.AddrConfig}]); t.Kind == kind && mode != model.EncapNever && err == nil {
+			return t.Device, addr
+		}
+	}
+	return "", own
+}
+
+// elsewhere stands for the interfaces of a host that no host endpoint names, and etcd knows no address of.
+const elsewhere = "any other interface"
+
+// interfaces are those of a host of which etcd knows addresses: the host's own, and those that host endpoints expect.
+func (c *Cluster) interfaces(host string) []policy.Interface {
+	all := []policy.Interface{{Addrs: c.hosts[host]}}
+	for _, h := range c.links[host] {
+		expected := slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs)
+		if len(expected) == 0 || h.Name == "*" {
+			continue
+		}
+		i := slices.IndexFunc(all, func(i policy.Interface) bool {
+			return slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool { return slices.Contains(expected, a) })
+		})
+		if i < 0 {
+			all, i = append(all, policy.Interface{}), len(all)
+		}
+		all[i].Addrs = append(slices.Clone(all[i].Addrs), expected...)
+		if h.Name != "" {
+			all[i].Name = h.Name
+		} else if all[i].Name == "" {
+			all[i].Name = "the interface of " + expected[0].String()
+		}
+	}
+	return slices.DeleteFunc(all, func(i policy.Interface) bool { return i.Name == "" }) // of the first nothing says more
+}
+
+// ways are the interfaces by which a host may send or get what has an address of its own at this end, or, where it only forwards,
+// another: the tunnel; the one that has the address, or the host's; else each that a host endpoint is named after, and others.
+func (c *Cluster) ways(host, tunnel string, own netip.Addr) []string {
+	if tunnel != "" {
+		return []string{tunnel}
+	}
+	for _, i := range c.interfaces(host) {
+		forwarded := !slices.Contains(c.hosts[host], own) && slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool { return slices.Contains(c.hosts[host], a) })
+		if slices.Contains(i.Addrs, own) || forwarded && c.isWorkload(own) {
+			return []string{i.Name}
+		}
+	}
+	ways := []string{elsewhere}
+	for _, h := range c.links[host] {
+		isTunnel := slices.ContainsFunc(plan.OwnTunnels(host), func(t plan.Tunnel) bool { return t.Device == h.Name })
+		if h.Name != "" && h.Name != "*" && !isTunnel && !slices.Contains(ways, h.Name) {
+			ways = append(ways, h.Name)
+		}
+	}
+	return ways
+}
+
+func (c *Cluster) isWorkload(a netip.Addr) bool {
+	for _, w := range c.endpoints {
+		if slices.Contains(w.Addrs(), a) {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses are those of both ends, of one family; IPv4 where both have both.
+func addresses(f Flow) (src, dst netip.Addr, err error) {
+	for _, v4 := range []bool{true, false} {
+		of := func(addrs []netip.Addr) (netip.Addr, bool) {
+			i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 })
+			if i < 0 {
+				return netip.Addr{}, false
+			}
+			return addrs[i], true
+		}
+		src, ok1 := of(f.From.Addrs)
+		dst, ok2 := of(f.To.Addrs)
+		if ok1 && ok2 {
+			return src, dst, nil
+		}
+	}
+	return src, dst, fmt.Errorf("%s and %s have no addresses of one family", f.From, f.To)
+}
+
+// link is the interface of an end on its host, "" = the host itself, and the end's MAC address.
+func (c *Cluster) link(e End) (string, model.MAC) {
+	w := c.endpoints[e.Key]
+	return w.Name, w.MAC
+}
+
+func (c *Cluster) hop(host string, p policy.Packet) Hop {
+	var prefixes []string
+	for k, w := range c.endpoints {
+		if k.Host == host {
+			prefixes = append(prefixes, w.Name)
+		}
+	}
+	settings := policy.Settings{
+		Prefixes:         prefixes,
+		EndpointToHost:   policy.EndpointToHost(strings.ToUpper(c.setting(host, "DefaultEndpointToHostAction"))),
+		EndpointDNS:      slices.Contains([]string{"true", "yes", "1"}, strings.ToLower(c.setting(host, "AllowDNSPacketsFromWorkloads"))),
+		FailsafeInbound:  c.failsafe(host, "FailsafeInboundHostPorts", policy.DefaultFailsafeInbound),
+		FailsafeOutbound: c.failsafe(host, "FailsafeOutboundHostPorts", policy.DefaultFailsafeOutbound),
+	}
+	if a, err := netip.ParseAddr(c.setting(host, "MetadataAddr")); err == nil {
+		port, err := strconv.ParseUint(c.setting(host, "MetadataPort"), 10, 16)
+		if err != nil {
+			port = 8775
+		}
+		settings.Metadata = netip.AddrPortFrom(a, uint16(port))
+	}
+	r := policy.Evaluate(settings, c.state(host), p)
+	h := Hop{Host: host, Source: p.Src, Destination: p.Dst, Verdict: r.Verdict, Asked: []Asked{}, Steps: []string{}, Result: r}
+	for _, step := range r.Trail {
+		if ep := c.state(host).Endpoints[step.Endpoint]; ep != nil {
+			which := "ingress"
+			if step.Direction == model.Outbound {
+				which = "egress"
+			}
+			step.Endpoint = c.name(step.Endpoint)
+			if !slices.ContainsFunc(h.Asked, func(a Asked) bool { return a.Endpoint == step.Endpoint && a.Which == which }) {
+				h.Asked = append(h.Asked, Asked{step.Endpoint, which, c.directionOf(ep, step.Direction)})
+			}
+		}
+		h.Steps = append(h.Steps, step.String())
+	}
+	if r.DNAT.IsValid() {
+		h.Steps = append(h.Steps, fmt.Sprintf("its destination becomes %s", r.DNAT))
+	}
+	if r.SNAT.IsValid() {
+		h.Steps = append(h.Steps, fmt.Sprintf("its source becomes %s", r.SNAT))
+	}
+	if r.Masqueraded {
+		h.Steps = append(h.Steps, "its source becomes an address of the host")
+	}
+	return h
+}
+
+// name is how people name the endpoint that has a path.
+func (c *Cluster) name(path string) string {
+	switch k, _ := model.ParseKey(path); k := k.(type) {
+	case model.WorkloadEndpointKey:
+		return nameOf(k)
+	case model.HostEndpointKey:
+		return k.Endpoint + " of host " + k.Host
+	}
+	return path
+}
+
+// failsafe are the fail-safe ports that etcd, or the default, says.
+func (c *Cluster) failsafe(host, name, initial string) []policy.ProtoPort {
+	if ports, err := policy.ParseProtoPorts(c.setting(host, name)); err == nil {
+		return ports
+	}
+	ports, _ := policy.ParseProtoPorts(initial) // a test reads it
+	return ports
+}
