@@ -606,3 +606,45 @@ func TestNetworksOwnAddresses(t *testing.T) {
 		})
 	}
 }
+
+// TestAfterHostLocal has calico-ipam give out a range that host-local gave out before, while its pods live: none of their addresses
+// is given to another, each comes to be its pod's in etcd too, and all others are there to be had.
+func TestAfterHostLocal(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	before := r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(r.TempDir(), "hl"), "subnet": "10.8.0.0/29"}})
+	var calls []lab.Call
+	add := func(name string, conf []byte) netip.Addr {
+		c := call(r.pod(name), conf)
+		c.ContainerID = name
+		calls = append(calls, c)
+		return addrs(r.add(c))[0]
+	}
+	for i := range 3 {
+		a := add(fmt.Sprintf("old%d", i), before)
+		for _, ep := range r.endpoints() {
+			if slices.Contains(ep.Addrs(), a) {
+				r.sh(fmt.Sprintf("ip link set %s up && ip route add %s dev %s proto 80", ep.Name, a, ep.Name)) // as the agent does
+			}
+		}
+	}
+	pool := netip.MustParsePrefix("10.8.0.0/29")
+	r.put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, IPAM: true, BlockSize: 29})
+	var got []string
+	for i := range 5 {
+		got = append(got, add(fmt.Sprintf("new%d", i), r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "false"}})).String())
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"10.8.0.0", "10.8.0.1", "10.8.0.5", "10.8.0.6", "10.8.0.7"}, got); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	r.sound()
+	if n := len(r.handles()); n != 8 {
+		t.Errorf("%d handles for 8 pods: %q", n, r.handles())
+	}
+	for _, c := range calls {
+		r.must(verb("DEL", c))
+	}
+	if left := r.handles(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv6"
+
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -51,6 +54,30 @@ func (p Port) Answer(in []byte) []byte {
 		return p.Advertisement()
 	}
 	return nil
+}
+
+// Declined is the address of the machine's that it declines by a frame, as another seems to have it; ok is false where it declines none.
+func (p Port) Declined(in []byte) (a netip.Addr, ok bool) {
+	f, ok := parseFrame(in)
+	if !ok || f.source != p.VM {
+		return a, false
+	}
+	var declined []netip.Addr
+	switch {
+	case f.isUDP4(clientPort4, serverPort4):
+		if req, err := dhcpv4.FromBytes(f.payload); err == nil && p.mayAsk4(req) && req.MessageType() == dhcpv4.MessageTypeDecline {
+			declined = []netip.Addr{addr(req.RequestedIPAddress())}
+		}
+	case f.isUDP6(serverPort6) && f.src.IsLinkLocalUnicast():
+		if req, err := dhcpv6.MessageFromBytes(f.payload); err == nil && p.mayAsk6(req) && req.MessageType == dhcpv6.MessageTypeDecline {
+			declined = addrs6(req.Options.IANA())
+		}
+	}
+	i := slices.IndexFunc(declined, func(a netip.Addr) bool { return hasAddr(p.Leases, a) })
+	if i < 0 {
+		return a, false
+	}
+	return declined[i], true
 }
 
 // leases are those of one family.

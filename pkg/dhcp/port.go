@@ -18,7 +18,7 @@ import (
 func IsServed(ep model.WorkloadEndpoint) bool { return len(ep.IPv4SubnetIDs)+len(ep.IPv6SubnetIDs) > 0 }
 
 // NewPort is the port of an endpoint that IsServed, at a tap with the MAC address host. A subnet that can't be read, or
-// isn't there, is an error of subnet's.
+// isn't there, is an error of subnet's. The port has the leases of each family about which there is no error.
 func NewPort(ep model.WorkloadEndpoint, host model.MAC, subnet func(id string) (model.Subnet, error)) (Port, error) {
 	p := Port{Host: host, VM: ep.MAC, FQDN: ep.FQDN, MTU: ep.MTU}
 	if p.VM.IsZero() {
@@ -27,29 +27,40 @@ func NewPort(ep model.WorkloadEndpoint, host model.MAC, subnet func(id string) (
 	if err := checkFQDN(p.FQDN); err != nil {
 		return Port{}, fmt.Errorf("fqdn: %w", err)
 	}
-	for _, f := range []struct {
-		name string
-		nets []netip.Prefix
-		ids  []string
-	}{{"ipv4", ep.IPv4Nets, ep.IPv4SubnetIDs}, {"ipv6", ep.IPv6Nets, ep.IPv6SubnetIDs}} {
-		if len(f.ids) == 0 {
-			continue
-		}
-		if len(f.ids) != len(f.nets) {
-			return Port{}, fmt.Errorf("%s_subnet_ids: %d for %d of %s_nets: want one for each", f.name, len(f.ids), len(f.nets), f.name)
-		}
-		for i, id := range f.ids {
-			s, err := subnet(id)
-			if err == nil && !s.CIDR.Contains(f.nets[i].Addr()) {
-				err = fmt.Errorf("its cidr is %s, which %s isn't in", s.CIDR, f.nets[i].Addr())
-			}
-			if err != nil {
-				return Port{}, fmt.Errorf("%s_subnet_ids[%d]: subnet %.64q: %w", f.name, i, id, err)
-			}
-			p.Leases = append(p.Leases, Lease{f.nets[i].Addr(), s})
-		}
+	v4, err4 := leasesOf("ipv4", ep.IPv4Nets, ep.IPv4SubnetIDs, subnet)
+	v6, err6 := leasesOf("ipv6", ep.IPv6Nets, ep.IPv6SubnetIDs, subnet)
+	if p.Leases = v4; err4 == nil {
+		err4 = p.checkSize4()
 	}
-	return p, p.checkSize()
+	if p.Leases = v6; err6 == nil {
+		err6 = p.checkSize6()
+	}
+	p.Leases = nil
+	if err4 == nil {
+		p.Leases = v4
+	}
+	if err6 == nil {
+		p.Leases = append(p.Leases, v6...)
+	}
+	return p, errors.Join(err4, err6)
+}
+
+// leasesOf are those of one family: the subnets of ids, one for each of nets.
+func leasesOf(family string, nets []netip.Prefix, ids []string, subnet func(id string) (model.Subnet, error)) (leases []Lease, err error) {
+	if len(ids) > 0 && len(ids) != len(nets) {
+		return nil, fmt.Errorf("%s_subnet_ids: %d for %d of %s_nets: want one for each", family, len(ids), len(nets), family)
+	}
+	for i, id := range ids {
+		s, err := subnet(id)
+		if err == nil && !s.CIDR.Contains(nets[i].Addr()) {
+			err = fmt.Errorf("its cidr is %s, which %s isn't in", s.CIDR, nets[i].Addr())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s_subnet_ids[%d]: subnet %.64q: %w", family, i, id, err)
+		}
+		leases = append(leases, Lease{nets[i].Addr(), s})
+	}
+	return leases, nil
 }
 
 // checkFQDN takes what a hostname can be (RFC 1123, section 2.1): scripts of clients are given it.
@@ -71,23 +82,33 @@ func checkFQDN(name string) error {
 	return nil
 }
 
-// checkSize wants all that the machine may be told to fit into one packet.
-func (p Port) checkSize() error {
-	limit := 1500
+// limit is what a packet to the machine holds, and slack what of it repeats the request.
+func (p Port) limit() int {
 	if p.MTU > 0 {
-		limit = p.MTU
-	} else {
-		p.MTU = limit // it may become known
+		return p.MTU
 	}
-	const slack = 128 // what of a request is repeated
+	return 1500
+}
+
+const slack = 128
+
+// checkSize4 and checkSize6 want all that the machine may be told to fit into one packet. An MTU may become known.
+func (p Port) checkSize4() error {
+	limit := p.limit()
+	p.MTU = limit
 	for _, l := range p.leases(false) {
 		ack := p.grant4(&dhcpv4.DHCPv4{}, dhcpv4.MessageTypeAck, l)
 		if n := ipv4Len + udpLen + len(ack.ToBytes()) + slack; n > limit {
 			return fmt.Errorf("subnet %s: what DHCP is to tell takes %d bytes, and the MTU is %d: give it fewer host_routes and dns_servers", l.Subnet.CIDR, n, limit)
 		}
 	}
-	leases := p.leases(true)
-	if len(leases) == 0 {
+	return nil
+}
+
+func (p Port) checkSize6() error {
+	limit := p.limit()
+	p.MTU = limit
+	if len(p.leases(true)) == 0 {
 		return nil
 	}
 	solicit := &dhcpv6.Message{MessageType: dhcpv6.MessageTypeSolicit}

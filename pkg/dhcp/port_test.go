@@ -22,6 +22,7 @@ func TestNewPort(t *testing.T) {
 	}{
 		{"all", func(*model.WorkloadEndpoint) {}, "10.65.0.24 of 10.65.0.0/24, 10.66.1.2 of 10.66.0.0/16, fd00:65::24 of fd00:65::/64"},
 		{"IPv6 alone", func(ep *model.WorkloadEndpoint) { ep.IPv4SubnetIDs = nil }, "fd00:65::24 of fd00:65::/64"},
+		{"an IPv6 subnet without a gateway", func(ep *model.WorkloadEndpoint) { ep.IPv6SubnetIDs = []string{"no6"} }, "10.65.0.24 of 10.65.0.0/24, 10.66.1.2 of 10.66.0.0/16, fd00:65::24 of fd00:65::/64"},
 		{"no names, no MTU", func(ep *model.WorkloadEndpoint) { ep.FQDN, ep.MTU, ep.IPv6SubnetIDs = "", 0, nil }, "10.65.0.24 of 10.65.0.0/24, 10.66.1.2 of 10.66.0.0/16"},
 		{"no MAC address", func(ep *model.WorkloadEndpoint) { ep.MAC = model.MAC{} }, "mac: missing: a machine is known by its tap and its MAC address"},
 		{"subnets that don't match", func(ep *model.WorkloadEndpoint) { ep.IPv4SubnetIDs = []string{"v4"} }, "ipv4_subnet_ids: 1 for 2 of ipv4_nets: want one for each"},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // answer4 answers a message of DHCPv4.
@@ -135,7 +137,7 @@ func (p Port) inform4(reply *dhcpv4.DHCPv4, l Lease) {
 }
 
 // routes4 are the subnet's own and, unless that is among them, the default route: whoever takes these doesn't look at the
-// router (RFC 3442).
+// router (RFC 3442). What they lead by comes first where it is outside of the network that the machine believes in: on the link.
 func routes4(l Lease) []*dhcpv4.Route {
 	var routes []*dhcpv4.Route
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -143,13 +145,20 @@ func routes4(l Lease) []*dhcpv4.Route {
 		to = to.Masked()
 		routes = append(routes, &dhcpv4.Route{Dest: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), 32)}, Router: by.AsSlice()})
 	}
-	hasDefault := false
-	for _, r := range l.Subnet.HostRoutes {
-		add(r.Destination, r.NextHop)
-		hasDefault = hasDefault || r.Destination.Bits() == 0
+	subnet := l.Subnet.CIDR
+	through := slices.Clone(l.Subnet.HostRoutes)
+	if !slices.ContainsFunc(through, func(r model.HostRoute) bool { return r.Destination.Bits() == 0 }) {
+		through = append(through, model.HostRoute{Destination: all, NextHop: l.Subnet.GatewayIP})
 	}
-	if !hasDefault {
-		add(all, l.Subnet.GatewayIP)
+	var onLink []netip.Addr
+	for _, r := range through {
+		if by := r.NextHop; !slices.Contains(onLink, by) && !by.IsUnspecified() && (!subnet.Contains(by) || subnet.IsSingleIP()) {
+			onLink = append(onLink, by)
+			add(netip.PrefixFrom(by, by.BitLen()), netip.IPv4Unspecified())
+		}
+	}
+	for _, r := range through {
+		add(r.Destination, r.NextHop)
 	}
 	return routes
 }

@@ -209,3 +209,70 @@ func TestOptions4(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutes4 has gateways inside and outside of the lease's subnet: a machine that takes classless routes must reach each next hop
+// on its link first.
+func TestRoutes4(t *testing.T) {
+	for id, want := range map[string]string{
+		"v4":  "169.254.169.254/32 by 10.65.0.2, 0.0.0.0/0 by 10.65.0.1",
+		"far": "192.0.2.7/32 by 0.0.0.0, 192.0.2.1/32 by 0.0.0.0, 169.254.169.254/32 by 10.65.0.2, 10.9.0.0/16 by 192.0.2.7, 0.0.0.0/0 by 192.0.2.1",
+		"one": "169.254.1.1/32 by 0.0.0.0, 0.0.0.0/0 by 169.254.1.1",
+		"def": "0.0.0.0/0 by 10.65.0.2",
+	} {
+		s, err := readSubnet(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range routes4(Lease{ip("10.65.0.24"), s}) {
+			got = append(got, r.Dest.String()+" by "+r.Router.String())
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s:\n got %s\nwant %s", id, text, want)
+		}
+	}
+}
+
+func TestDeclined(t *testing.T) {
+	p := portOf(t, endpoint())
+	decline := func(with ...dhcpv4.Modifier) []byte {
+		return in4(message4(t, dhcpv4.MessageTypeDecline, append(with, server("10.65.0.1"))...)).bytes()
+	}
+	for _, c := range []struct {
+		name string
+		in   []byte
+		want string
+	}{
+		{"its own", decline(requested("10.66.1.2")), "10.66.1.2"},
+		{"another's", decline(requested("10.65.0.25")), ""},
+		{"another machine", decline(requested("10.66.1.2"), dhcpv4.WithHwAddr(other[:])), ""},
+		{"nothing", decline(), ""},
+		{"a discover", in4(message4(t, dhcpv4.MessageTypeDiscover, requested("10.65.0.24"))).bytes(), ""},
+		{"noise", []byte{1, 2, 3}, ""},
+	} {
+		got := ""
+		if a, ok := p.Declined(c.in); ok {
+			got = a.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestAnnouncements are to be a gratuitous ARP for each gateway but the machine's own address, and an advertisement of the router.
+func TestAnnouncements(t *testing.T) {
+	p := portOf(t, endpoint())
+	p.Leases[1].Subnet.GatewayIP = p.Leases[1].Addr
+	var got []string
+	for _, b := range p.Announcements() {
+		got = append(got, fmt.Sprintf("%x", b))
+	}
+	want := "ffffffffffff0061feedcafe08060001080006040001" + "0061feedcafe0a410001" + "0000000000000a410001"
+	if len(got) != 2 || got[0] != want || !strings.Contains(got[1], "8800") {
+		t.Errorf("%q, want %s first", got, want)
+	}
+	if f := parseChecked(t, p.Announcements()[1]); f.payload[0] != 136 || f.payload[4] != 0xa0 || f.hopLimit != 255 {
+		t.Errorf("advertised %x", f.payload)
+	}
+}

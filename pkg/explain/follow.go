@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -246,6 +247,13 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 		EndpointDNS:      slices.Contains([]string{"true", "yes", "1"}, strings.ToLower(c.setting(host, "AllowDNSPacketsFromWorkloads"))),
 		FailsafeInbound:  c.failsafe(host, "FailsafeInboundHostPorts", policy.DefaultFailsafeInbound),
 		FailsafeOutbound: c.failsafe(host, "FailsafeOutboundHostPorts", policy.DefaultFailsafeOutbound),
+	}
+	if a, err := netip.ParseAddr(c.setting(host, "MetadataAddr")); err == nil {
+		port, err := strconv.ParseUint(c.setting(host, "MetadataPort"), 10, 16)
+		if err != nil {
+			port = 8775
+		}
+		settings.Metadata = netip.AddrPortFrom(a, uint16(port))
 	}
 	r := policy.Evaluate(settings, c.state(host), p)
 	h := Hop{Host: host, Source: p.Src, Destination: p.Dst, Verdict: r.Verdict, Asked: []Asked{}, Steps: []string{}, Result: r}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
@@ -106,8 +107,11 @@ func giveBack(b model.Block) Step {
 	}
 }
 
-// isTunnel reports whether a handle is that of a host's own address.
-func (s *Survey) isTunnel(h *holding) bool { return h.attributes["type"] == "tunnel-address" }
+// isTunnel reports whether a handle is that of a host's own address: ours, or such as Calico's ipipTunnelAddress.
+func (s *Survey) isTunnel(h *holding) bool {
+	kind := h.attributes["type"]
+	return kind == "tunnel-address" || strings.HasSuffix(kind, "TunnelAddress")
+}
 
 // departure is the steps by which a host goes: what has addresses first. Of one that can't go yet only what is dead does.
 func (s *Survey) departure(h *host, dead []*holding, whole bool, now time.Time) Departure {
@@ -127,6 +131,9 @@ func (s *Survey) departure(h *host, dead []*holding, whole bool, now time.Time) 
 		if holds := s.holdings[handle]; holds.node() == h.name && s.isTunnel(holds) {
 			add(freeTunnel(h.name, holds, now))
 		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(h.tunnels), func(a, b model.HostConfigKey) int { return strings.Compare(a.Name, b.Name) }) {
+		add(freeUnnamed(k, h.tunnels[k], now))
 	}
 	for _, k := range h.bare {
 		add(deleteKeys("delete endpoint "+k.Path(), model.KeyRange(k), model.KeyRange(model.WorkloadStatusKey(k))))
@@ -191,6 +198,28 @@ func freeTunnel(name string, h *holding, now time.Time) Step {
 					change.Compares, change.Deletes = append(change.Compares, v.Compare(e.Key)), append(change.Deletes, e.Key)
 				}
 			}
+			return change, nil
+		},
+	}
+}
+
+// freeUnnamed gives back a host's own address that has no handle, with the setting that says whose it is.
+func freeUnnamed(setting model.HostConfigKey, addr netip.Addr, now time.Time) Step {
+	return Step{
+		What: "free the host's own address " + addr.String(), Addrs: []netip.Addr{addr}, Reads: []model.Range{model.KeyRange(setting)},
+		Decide: func(v *model.View) (model.Change, error) {
+			if a, ok := tunnelAddr(v.Get(setting)); !ok || a != addr {
+				return model.Change{}, nil
+			}
+			p := ipam.NewPlan(v)
+			if handle, allocated, err := p.Holder(addr); err != nil || !allocated || handle != "" {
+				return model.Change{}, err
+			}
+			if _, _, err := p.ReleaseAddr(addr, now); err != nil {
+				return model.Change{}, err
+			}
+			change := p.Change()
+			change.Compares, change.Deletes = append(change.Compares, v.Compare(setting)), append(change.Deletes, setting)
 			return change, nil
 		},
 	}

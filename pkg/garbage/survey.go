@@ -20,6 +20,7 @@ type Survey struct {
 	byAddr   map[netip.Addr]*holding
 	hosts    map[string]*host
 	blocks   map[netip.Prefix]model.Block // empty ones that a host has, without their addresses
+	unnamed  map[netip.Addr]bool          // allocated without a handle
 }
 
 // pool is one pool and how much of it is allocated.
@@ -48,6 +49,8 @@ type host struct {
 	live       bool // its agent's status is there
 	affinities []netip.Prefix
 	bare       []model.WorkloadEndpointKey // pods' endpoints without an address of ours
+	// tunnels are the settings that name tunnels' addresses without a handle, as Calico took them before version 3.6.
+	tunnels map[model.HostConfigKey]netip.Addr
 }
 
 // FirstRead is what a survey begins with.
@@ -65,7 +68,7 @@ func ReadHost(name string) []model.Range {
 
 // NewSurvey takes in what FirstRead gave.
 func NewSurvey(entries []model.Entry) *Survey {
-	s := &Survey{holdings: map[string]*holding{}, byAddr: map[netip.Addr]*holding{}, hosts: map[string]*host{}, blocks: map[netip.Prefix]model.Block{}}
+	s := &Survey{holdings: map[string]*holding{}, byAddr: map[netip.Addr]*holding{}, hosts: map[string]*host{}, blocks: map[netip.Prefix]model.Block{}, unnamed: map[netip.Addr]bool{}}
 	for _, e := range entries {
 		if k, ok := e.Key.(model.PoolKey); ok {
 			s.pools = append(s.pools, &pool{cidr: k.CIDR})
@@ -92,7 +95,7 @@ func NewSurvey(entries []model.Entry) *Survey {
 
 func (s *Survey) host(name string) *host {
 	if s.hosts[name] == nil {
-		s.hosts[name] = &host{name: name}
+		s.hosts[name] = &host{name: name, tunnels: map[model.HostConfigKey]netip.Addr{}}
 	}
 	return s.hosts[name]
 }
@@ -117,6 +120,7 @@ func (s *Survey) addBlock(b model.Block) {
 
 func (s *Survey) addAddr(a netip.Addr, of model.Attributes) {
 	if of.HandleID == "" {
+		s.unnamed[a] = true
 		return
 	}
 	h := s.holdings[of.HandleID]
@@ -156,6 +160,10 @@ func (s *Survey) AddHost(name string, entries []model.Entry) {
 			h.live = true
 		case model.LastStatusKey:
 			last = true
+		case model.HostConfigKey:
+			if a, ok := tunnelAddr(e); ok && s.unnamed[a] {
+				h.tunnels[k] = a
+			}
 		case model.WorkloadStatusKey:
 			reported[k] = e.Value == model.EndpointUp
 		}
@@ -165,6 +173,14 @@ func (s *Survey) AddHost(name string, entries []model.Entry) {
 			s.addEndpoint(h, k, e, reported[model.WorkloadStatusKey(k)] && model.AgentLives(h.live, last), h.live && len(reported) == 0)
 		}
 	}
+}
+
+// tunnelAddr is the address of a host's tunnel that a setting names.
+func tunnelAddr(e model.Entry) (netip.Addr, bool) {
+	k, _ := e.Key.(model.HostConfigKey)
+	text, _ := e.Value.(model.Text)
+	a, err := netip.ParseAddr(string(text))
+	return a, err == nil && strings.HasSuffix(k.Name, "TunnelAddr")
 }
 
 func (s *Survey) addEndpoint(h *host, k model.WorkloadEndpointKey, e model.Entry, up, unreported bool) {

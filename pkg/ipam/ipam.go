@@ -54,6 +54,8 @@ type Request struct {
 	Addrs []netip.Addr
 	// Endpoint is the one that the addresses are for: what it has already may be given to it.
 	Endpoint model.Key
+	// Tunnel: they are for a tunnel of the host's, and not for a workload.
+	Tunnel bool
 	// Reserve: they are no workload's, so it doesn't matter whose their blocks are.
 	Reserve bool
 	// Living: the addresses wanted are in use by the handle's owner already, whatever pools and blocks say of the host now.

@@ -73,7 +73,10 @@ func (e *eligible) has(p *pool) bool { return p != nil && slices.Contains(e.pool
 
 // eligible never leaves out a requested pool silently.
 func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
-	labels := r.HostLabels
+	labels, use := r.HostLabels, model.ForWorkloads
+	if r.Tunnel {
+		use = model.ForTunnels
+	}
 	if labels == nil {
 		labels = x.labels(r.Host)
 	}
@@ -102,6 +105,9 @@ func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 		why, picked := p.refuses(), p.picks(labels)
 		if why == "" && !picked && (len(requested) == 0 || r.Picked) {
 			why = fmt.Sprintf("its node_selector %s does not pick this node", p.NodeSelector)
+		}
+		if why == "" && !p.Serves(use) {
+			why = fmt.Sprintf("its allowed_uses, %s, are without %s", p.AllowedUses, use)
 		}
 		switch {
 		case why != "" && !(r.Living && p.err == nil):

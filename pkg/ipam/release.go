@@ -16,7 +16,7 @@ import (
 // A block that becomes empty and has affinity to a host stays that host's, with
 // the time; another host may take it over later. It is given back, that is
 // deleted, if no host has affinity to it, or if nothing may be allocated from it
-// any more because its pool is gone, disabled, later than one that it overlaps, for other hosts or has another block size now.
+// any more because its pool is gone, disabled, later than one that it overlaps, for other hosts or uses, or has another block size now.
 // Blocks that a person made (strict affinity, or auto_allocate_blocks is
 // false) are never deleted.
 //
@@ -43,9 +43,16 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 		return nil, err
 	}
 	for _, c := range blocks {
-		if _, err := p.peek(c); err != nil {
+		b, err := p.peek(c)
+		if err != nil {
 			return nil, err
 		}
+		if b != nil {
+			p.needHost(n, b, len(heldBy(b, handle)))
+		}
+	}
+	if err := n.err(); err != nil {
+		return nil, err
 	}
 	var freed []netip.Addr
 	for _, c := range blocks {
@@ -102,6 +109,9 @@ func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed
 			return "", false, err
 		}
 	}
+	if p.needHost(n, b, 1); n.err() != nil {
+		return "", false, n.err()
+	}
 	d := p.edit(b.CIDR)
 	put(&d.Block, o)
 	p.settle(d, now)
@@ -148,6 +158,13 @@ func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
 	return b, o, nil
 }
 
+// needHost needs the labels of a block's host, where its pool goes by them and so many addresses that are freed make it empty.
+func (p *Plan) needHost(n *needs, b *model.Block, freed int) {
+	if pool := p.poolOf(b.CIDR); pool != nil && pool.selector != nil && b.Affinity != "" && len(b.Unallocated)+freed == b.Size() {
+		n.add(model.KeyRange(model.HostMetadataKey{Host: b.Affinity}))
+	}
+}
+
 // settle finishes a block from which addresses were freed.
 func (p *Plan) settle(d *draft, now time.Time) {
 	compact(&d.Block)
@@ -175,7 +192,7 @@ func (p *Plan) wanted(b *model.Block) bool {
 		return false
 	}
 	picked := !p.view.Has(model.HostMetadataKey{Host: b.Affinity}) || pool.picks(p.labels(b.Affinity)) // not read: for GiveBack to say
-	return pool.err != nil || pool.IPAM && !pool.yields() && pool.BlockSize == b.CIDR.Bits() && picked
+	return pool.err != nil || pool.IPAM && pool.Serves(model.ForWorkloads) && !pool.yields() && pool.BlockSize == b.CIDR.Bits() && picked
 }
 
 // Held are the addresses of a handle.

@@ -103,7 +103,7 @@ var kinds = []kind{
 	},
 	{
 		key: PoolKey{}, parse: objectOf(parsePool),
-		fields: []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector", "disable_bgp_export", "meta"},
+		fields: []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector", "disable_bgp_export", "allowed_uses", "meta"},
 		places: families("v1/ipam/v?/pool/*", parsePoolKey),
 	},
 	{

@@ -9,6 +9,8 @@ package model
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -203,7 +205,20 @@ type Pool struct {
 	NodeSelector string // "" = every node
 	// DisableBGPExport: its routes are announced to nobody by BGP.
 	DisableBGPExport bool
-	Name             string // as resources call it (meta.name); "" = by its CIDR
+	// AllowedUses are what its addresses are for, with commas between them: see Serves. "" = ForWorkloads and ForTunnels.
+	AllowedUses string
+	Name        string // as resources call it (meta.name); "" = by its CIDR
+}
+
+// What addresses of a pool may be for, as in Pool.AllowedUses. There may be others, which are nothing of ours.
+const (
+	ForWorkloads = "Workload"
+	ForTunnels   = "Tunnel"
+)
+
+// Serves reports whether addresses of the pool may be for such a use.
+func (p Pool) Serves(use string) bool {
+	return p.AllowedUses == "" || slices.Contains(strings.Split(p.AllowedUses, ","), use)
 }
 
 // Free marks a free address in Block.Allocations.

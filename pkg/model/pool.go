@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/selector"
 )
@@ -50,6 +52,14 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 		into("block_size", &p.BlockSize, optionalInt(1, 128)),
 		into("node_selector", &p.NodeSelector, (*reader).optionalStr),
 		into("disable_bgp_export", &p.DisableBGPExport, boolean(false)),
+		field{"allowed_uses", func(r *reader) error {
+			uses, err := r.strings()
+			p.AllowedUses = strings.Join(uses, ",")
+			if i := slices.IndexFunc(uses, func(use string) bool { return use == "" || strings.Contains(use, ",") }); err == nil && i >= 0 {
+				return atIndex(i, fmt.Errorf("%.32q: want %s or %s", uses[i], ForWorkloads, ForTunnels))
+			}
+			return err
+		}},
 		into("meta", &p.Name, parseMetaName),
 	)
 	if p.IPIP != "" {
@@ -146,6 +156,9 @@ func (p Pool) format(w *writer) error {
 	}
 	w.optional("node_selector", p.NodeSelector)
 	w.flag("disable_bgp_export", p.DisableBGPExport, false)
+	if p.AllowedUses != "" {
+		w.strings("allowed_uses", strings.Split(p.AllowedUses, ","))
+	}
 	w.metaName(p.Name)
 	w.close('}')
 	return nil

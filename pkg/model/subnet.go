@@ -45,10 +45,10 @@ func (s Subnet) check() error {
 	if s.CIDR != s.CIDR.Masked() {
 		return inField("cidr", fmt.Errorf("%s has host bits set: write %s", s.CIDR, s.CIDR.Masked()))
 	}
-	if !s.GatewayIP.IsValid() {
+	if !s.GatewayIP.IsValid() && !v6 { // IPv6's router is link-local
 		return missing("gateway_ip")
 	}
-	if err := checkFamily(s.GatewayIP, v6); err != nil {
+	if err := checkFamily(s.GatewayIP, v6); s.GatewayIP.IsValid() && err != nil {
 		return inField("gateway_ip", err)
 	}
 	if err := checkAddrs(s.DNSServers, v6); err != nil {

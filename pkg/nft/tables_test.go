@@ -43,6 +43,8 @@ func golden(tb testing.TB, name, got string) {
 func TestTables(t *testing.T) {
 	accept := settings()
 	accept.EndpointToHost, accept.EndpointDNS, accept.Prefixes = policy.ToHostAccept, true, []string{"cali", "tap"}
+	metadata := settings()
+	metadata.Prefixes, metadata.Metadata = []string{"ca", "cali", "tap"}, netip.MustParseAddrPort("127.0.0.1:8775")
 	for name, c := range map[string]struct {
 		settings policy.Settings
 		changes  policy.Changes
@@ -50,6 +52,7 @@ func TestTables(t *testing.T) {
 		"empty.nft":    {settings(), policy.Changes{}},
 		"sample.nft":   {settings(), sample()},
 		"accept.nft":   {accept, policy.Changes{}},
+		"metadata.nft": {metadata, policy.Changes{Pools: masqueradesFirst()}},
 		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
 		"shut.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
 			Path: "/calico/v1/host/here/workload/k8s/w/endpoint/e", Workload: true, Interface: "tap1", Dropped: "no prefix covers it",

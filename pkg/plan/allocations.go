@@ -11,6 +11,7 @@ import (
 // allocations say which host each address is of: by the blocks of IPAM and by active endpoints.
 type allocations struct {
 	self   string
+	alive  func(host string) bool
 	blocks index[*blockFact]
 	// ends are the active endpoints with an address. A list is replaced, never changed.
 	ends map[netip.Addr][]end
@@ -18,25 +19,25 @@ type allocations struct {
 
 // end says that an active endpoint of a host has an address.
 type end struct {
-	host string
-	ext  bool // as ext_ip, not as its own
+	host    string
+	ext     bool  // as ext_ip, not as its own
+	up      bool  // the host reports the endpoint so
+	created int64 // when the endpoint was
 }
 
-func newAllocations(self string) allocations {
-	return allocations{self: self, blocks: newIndex[*blockFact](), ends: map[netip.Addr][]end{}}
+func newAllocations(self string, alive func(host string) bool) allocations {
+	return allocations{self: self, alive: alive, blocks: newIndex[*blockFact](), ends: map[netip.Addr][]end{}}
 }
 
 // removeEnd and addEnd follow an endpoint of a host.
-func (s *allocations) removeEnd(host string, a endpointAddr) {
-	i := slices.Index(s.ends[a.addr], end{host, a.ext})
-	if s.ends[a.addr] = slices.Delete(slices.Clone(s.ends[a.addr]), i, i+1); len(s.ends[a.addr]) == 0 {
-		delete(s.ends, a.addr)
+func (s *allocations) removeEnd(a netip.Addr, n end) {
+	i := slices.Index(s.ends[a], n)
+	if s.ends[a] = slices.Delete(slices.Clone(s.ends[a]), i, i+1); len(s.ends[a]) == 0 {
+		delete(s.ends, a)
 	}
 }
 
-func (s *allocations) addEnd(host string, a endpointAddr) {
-	s.ends[a.addr] = append(slices.Clone(s.ends[a.addr]), end{host, a.ext})
-}
+func (s *allocations) addEnd(a netip.Addr, n end) { s.ends[a] = append(slices.Clone(s.ends[a]), n) }
 
 // holder is the host to which etcd says packets for a prefix must go, "" where it doesn't say
 // or says so of a larger block. ours: the prefix lies in what is this host's.
@@ -50,8 +51,8 @@ func (s *allocations) holder(p netip.Prefix) (host string, ours bool) {
 	if p.IsSingleIP() {
 		owner := s.owner(p.Addr())
 		switch {
-		case owner != s.self && slices.ContainsFunc(s.ends[p.Addr()], func(n end) bool { return n.host == s.self }):
-			return "", true // two hosts have it: this one leads it to its own endpoint
+		case owner != s.self && slices.ContainsFunc(s.ends[p.Addr()], func(n end) bool { return n.host == s.self && n.up }):
+			return "", true // two hosts have it: this one leads it to its own endpoint, which is there
 		case owner != "" && (exact || owner != affinity):
 			return owner, owner == s.self
 		}
@@ -78,28 +79,37 @@ func (s *allocations) hostsAt(a netip.Addr) []string {
 	return slices.Compact(hosts)
 }
 
-// owner is the host that has an address: the one whose endpoint has it, as ext_ip only where
-// it is no endpoint's own, else the one for which it is allocated. Among several such
-// endpoints the host for which it is allocated comes first, then the first by name.
+// owner is the host that has an address: the one whose endpoint has it, else the one for which
+// it is allocated.
 func (s *allocations) owner(a netip.Addr) string {
-	allocated := ""
+	if ends := s.ends[a]; len(ends) > 0 {
+		return slices.MinFunc(ends, s.compare).host
+	}
 	if at, block, ok := s.blocks.longest(single(a)); ok && block.isTaken(ordinal(at, a)) {
-		allocated = cmp.Or(block.others[a], block.affinity)
+		return cmp.Or(block.others[a], block.affinity)
 	}
-	ends := s.ends[a]
-	own := slices.ContainsFunc(ends, func(n end) bool { return !n.ext })
-	first := ""
-	for _, n := range ends {
-		switch {
-		case own && n.ext:
-		case n.host == allocated:
-			return allocated
-		case first == "" || n.host < first:
-			first = n.host
-		}
-	}
-	return cmp.Or(first, allocated)
+	return ""
 }
+
+// compare orders the endpoints of an address: those whose own it is come before those that have
+// it as ext_ip, then those that a living host reports to be up, then the younger: after a failed start,
+// or a move, the older is what was left behind.
+func (s *allocations) compare(a, b end) int {
+	rank := func(n end) int {
+		switch {
+		case n.ext && !s.isUp(n):
+			return 3
+		case n.ext:
+			return 2
+		case !s.isUp(n):
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.created, a.created), cmp.Compare(a.host, b.host))
+}
+
+func (s *allocations) isUp(n end) bool { return n.up && s.alive(n.host) }
 
 // ordinal is the place of an address in its block, which has 2^12 at most.
 func ordinal(block netip.Prefix, a netip.Addr) int {

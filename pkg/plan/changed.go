@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
-	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -16,7 +15,12 @@ import (
 func (e *engine) follow(key model.Key, before, now *object) {
 	switch key := key.(type) {
 	case model.WorkloadEndpointKey:
-		e.followEndpoint(key.Host, valueOf[endpointFact](before), valueOf[endpointFact](now))
+		status := e.objects.byKey[model.WorkloadStatusKey(key)]
+		e.followEndpoint(endsOf(key.Host, before, status), endsOf(key.Host, now, status))
+		return
+	case model.WorkloadStatusKey:
+		endpoint := e.objects.byKey[model.WorkloadEndpointKey(key)]
+		e.followEndpoint(endsOf(key.Host, endpoint, before), endsOf(key.Host, endpoint, now))
 		return
 	case model.BlockKey:
 		e.followBlock(key.CIDR, valueOf[*blockFact](before), valueOf[*blockFact](now))
@@ -55,17 +59,26 @@ func (e *engine) followHost(name string) {
 	}
 }
 
-func (e *engine) followEndpoint(host string, before, now endpointFact) {
-	for _, a := range before {
-		if !slices.Contains(now, a) {
-			e.allocations.removeEnd(host, a)
-			e.touchEnd(a.addr)
+// endsOf are what an endpoint of a host, by what is known of it and of its status, has of each of its addresses.
+func endsOf(host string, endpoint, status *object) map[netip.Addr]end {
+	ends := map[netip.Addr]end{}
+	for _, a := range valueOf[endpointFact](endpoint) {
+		ends[a.addr] = end{host, a.ext, valueOf[model.EndpointStatus](status) == model.EndpointUp, endpoint.created}
+	}
+	return ends
+}
+
+func (e *engine) followEndpoint(before, now map[netip.Addr]end) {
+	for a, n := range before {
+		if now[a] != n {
+			e.allocations.removeEnd(a, n)
+			e.touchEnd(a)
 		}
 	}
-	for _, a := range now {
-		if !slices.Contains(before, a) {
-			e.allocations.addEnd(host, a)
-			e.touchEnd(a.addr)
+	for a, n := range now {
+		if before[a] != n {
+			e.allocations.addEnd(a, n)
+			e.touchEnd(a)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func checkLeftovers(t *testing.T, e *engine, w world) {
 			if size == 0 {
 				size = model.DefaultBlockSize(b.CIDR.Addr().Is6())
 			}
-			return within(b.CIDR, p.cidr) && p.pool.IPAM && !p.pool.Disabled && p.pool.NodeSelector != "!all()" && !s.older(p.cidr) && max(size, p.cidr.Bits()) == b.CIDR.Bits()
+			return within(b.CIDR, p.cidr) && p.pool.IPAM && !p.pool.Disabled && p.pool.Serves(model.ForWorkloads) && p.pool.NodeSelector != "!all()" && !s.older(p.cidr) && max(size, p.cidr.Bits()) == b.CIDR.Bits()
 		})
 		if b.Affinity == w.self && len(b.Unallocated) == len(b.Allocations) && !gives {
 			want = append(want, b.CIDR)

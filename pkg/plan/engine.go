@@ -50,7 +50,7 @@ func newEngine(self string, settings Settings) *engine {
 	e := &engine{
 		self: self, settings: settings.withDefaults(), handles: map[string]TunnelKind{},
 		objects: newObjects(), said: map[string]host{}, peers: groups[netip.Addr, string]{}, pools: newIndex[poolFact](),
-		allocations: newAllocations(self), learned: newIndex[learnedRoute](), links: newLinks(Links{}),
+		learned: newIndex[learnedRoute](), links: newLinks(Links{}),
 		changed: true, touched: map[netip.Prefix]struct{}{}, view: &view{},
 		decisions: map[netip.Prefix]decision{}, raised: map[ProblemID]int{},
 		told: State{
@@ -60,6 +60,10 @@ func newEngine(self string, settings Settings) *engine {
 		},
 		out: newChanges(),
 	}
+	e.allocations = newAllocations(self, func(host string) bool {
+		h := e.said[host]
+		return h.alive || !h.exists
+	})
 	for _, t := range tunnelTypes() {
 		e.handles[t.handle(self)] = t.kind
 	}
@@ -344,7 +348,7 @@ func (e *engine) Leftovers() []netip.Prefix {
 		wanted := false
 		for at, pool := range e.pools.around(p) {
 			_, later := e.view.later[at]
-			wanted = wanted || pool.gives && !pool.picks && !later && pool.size == p.Bits()
+			wanted = wanted || pool.gives && pool.pods && !pool.picks && !later && pool.size == p.Bits()
 		}
 		if !wanted {
 			all = append(all, p)

@@ -100,14 +100,16 @@ type poolFact struct {
 	tunnel TunnelKind // "" = none
 	cross  bool       // only where the other host is in none of our subnets
 	device string     // of IPIP, as the pool says
-	gives  bool       // new addresses
+	gives  bool       // new addresses, to workloads, to tunnels or to both
+	pods   bool       // to workloads
+	ends   bool       // to tunnels
 	picks  bool       // the hosts that it gives them to
 	size   int        // prefix length of its blocks
 	hidden bool       // from BGP
 }
 
 func poolFacts(p model.Pool) poolFact {
-	f := poolFact{gives: p.IPAM && !p.Disabled, picks: p.NodeSelector != "" && p.NodeSelector != "all()", size: p.BlockSize, hidden: p.DisableBGPExport}
+	f := poolFact{gives: p.IPAM && !p.Disabled, pods: p.Serves(model.ForWorkloads), ends: p.Serves(model.ForTunnels), picks: p.NodeSelector != "" && p.NodeSelector != "all()", size: p.BlockSize, hidden: p.DisableBGPExport}
 	if f.size == 0 {
 		f.size = model.DefaultBlockSize(p.CIDR.Addr().Is6())
 	}
@@ -153,6 +155,9 @@ func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 		}
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
 		return object{path: entry.Path}, true // that it is there is all that counts
+	case model.WorkloadStatusKey:
+		status, _ := entry.Value.(model.EndpointStatus) // who wrote it is to say what is wrong with it
+		return object{path: entry.Path, value: status}, true
 	case model.HostBirdIPKey, model.BGPHostKey:
 		o.value, ok = textValue(entry.Value)
 	case model.BGPGlobalASKey:

@@ -38,7 +38,9 @@ func (h *history) hostAddr() string {
 // key is a random key of those that matter.
 func (h *history) key() model.Key {
 	host := h.host()
-	switch h.r.IntN(14) {
+	switch h.r.IntN(16) {
+	case 14, 15:
+		return model.WorkloadStatusKey{Host: host, Orchestrator: "k8s", Workload: fmt.Sprint("w", h.r.IntN(3)), Endpoint: "eth0"}
 	case 0:
 		return model.PoolKey{CIDR: netip.MustParsePrefix(pick(h, "10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/28", "fd00:1::/64", "172.18.0.0/16"))}
 	case 1, 2, 3:
@@ -62,7 +64,7 @@ func (h *history) key() model.Key {
 func (h *history) value(k model.Key) any {
 	switch k := k.(type) {
 	case model.PoolKey:
-		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0, NodeSelector: pick(h, "", "all()", "!all()")}
+		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0, DisableBGPExport: h.r.IntN(4) == 0, NodeSelector: pick(h, "", "all()", "!all()"), AllowedUses: pick(h, "", "", "Workload", "Tunnel")}
 		mode := pick(h, model.EncapAlways, model.EncapCrossSubnet)
 		switch {
 		case h.r.IntN(3) == 0:
@@ -86,6 +88,8 @@ func (h *history) value(k model.Key) any {
 			w.IPv4NAT = []model.NAT{{ExtIP: netip.MustParseAddr("10.1.0.9")}}
 		}
 		return w
+	case model.WorkloadStatusKey:
+		return pick(h, model.EndpointUp, model.EndpointUp, model.EndpointDown)
 	case model.HostMetadataKey:
 		return model.HostMetadata{}
 	case model.StatusKey, model.LastStatusKey:

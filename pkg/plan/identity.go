@@ -35,6 +35,8 @@ type Method struct {
 	// address is a single one where no length was given.
 	address netip.Prefix
 	text    string
+	// Unset: the value was nothing at all.
+	Unset bool
 }
 
 // ParseMethod reads the value of IP (v6 false) or IP6. "autodetect" and
@@ -42,13 +44,14 @@ type Method struct {
 // IPv6, as Calico's users know it.
 func ParseMethod(text string, v6 bool) (Method, error) {
 	text = strings.TrimSpace(text)
-	if text == "" {
+	unset := text == ""
+	if unset {
 		text = string(MethodFirstFound)
 		if v6 {
 			text = string(MethodNone)
 		}
 	}
-	m := Method{text: text}
+	m := Method{text: text, Unset: unset}
 	name, value, hasValue := strings.Cut(text, "=")
 	m.Kind = MethodKind(name)
 	var err error

@@ -116,8 +116,12 @@ func (r *decider) reportEndpoints() {
 	}
 	others := "the others"
 	for i, host := range hosts {
-		if !slices.Contains(r.allocated.ends[a], end{host: host}) {
+		theirs := func(n end) bool { return n.host == host }
+		if !slices.ContainsFunc(r.allocated.ends[a], func(n end) bool { return theirs(n) && !n.ext }) {
 			hosts[i], others = host+" (as ext_ip)", "the others, or their ext_ip"
+		}
+		if !slices.ContainsFunc(r.allocated.ends[a], func(n end) bool { return theirs(n) && r.allocated.isUp(n) }) {
+			hosts[i] += " (not up)"
 		}
 	}
 	r.report(sameEndpointAddress, a.String(), fmt.Sprintf("endpoints of hosts %s have %s: packets go to %s; delete %s",

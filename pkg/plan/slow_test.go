@@ -40,7 +40,7 @@ func (w world) compute(settings Settings) State {
 		entry := w.entries[path]
 		if entry.Err != nil {
 			switch entry.Key.(type) {
-			case model.HostMetadataKey, model.StatusKey, model.LastStatusKey, model.GlobalConfigKey:
+			case model.HostMetadataKey, model.StatusKey, model.LastStatusKey, model.WorkloadStatusKey, model.GlobalConfigKey:
 			default:
 				s.problem(BadValue, path)
 			}

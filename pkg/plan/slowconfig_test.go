@@ -207,7 +207,7 @@ func (s *slow) tunnel(t Tunnel, uplink, less int, settings Settings) {
 	t.Parent, _ = s.onLink(t.Local)
 	t.MTU = slowMTU(uplink, less, settings.TunnelMTU[t.Kind])
 	for _, p := range pools {
-		if p.pool.IPAM && !p.pool.Disabled && !s.hitHosts(p.cidr) {
+		if p.pool.IPAM && !p.pool.Disabled && p.pool.Serves(model.ForTunnels) && !s.hitHosts(p.cidr) {
 			t.Pools = append(t.Pools, p.cidr)
 		}
 	}

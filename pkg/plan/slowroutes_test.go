@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -141,7 +142,7 @@ func (s *slow) awaited() {
 		if !inPool || pool.kind() != "" || s.hit(p) || !s.mine(s.self, f).IsValid() {
 			continue
 		}
-		holder, ends := "", s.ends(p.Addr())
+		holder := ""
 		if block, ok := s.block(p); ok && block.CIDR == p {
 			holder = block.Affinity
 		}
@@ -151,7 +152,7 @@ func (s *slow) awaited() {
 				continue // the block's route leads to it
 			}
 		}
-		if holder == s.self || p.IsSingleIP() && slices.Contains(ends, s.self) || !s.mine(holder, f).IsValid() {
+		if holder == s.self || p.IsSingleIP() && s.here(p.Addr()) || !s.mine(holder, f).IsValid() {
 			continue
 		}
 		ownWay := slices.ContainsFunc(s.links.Routes, func(r HostRoute) bool {
@@ -218,10 +219,57 @@ func (s *slow) owner(a netip.Addr) string {
 	if len(ends) == 0 {
 		ends = s.ends(a)
 	}
-	if len(ends) == 0 || slices.Contains(ends, allocated) {
+	if len(ends) == 0 {
 		return allocated
 	}
-	return ends[0]
+	if up := slices.DeleteFunc(slices.Clone(ends), func(host string) bool { return !s.up(host, a) || !s.alive(host) }); len(up) > 0 {
+		ends = up
+	}
+	return slices.MinFunc(ends, func(x, y string) int { return cmp.Compare(s.made(y, a), s.made(x, a)) })
+}
+
+// with are the active endpoints of a host that have an address, as those do that come first.
+func (s *slow) with(host string, a netip.Addr) []model.WorkloadEndpointKey {
+	var keys []model.WorkloadEndpointKey
+	own := slices.Contains(s.owns(a), host)
+	for key, entry := range s.objects {
+		w, ok := entry.Value.(model.WorkloadEndpoint)
+		if ok && key.(model.WorkloadEndpointKey).Host == host && slices.Contains(endpointFacts(w), endpointAddr{a, !own}) {
+			keys = append(keys, key.(model.WorkloadEndpointKey))
+		}
+	}
+	return keys
+}
+
+func (s *slow) isUp(key model.WorkloadEndpointKey) bool {
+	return s.objects[model.WorkloadStatusKey(key)].Value == model.EndpointUp
+}
+
+// up reports whether a host says that one of them is up.
+func (s *slow) up(host string, a netip.Addr) bool {
+	return slices.ContainsFunc(s.with(host, a), s.isUp)
+}
+
+// made is when the youngest of them was, of those that are up if there are some.
+func (s *slow) made(host string, a netip.Addr) (at int64) {
+	for _, key := range s.with(host, a) {
+		if s.isUp(key) || !s.up(host, a) {
+			at = max(at, s.objects[key].Created)
+		}
+	}
+	return at
+}
+
+// here reports whether an endpoint of this host that has an address is up.
+func (s *slow) here(a netip.Addr) bool {
+	for key, entry := range s.objects {
+		w, ok := entry.Value.(model.WorkloadEndpoint)
+		if ok && key.(model.WorkloadEndpointKey).Host == s.self && s.isUp(key.(model.WorkloadEndpointKey)) &&
+			slices.ContainsFunc(endpointFacts(w), func(f endpointAddr) bool { return f.addr == a }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *slow) route(p netip.Prefix) {
@@ -244,7 +292,7 @@ func (s *slow) route(p netip.Prefix) {
 		if len(ends) > 1 {
 			s.problem(sameEndpointAddress, p.Addr().String())
 		}
-		here = slices.Contains(ends, s.self)
+		here = s.here(p.Addr())
 		if owner = s.owner(p.Addr()); owner != "" && owner != block.Affinity {
 			holder = owner
 		}

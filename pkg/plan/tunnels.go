@@ -104,7 +104,7 @@ func (v *view) setTunnels(e *engine, inside [3]int, used map[TunnelKind][]netip.
 			Handle: handle, AddrConfig: t.addrConfig, MTU: inside[i],
 		}
 		for _, p := range pools {
-			if v.pools.all[p].gives && !v.isOccupied(p) {
+			if pool := v.pools.all[p]; pool.gives && pool.ends && !v.isOccupied(p) {
 				tunnel.Pools = append(tunnel.Pools, p)
 			}
 		}

@@ -178,6 +178,9 @@ func (e *evaluation) evaluate() bool {
 		return false
 	}
 	e.destinationNAT()
+	if accepted, decided := e.metadata(); decided {
+		return accepted
+	}
 	switch {
 	case p.In != "" && p.Out != "":
 		return e.forward()

@@ -14,8 +14,8 @@ import (
 
 // The fail-safe ports of an agent whose settings say none, for ParseProtoPorts.
 const (
-	DefaultFailsafeInbound  = "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:6443"
-	DefaultFailsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:6443,udp:53,udp:67"
+	DefaultFailsafeInbound  = "tcp:22,udp:68,udp:546,tcp:179,tcp:2379,tcp:2380,tcp:6443"
+	DefaultFailsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:6443,udp:53,udp:67,udp:547"
 )
 
 // ParseProtoPorts reads a comma list like "tcp:22,udp:53", or none; a port alone is TCP's. The ports are sorted, each once.

@@ -233,8 +233,9 @@ type ProtoPort struct {
 type Settings struct {
 	Prefixes         []string // of workload interfaces
 	EndpointToHost   EndpointToHost
-	EndpointDNS      bool        // workloads may ask the host's own DNS server
-	FailsafeInbound  []ProtoPort // to the host, on host endpoints
+	Metadata         netip.AddrPort // where what taps ask of MetadataService goes; the zero AddrPort: it is refused
+	EndpointDNS      bool           // workloads may ask the host's own DNS server
+	FailsafeInbound  []ProtoPort    // to the host, on host endpoints
 	FailsafeOutbound []ProtoPort
 	FlowLogGroup     uint16 // NFLOG group of rules that log, 0 = the kernel's log alone
 	LogPrefix        string // of rules that log and say no prefix

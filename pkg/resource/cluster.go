@@ -118,7 +118,7 @@ type HostRoute struct {
 // DHCPSubnet (ours) is what virtual machines of a network are told.
 type DHCPSubnet struct {
 	CIDR       CIDR        `json:"cidr" doc:"The network."`
-	GatewayIP  *Address    `json:"gatewayIP,omitempty" doc:"The machines' next hop. Required."`
+	GatewayIP  *Address    `json:"gatewayIP,omitempty" doc:"The machines' next hop. Required for IPv4; that of IPv6 is link-local."`
 	NetworkID  string      `json:"networkID,omitempty" doc:"Name of the network. Default calico."`
 	DNSServers []Address   `json:"dnsServers,omitempty" doc:"Their DNS servers."`
 	HostRoutes []HostRoute `json:"hostRoutes,omitempty" doc:"Further routes of theirs."`
@@ -153,10 +153,13 @@ func writeSubnet(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
 	switch {
 	case !spec.CIDR.IsValid():
 		return keys{}, r.at("spec.cidr", "missing")
-	case spec.GatewayIP == nil:
+	case spec.GatewayIP == nil && spec.CIDR.Addr().Is4():
 		return keys{}, r.at("spec.gatewayIP", "missing")
 	}
-	n := model.Subnet{NetworkID: spec.NetworkID, CIDR: spec.CIDR.Prefix, GatewayIP: spec.GatewayIP.Addr}
+	n := model.Subnet{NetworkID: spec.NetworkID, CIDR: spec.CIDR.Prefix}
+	if spec.GatewayIP != nil {
+		n.GatewayIP = spec.GatewayIP.Addr
+	}
 	if n.NetworkID == "" {
 		n.NetworkID = "calico"
 	}

@@ -125,6 +125,11 @@ var checks = func() map[string]func(string) error {
 		"RouteRefreshInterval": seconds(1, 3600), "NftablesRefreshInterval": seconds(1, 3600),
 		"DefaultEndpointToHostAction": oneOf("DROP", "RETURN", "ACCEPT"), "AllowDNSPacketsFromWorkloads": boolean,
 		"ChainInsertMode": oneOf("Insert", "Append", "Off"), "UnreadyWhenBlocked": oneOf("All", "Any", "Never"), "ProbeWorkloadPath": boolean,
+		"MetadataAddr": func(s string) error {
+			a, err := netip.ParseAddr(s)
+			return wants(strings.EqualFold(s, "none") || err == nil && a.Is4(), s, "none, or an IPv4 address")
+		},
+		"MetadataPort":             number(1, 65535),
 		"FailsafeInboundHostPorts": ports, "FailsafeOutboundHostPorts": ports,
 		"LogPrefix": func(s string) error {
 			bad := strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-") != ""

@@ -44,7 +44,7 @@ type IPPool struct {
 	HandsOut         *bool         `json:"handsOutAddresses,omitempty" doc:"Ours. False where another IPAM plugin gives the addresses. Default true."`
 
 	NamespaceSelector string   `json:"namespaceSelector,omitempty" doc:"Only all(), the default, is supported yet."`
-	AllowedUses       []string `json:"allowedUses,omitempty" doc:"Only Workload and Tunnel, the default, are supported yet."`
+	AllowedUses       []string `json:"allowedUses,omitempty" doc:"What its addresses are for: Workload, Tunnel or both, the default."`
 	AssignmentMode    string   `json:"assignmentMode,omitempty" doc:"Only Automatic, the default, is supported yet."`
 }
 
@@ -78,6 +78,9 @@ func readPools(entries []model.Entry) []Stored {
 			spec.BlockSize, spec.NATOutgoing, spec.Disabled, spec.DisableBGPExport = pool.BlockSize, pool.Masquerade, pool.Disabled, pool.DisableBGPExport
 			spec.IPIPMode, spec.VXLANMode = encapsulation(pool.IPIPMode), encapsulation(pool.VXLANMode)
 			spec.NodeSelector = cmp.Or(pool.NodeSelector, "all()")
+			if pool.AllowedUses != "" {
+				spec.AllowedUses = strings.Split(pool.AllowedUses, ",")
+			}
 			if !pool.IPAM {
 				spec.HandsOut = new(bool)
 			}
@@ -104,6 +107,9 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	if pool.IPIPMode != model.EncapNever {
 		pool.IPIP = tunnelDevice
 	}
+	if pool.AllowedUses = strings.Join(spec.AllowedUses, ","); pool.Serves(model.ForWorkloads) && pool.Serves(model.ForTunnels) {
+		pool.AllowedUses = ""
+	}
 	switch {
 	case !cidr.IsValid():
 		return keys{}, r.at("spec.cidr", "missing")
@@ -113,8 +119,8 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 		return keys{}, r.dnsName() // a CIDR names the pool that has it
 	case spec.NamespaceSelector != "" && spec.NamespaceSelector != "all()":
 		return keys{}, r.at("spec.namespaceSelector", "not supported yet: every namespace would get addresses of it")
-	case len(spec.AllowedUses) > 0 && !slices.Equal(spec.AllowedUses, []string{"Workload", "Tunnel"}):
-		return keys{}, r.at("spec.allowedUses", "not supported yet: leave it out, for Workload and Tunnel")
+	case slices.ContainsFunc(spec.AllowedUses, func(use string) bool { return use != model.ForWorkloads && use != model.ForTunnels }):
+		return keys{}, r.at("spec.allowedUses", "not supported yet: want Workload, Tunnel or both")
 	case spec.AssignmentMode != "" && spec.AssignmentMode != "Automatic":
 		return keys{}, r.at("spec.assignmentMode", "%.32q is not supported yet: leave it out, for Automatic", spec.AssignmentMode)
 	}

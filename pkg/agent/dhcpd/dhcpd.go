@@ -201,7 +201,7 @@ func (k *Keeper) bring(ctx context.Context, path string, w want, subnets map[str
 	k.report(path, err)
 	s := k.servers[path]
 	switch {
-	case err != nil, w.spec.State != model.StateActive, w.programmed == 0:
+	case len(port.Leases) == 0, w.spec.State != model.StateActive, w.programmed == 0:
 		k.stop(path)
 	case w.programmed != w.revision:
 	case s != nil && s.iface == w.spec.Name:

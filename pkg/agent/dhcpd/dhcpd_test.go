@@ -240,8 +240,8 @@ func (h *host) counted() map[string]float64 {
 	return values
 }
 
-func discover(t *testing.T) []byte {
-	m, err := dhcpv4.NewDiscovery(vmMAC[:])
+func discover(t *testing.T, with ...dhcpv4.Modifier) []byte {
+	m, err := dhcpv4.NewDiscovery(vmMAC[:], with...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func discover(t *testing.T) []byte {
 func (p *tap) advertised() (n int) {
 	synctest.Wait()
 	for len(p.told) > 0 {
-		if f := <-p.told; f[12] == 0x86 && f[20] == 58 {
+		if f := <-p.told; f[12] == 0x86 && f[20] == 58 && f[54] == 134 {
 			n++
 		}
 	}
@@ -277,6 +277,99 @@ const (
 func vm(iface, addr string) string {
 	return `{"state": "active", "name": "` + iface + `", "mac": "` + vmMAC.String() + `", "profile_ids": [], "ipv4_nets": ["` + addr +
 		`/32"], "ipv4_subnet_ids": ["s4"], "ipv6_nets": ["fd00:65::24/128"], "ipv6_subnet_ids": ["s6"]}`
+}
+
+// announced are the gateways that were announced since it was called last.
+func (p *tap) announced() (all []string) {
+	synctest.Wait()
+	for len(p.told) > 0 {
+		switch f := <-p.told; {
+		case f[12] == 0x08 && f[13] == 0x06:
+			all = append(all, net.IP(f[28:32]).String())
+		case f[12] == 0x86 && f[20] == 58 && f[54] == 136:
+			all = append(all, net.IP(f[62:78]).String())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestAnnounced: a tap that comes up, or is another machine's from now on, hears once where its routers are.
+func TestAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		p := h.plug("tap1")
+		routers := []string{"10.65.0.1", "fe80::261:feff:feed:cafe"}
+		expect := func(when string, want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, p.announced()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: `{"cidr": "fd00:65::/64"}`}))
+		expect("a machine arrives", routers...)
+		h.hear(map[string]string{strings.Replace(subnet4, "s4", "other", 1): in4})
+		expect("another subnet changes")
+		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.25")}))
+		expect("another machine", routers...)
+		h.unplug("tap1")
+		time.Sleep(time.Minute)
+		p = h.plug("tap1")
+		time.Sleep(maxReopenPause)
+		expect("the tap is made again", routers...)
+		time.Sleep(time.Hour)
+		expect("an hour")
+	})
+}
+
+// TestOneFamily: what is wrong with a subnet of one family takes nothing from the other.
+func TestOneFamily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		p := h.plug("tap1")
+		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: `{"cidr": 6}`}))
+		if got := h.ask(p); got != "10.65.0.24" || !strings.Contains(h.problem(a), "ipv6_subnet_ids[0]") {
+			t.Errorf("%q is offered, and reported: %s", got, h.problem(a))
+		}
+		h.hear(map[string]string{subnet4: `{"cidr": "10.65.0.0/24"}`, subnet6: `{"cidr": "fd00:65::/64"}`})
+		if n, got := p.advertised(), h.ask(p); got != "" || n == 0 || strings.Contains(h.problem(a), "ipv6") {
+			t.Errorf("%q is offered, %d advertisements, and reported: %s", got, n, h.problem(a))
+		}
+	})
+}
+
+// TestDecline: an address that its machine declines is listed with the tap, and offered again, once a second at most.
+func TestDecline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		p := h.plug("tap1")
+		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
+		decline := discover(t, dhcpv4.WithMessageType(dhcpv4.MessageTypeDecline), dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.IP{10, 65, 0, 24})))
+		for range 10 {
+			p.asked <- decline
+			synctest.Wait()
+			if got := h.problem("tap tap1"); !strings.Contains(got, "10.65.0.24") {
+				t.Fatalf("reported: %q", got)
+			}
+			if got := h.ask(p); got != "" {
+				t.Errorf("%q is offered at once", got)
+			}
+			time.Sleep(time.Second)
+			if got := h.ask(p); got != "10.65.0.24" {
+				t.Errorf("%q is offered after a second", got)
+			}
+		}
+		time.Sleep(20 * time.Minute)
+		if got := h.problem("tap tap1"); got != "" {
+			t.Errorf("reported though it is long ago: %q", got)
+		}
+		p.asked <- decline
+		synctest.Wait()
+		h.hear(map[string]string{a: ""})
+		if got := h.problem("tap tap1"); got != "" {
+			t.Errorf("reported of a tap that is no machine's: %q", got)
+		}
+	})
 }
 
 func TestServe(t *testing.T) {
@@ -340,7 +433,7 @@ func TestServe(t *testing.T) {
 		expect("active", "10.65.0.26")
 		h.hear(map[string]string{a: ""})
 		expect("deleted", "")
-		counts := map[string]float64{"calico_node_dhcp_ports": 0, "calico_node_dhcp_requests_total answered": 6, "calico_node_dhcp_requests_total ignored": 0}
+		counts := map[string]float64{"calico_node_dhcp_ports": 0, "calico_node_dhcp_requests_total answered": 6, "calico_node_dhcp_requests_total ignored": 1}
 		if diff := cmp.Diff(counts, h.counted()); diff != "" {
 			t.Errorf("metrics (-want +got):\n%s", diff)
 		}

@@ -5,9 +5,11 @@ package dhcpd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -24,6 +26,8 @@ const (
 	// reopenPause is when to come again to a tap that can't be listened to, at first and at last: one that was deleted and made again is another.
 	reopenPause    = 100 * time.Millisecond
 	maxReopenPause = 5 * time.Second
+	// declinePause is for how long a machine that has declined an address is offered none.
+	declinePause = time.Second
 	// maxFrame is what a client's message and its headers take at most: the link's MTU.
 	maxFrame = 1 << 11
 )
@@ -38,6 +42,8 @@ type server struct {
 	mu     sync.Mutex
 	port   dhcp.Port
 	socket Socket // nil = it isn't open
+
+	declined time.Time // when the machine last declined an address; run's alone
 }
 
 // start serves a tap until stop.
@@ -46,6 +52,7 @@ func start(ctx context.Context, cfg Config, iface string, port dhcp.Port) *serve
 	s := &server{cfg: cfg, iface: iface, end: cancel, ended: make(chan struct{}), port: port}
 	go func() {
 		defer close(s.ended)
+		defer s.note(nil)
 		s.run(ctx)
 	}()
 	return s
@@ -56,12 +63,16 @@ func (s *server) stop() {
 	<-s.ended
 }
 
-// update serves the tap as it is to be now, and tells the machine of its router anew.
+// update serves the tap as it is to be now, and tells the machine of its routers anew where that is otherwise than before.
 func (s *server) update(port dhcp.Port) {
 	s.mu.Lock()
+	same := reflect.DeepEqual(s.port, port)
 	s.port = port
 	s.mu.Unlock()
-	s.advertise()
+	if !same {
+		s.announce()
+		s.advertise()
+	}
 }
 
 // now is the port as it is served, and by which socket.
@@ -121,9 +132,13 @@ func (s *server) listen(ctx context.Context) (opened bool, err error) {
 	defer context.AfterFunc(ctx, closeSocket)()
 	limit := rate.NewLimiter(perSecond, burst)
 	buf := make([]byte, maxFrame)
+	s.announce()
 	for next := time.Now(); ; {
 		if now := time.Now(); !now.Before(next) {
 			s.advertise()
+			if now.Sub(s.declined) > dhcp.AdvertiseEvery/2 {
+				s.note(nil)
+			}
 			next = now.Add(dhcp.AdvertiseEvery/2 + rand.N(dhcp.AdvertiseEvery/2))
 		}
 		// What comes in the meantime waits in the socket, or is dropped there.
@@ -143,13 +158,37 @@ func (s *server) listen(ctx context.Context) (opened bool, err error) {
 // answer answers a frame.
 func (s *server) answer(in []byte) {
 	port, socket := s.now()
-	out := port.Answer(in)
+	var out []byte
+	if a, ok := port.Declined(in); ok {
+		s.declined = time.Now()
+		s.note(fmt.Errorf("the machine declines %s, as somebody else on a network of its own seems to have it: it is offered the address again, as no other is its", a))
+		out = port.Answer(in)
+	} else if time.Since(s.declined) >= declinePause {
+		out = port.Answer(in)
+	}
 	if out == nil {
 		s.cfg.Metrics.ignored.Inc()
 		return
 	}
 	s.cfg.Metrics.answered.Inc()
 	s.send(socket, out)
+}
+
+// note has a declined address listed, nil = there is none.
+func (s *server) note(err error) {
+	if before, after := s.cfg.Problems.Note(problemKind, "tap "+s.iface, err); after != before && after != "" {
+		s.cfg.Logger.Warn("a machine declines its address", "interface", s.iface, "reason", after)
+	}
+}
+
+// announce tells the machine where its routers are.
+func (s *server) announce() {
+	port, socket := s.now()
+	for _, out := range port.Announcements() {
+		if socket != nil {
+			s.send(socket, out)
+		}
+	}
 }
 
 // advertise tells the machine of its router.

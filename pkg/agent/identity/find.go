@@ -112,6 +112,11 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
 	}
+	// Where pods have IPv6 alone, that the default finds no IPv4 is no fault.
+	isIPv4 := func(p netip.Prefix) bool { return p.Addr().Is4() }
+	if i.methods[0].Unset && !f.own[0].Addr.IsValid() && f.own[1].Addr.IsValid() && !slices.ContainsFunc(slices.Collect(maps.Values(n.pools)), isIPv4) {
+		f.errs[0] = nil
+	}
 	return f
 }
 

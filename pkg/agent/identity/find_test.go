@@ -214,6 +214,40 @@ func TestFindRefused(t *testing.T) {
 	}
 }
 
+// TestWithoutIPv4: a host of a cluster that has IPv6 alone lacks nothing, unless IPv4 is asked for, by its setting or by a pool.
+func TestWithoutIPv4(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method4, method6 string
+		links            plan.Links
+		pools            []string
+		fault            bool
+	}{
+		"IPv6 alone":       {"", "autodetect", eth0("fd18::1/64"), []string{"fd00:1::/64"}, false},
+		"without pools":    {"", "autodetect", eth0("fd18::1/64"), nil, false},
+		"a bridge has one": {"", "autodetect", withBridge(eth0("fd18::1/64")), nil, false},
+		"a pool of IPv4":   {"", "autodetect", eth0("fd18::1/64"), []string{"10.0.0.0/16", "fd00:1::/64"}, true},
+		"IP is set":        {"first-found", "autodetect", eth0("fd18::1/64"), []string{"fd00:1::/64"}, true},
+		"IP6 isn't":        {"", "", eth0("fd18::1/64"), nil, true},
+		"neither is there": {"", "autodetect", eth0(), nil, true},
+	} {
+		f := newFinder(t, tt.method4)
+		f.methods[1] = method(t, 1, tt.method6)
+		f.note.pools = map[string]netip.Prefix{}
+		for _, p := range tt.pools {
+			f.note.pools[p] = netip.MustParsePrefix(p)
+		}
+		if got := f.see(0, tt.links); (got.errs[0] != nil) != tt.fault || got.own[0].Addr.IsValid() {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// withBridge adds a link that no host is reached by.
+func withBridge(l plan.Links) plan.Links {
+	l.Links = append(l.Links, plan.Link{Name: "docker0", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.17.0.1/16")}})
+	return l
+}
+
 // TestHostKeys: what is written to make etcd say what was found.
 func TestHostKeys(t *testing.T) {
 	key := func(field model.BGPHostField) model.BGPHostKey { return model.BGPHostKey{Host: "a", Field: field} }

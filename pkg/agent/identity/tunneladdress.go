@@ -115,7 +115,10 @@ func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 			if v.Get(model.ReadyKey{}).Value != model.Ready(true) {
 				return change, errNotReady
 			}
-			if change, addr, err = decideTunnel(v, need, request, i.now()); err != nil {
+			if change, addr, err = decideTunnel(v, need, adopting(v, need, request), i.now()); err != nil && !errors.As(err, new(*model.NeedRangesError)) {
+				change, addr, err = decideTunnel(v, need, request, i.now())
+			}
+			if err != nil {
 				return change, err
 			}
 			change.Merge(configChange(config, v.Get(config), need, addr))
@@ -137,7 +140,7 @@ func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 
 func (i *Keeper) request(need tunnelNeed) ipam.Request {
 	r := ipam.Request{
-		Host: i.host, Handle: need.handle, Now: i.now(), Picked: true,
+		Host: i.host, Handle: need.handle, Now: i.now(), Picked: true, Tunnel: true,
 		Attributes: map[string]string{"node": i.host, "type": "tunnel-address"},
 	}
 	for _, p := range need.pools {
@@ -146,6 +149,17 @@ func (i *Keeper) request(need tunnelNeed) ipam.Request {
 		} else {
 			r.IPv6, r.Pools6 = true, append(r.Pools6, model.PoolRef{CIDR: p})
 		}
+	}
+	return r
+}
+
+// adopting asks for the address that the host's setting names: before version 3.6 Calico took it without a handle, so that
+// nothing else tells whose it is. That fails where it isn't so, or an endpoint has it by now.
+func adopting(v *model.View, need tunnelNeed, r ipam.Request) ipam.Request {
+	text, _ := v.Get(model.HostConfigKey{Host: r.Host, Name: need.config}).Value.(model.Text)
+	a, err := netip.ParseAddr(string(text))
+	if err == nil && slices.ContainsFunc(need.pools, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		r.Addrs = []netip.Addr{a}
 	}
 	return r
 }
@@ -173,6 +187,16 @@ func decideTunnel(view *model.View, need tunnelNeed, request ipam.Request, now t
 		}
 	}
 	if len(need.pools) > 0 {
+		for _, a := range request.Addrs {
+			if handle, allocated, err := p.Holder(a); err != nil {
+				return model.Change{}, addr, err
+			} else if !allocated || handle != "" {
+				return model.Change{}, addr, &ipam.TakenError{Addr: a, Handle: handle}
+			}
+			if _, _, err := p.ReleaseAddr(a, now); err != nil {
+				return model.Change{}, addr, err
+			}
+		}
 		choice, err := p.Assign(request)
 		if _, more := errors.AsType[*model.NeedRangesError](err); freed && err != nil && !more {
 			return p.Change(), addr, nil // that there is none to be had is found again

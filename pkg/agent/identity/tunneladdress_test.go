@@ -221,3 +221,56 @@ func TestTunnelAddressRevisions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTunnelAddressWithoutHandle has a tunnel's address that Calico took before version 3.6: nothing but the host's setting says
+// whose it is. It is kept, and has a handle from then on; an endpoint's, or another handle's, is left alone.
+func TestTunnelAddressWithoutHandle(t *testing.T) {
+	block, addr := netip.MustParsePrefix("10.65.0.0/30"), netip.MustParseAddr("10.65.0.1")
+	for name, tt := range map[string]struct {
+		handle   string
+		endpoint bool
+		affinity string
+		setting  string
+		kept     bool
+	}{
+		"the host's block":  {affinity: "a", setting: "10.65.0.1", kept: true},
+		"borrowed":          {affinity: "b", setting: "10.65.0.1", kept: true},
+		"a handle has it":   {affinity: "a", setting: "10.65.0.1", handle: "x"},
+		"an endpoint's":     {affinity: "a", setting: "10.65.0.1", endpoint: true},
+		"a free address":    {affinity: "a", setting: "10.65.0.2"},
+		"another pool's":    {affinity: "a", setting: "10.66.0.1"},
+		"nothing that is":   {affinity: "a", setting: "tunl0"},
+		"there is no block": {setting: "10.65.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true, IPIP: "tunl0", BlockSize: 30}
+			c := newFleet(t)
+			if tt.affinity != "" {
+				c.Put(model.BlockKey{CIDR: block}, model.Block{CIDR: block, Affinity: tt.affinity, Allocations: []int{model.Free, 0, model.Free, model.Free},
+					Unallocated: []int{2, 3, 0}, Attributes: []model.Attributes{{HandleID: tt.handle}}})
+				c.Put(model.AffinityKey{Host: tt.affinity, CIDR: block}, model.Affinity{})
+			}
+			if tt.handle != "" {
+				c.Put(model.HandleKey{ID: tt.handle}, model.Handle{ID: tt.handle, Blocks: map[netip.Prefix]int{block: 1}})
+			}
+			if tt.endpoint {
+				c.Put(model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "ns.pod", Endpoint: "eth0"},
+					model.WorkloadEndpoint{State: model.StateActive, Name: "cali1", IPv4Nets: []netip.Prefix{netip.PrefixFrom(addr, 32)}})
+			}
+			c.Put(model.HostConfigKey{Host: "a", Name: ipipConfig}, model.Text(tt.setting))
+			c.setPool(pool)
+			p := c.person("a", eth0("172.18.0.1/24"), nil)
+			c.Until("address", func() bool {
+				tunnel := p.tunnel(plan.IPIP)
+				return tunnel != nil && tunnel.Addr.IsValid() && c.Setting("a", ipipConfig) == tunnel.Addr.String()
+			})
+			if got := p.tunnel(plan.IPIP).Addr; (got == addr) != tt.kept && tt.affinity != "" {
+				t.Errorf("it has %s", got)
+			}
+			if held := c.Held(handleOf(plan.IPIP, "a")); len(held) != 1 {
+				t.Errorf("it holds %v", held)
+			}
+			c.Check()
+		})
+	}
+}

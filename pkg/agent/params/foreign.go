@@ -24,7 +24,7 @@ func isForeign(name string) bool {
 		"ignorelooserpf", "ipv6support",
 		// of other logs, reports and places of data
 		"logseveritysys", "logdebugfilenameregex", "debugmemoryprofilepath", "usagereportingenabled",
-		"metadataaddr", "metadataport", "datastoretype", "felixhostname",
+		"datastoretype", "felixhostname",
 		"etcdaddr", "etcdcafile", "etcdcertfile", "etcdendpoints", "etcdkeyfile", "etcdscheme":
 		return true
 	}

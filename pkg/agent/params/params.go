@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ type Params struct {
 	EndpointToHost policy.EndpointToHost
 	// EndpointDNS lets workloads ask the host's own DNS server all the same.
 	EndpointDNS bool
+	// MetadataAddr and MetadataPort are where virtual machines find metadata; "" = nowhere.
+	MetadataAddr string
+	MetadataPort uint16
 	// FailsafeInbound and FailsafeOutbound are open on host endpoints, whatever
 	// policy says.
 	FailsafeInbound, FailsafeOutbound []policy.ProtoPort
@@ -70,7 +74,12 @@ type Params struct {
 
 // Firewall are the settings that bear on packets.
 func (p Params) Firewall() policy.Settings {
+	var metadata netip.AddrPort
+	if a, err := netip.ParseAddr(p.MetadataAddr); err == nil {
+		metadata = netip.AddrPortFrom(a, p.MetadataPort)
+	}
 	return policy.Settings{
+		Metadata:         metadata,
 		Prefixes:         slices.Clone(p.InterfacePrefixes),
 		EndpointToHost:   p.EndpointToHost,
 		EndpointDNS:      p.EndpointDNS,

@@ -38,9 +38,10 @@ func defaults() Params {
 		LogLevel:          slog.LevelInfo,
 		LogFileLevel:      slog.LevelInfo,
 		EndpointToHost:    policy.ToHostDrop,
-		FailsafeInbound:   append(tcp(22, 179, 2379, 2380, 6443), udp(68)),
-		FailsafeOutbound:  append(tcp(179, 2379, 2380, 6443), udp(53), udp(67)),
+		FailsafeInbound:   append(tcp(22, 179, 2379, 2380, 6443), udp(68), udp(546)),
+		FailsafeOutbound:  append(tcp(179, 2379, 2380, 6443), udp(53), udp(67), udp(547)),
 		LogPrefix:         "calico-packet",
+		MetadataPort:      8775,
 		ChainInsertMode:   beside.Insert,
 
 		UnreadyWhenBlocked: forward.All,
@@ -148,8 +149,12 @@ func TestParamValues(t *testing.T) {
 		}, []string{"", "true", "None"}},
 		"ProbeWorkloadPath":            {booleans(func(p *Params) *bool { return &p.ProbePath }), badFlags},
 		"AllowDNSPacketsFromWorkloads": {booleans(func(p *Params) *bool { return &p.EndpointDNS }), badFlags},
-		"FailsafeInboundHostPorts":     {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeInbound }), badPorts},
-		"FailsafeOutboundHostPorts":    {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeOutbound }), badPorts},
+		"MetadataAddr": {good{
+			"None\n": func(p *Params) { p.MetadataAddr = "" }, " 127.0.0.1": func(p *Params) { p.MetadataAddr = "127.0.0.1" },
+		}, []string{"", "nova", "::1", "0.0.0.0", "224.0.0.1", "169.254.169.254", "127.0.0.1:8775"}},
+		"MetadataPort":              {ports(func(p *Params) *uint16 { return &p.MetadataPort }), append(badNumbers, "0")},
+		"FailsafeInboundHostPorts":  {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeInbound }), badPorts},
+		"FailsafeOutboundHostPorts": {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeOutbound }), badPorts},
 		"LogPrefix": {good{
 			"a": func(p *Params) { p.LogPrefix = "a" }, "A_b:c-123456789012345678901\n": func(p *Params) { p.LogPrefix = "A_b:c-123456789012345678901" },
 		}, []string{"", "two words", "1234567890123456789012345678", "ä", "%t", "a\x00"}},
@@ -239,13 +244,13 @@ func TestParamValues(t *testing.T) {
 func TestFirewall(t *testing.T) {
 	p := Resolve(map[string]string{
 		"InterfacePrefix": "tap", "DefaultEndpointToHostAction": "RETURN", "AllowDNSPacketsFromWorkloads": "true", "NFLogGroup": "7",
-		"FailsafeInboundHostPorts": "22", "FailsafeOutboundHostPorts": "none", "LogPrefix": "x",
+		"FailsafeInboundHostPorts": "22", "FailsafeOutboundHostPorts": "none", "LogPrefix": "x", "MetadataAddr": "127.0.0.1", "MetadataPort": "80",
 	}).Params
 	want := policy.Settings{
 		Prefixes: []string{"tap"}, EndpointToHost: policy.ToHostReturn, EndpointDNS: true, FlowLogGroup: 7,
-		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, LogPrefix: "x",
+		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, LogPrefix: "x", Metadata: netip.MustParseAddrPort("127.0.0.1:80"),
 	}
-	if diff := cmp.Diff(want, p.Firewall()); diff != "" {
+	if diff := cmp.Diff(want, p.Firewall(), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -56,6 +56,17 @@ func Table() []param {
 			Does:   "Lets workloads ask a DNS server on the host, UDP and TCP port 53, whatever DefaultEndpointToHostAction says.",
 		},
 		{
+			Name: "MetadataAddr", Initial: "none", Effect: atOnce,
+			Values: read("address", "`none` or an IPv4 address", func(p *Params) *string { return &p.MetadataAddr }, parseMetadata),
+			Does: "Where what virtual machines ask of 169.254.169.254, TCP port 80, goes, whatever policy says: 127.0.0.1, or another host. The server sees the machine's own address. " +
+				"With `none` they are refused at once. Pods, whose interfaces begin with `cali`, have no part in it.",
+		},
+		{
+			Name: "MetadataPort", Initial: "8775", Effect: atOnce,
+			Values: number(1, 65535, func(p *Params) *uint16 { return &p.MetadataPort }),
+			Does:   "The port of MetadataAddr.",
+		},
+		{
 			Name: "ChainInsertMode", Initial: "Insert", Effect: atOnce,
 			Values: oneOf("mode", func(p *Params) *beside.Mode { return &p.ChainInsertMode }, beside.Insert, beside.Append, beside.Off),
 			Does: "Where in iptables' FORWARD chains (tables `ip filter` and `ip6 filter`) packets from and to workload interfaces are " +

@@ -136,6 +136,19 @@ func boolean(field func(*Params) *bool) values {
 	return read("boolean", "true or false; also yes or no, 1 or 0", field, parseBool)
 }
 
+// parseMetadata takes an address that a server may have.
+func parseMetadata(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	if strings.EqualFold(text, "none") {
+		return "", nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || !a.Is4() || a.IsUnspecified() || a.IsMulticast() || a == policy.MetadataService().Addr() {
+		return "", fmt.Errorf("%.64q: want none or the IPv4 address of the server", text)
+	}
+	return a.String(), nil
+}
+
 func parseBool(text string) (bool, error) {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "true", "t", "yes", "y", "1":

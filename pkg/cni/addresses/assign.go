@@ -124,9 +124,11 @@ func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 }
 
 // choose gives the pod its addresses, and takes those of its former sandbox back. Where the choice falls on an address of a
-// host, as in a pool that contains the hosts' network, that is set aside for good and the choice is made again.
+// host, as in a pool that contains the hosts' network, that is set aside for good and the choice is made again; so it is where a
+// workload lives with it, to which it is given.
 func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan, ipam.Choice, error) {
 	var reserved []netip.Addr
+	var living []ipam.Request
 	for {
 		plan := ipam.NewPlan(v)
 		if err := a.releaseFormer(plan, old); err != nil {
@@ -137,16 +139,27 @@ func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan,
 				return nil, ipam.Choice{}, err
 			}
 		}
+		for _, r := range living {
+			if _, err := plan.Assign(r); err != nil {
+				return nil, ipam.Choice{}, err
+			}
+		}
 		choice, err := assign(plan, a.Request)
 		if err != nil {
 			return nil, choice, err
 		}
-		before := len(reserved)
+		before := len(reserved) + len(living)
 		for _, c := range choice.Addrs {
 			whose, err := hostOf(v, c, netip.Addr{})
+			if err != nil {
+				return nil, choice, err
+			}
+			other, lives, err := a.livingAt(v, c)
 			switch {
 			case err != nil:
 				return nil, choice, err
+			case lives && len(living) < maxHosts:
+				living = append(living, other)
 			case whose == "":
 			case slices.Contains(a.Request.Addrs, c.Addr) || len(reserved) >= maxHosts:
 				return nil, choice, isHosts(c.Addr, whose)
@@ -154,7 +167,7 @@ func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan,
 				reserved = append(reserved, c.Addr)
 			}
 		}
-		if len(reserved) == before {
+		if len(reserved)+len(living) == before {
 			return plan, choice, nil
 		}
 	}

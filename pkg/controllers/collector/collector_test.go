@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -385,4 +386,58 @@ func TestHistories(t *testing.T) {
 		}
 	}
 	t.Log(counts)
+}
+
+// TestTunnelOfDeadNode has the only block of a Node that is gone hold nothing but its tunnel's address: with no handle, as Calico
+// took them before version 3.6, or as it has since. All goes; an address that its setting doesn't name stays.
+func TestTunnelOfDeadNode(t *testing.T) {
+	block, addr := netip.MustParsePrefix("10.99.0.0/30"), netip.MustParseAddr("10.99.0.1")
+	setting := model.HostConfigKey{Host: "a", Name: "IpInIpTunnelAddr"}
+	for name, tt := range map[string]struct {
+		attributes model.Attributes
+		setting    string
+		stays      bool
+	}{
+		"before 3.6":       {setting: addr.String()},
+		"since 3.6":        {attributes: model.Attributes{HandleID: "ipip-tunnel-addr-a", Secondary: map[string]string{"node": "a", "type": "ipipTunnelAddress"}}, setting: addr.String()},
+		"another's":        {setting: "10.99.0.2", stays: true},
+		"of an older host": {stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.controller(always)
+			for _, host := range []string{"a", "b"} {
+				w.join(host)
+				w.sync(host)
+			}
+			w.put(model.PoolKey{CIDR: netip.MustParsePrefix("10.99.0.0/24")}, model.Pool{CIDR: netip.MustParsePrefix("10.99.0.0/24"), IPAM: true, BlockSize: 30})
+			change := model.Change{Puts: []model.Put{
+				{Key: model.BlockKey{CIDR: block}, Value: model.Block{CIDR: block, Affinity: "a", Allocations: []int{model.Free, 0, model.Free, model.Free},
+					Unallocated: []int{0, 2, 3}, Attributes: []model.Attributes{tt.attributes}}},
+				{Key: model.AffinityKey{Host: "a", CIDR: block}, Value: model.Affinity{}},
+			}}
+			if id := tt.attributes.HandleID; id != "" {
+				change.Puts = append(change.Puts, model.Put{Key: model.HandleKey{ID: id}, Value: model.Handle{ID: id, Blocks: map[netip.Prefix]int{block: 1}}})
+			}
+			if err := w.commit(change); err != nil {
+				t.Fatal(err)
+			}
+			if tt.setting != "" {
+				w.put(setting, model.Text(tt.setting))
+			}
+			delete(w.nodes, "a")
+			w.report(w.hosts["a"], false)
+			c.quiet()
+			w.now = w.now.Add(garbage.NodeGrace)
+			if r := c.quiet(); r.Hosts != 1 {
+				t.Errorf("the host stays: %+v", r)
+			}
+			if there := w.get(model.BlockKey{CIDR: block}).Exists(); there != tt.stays {
+				t.Errorf("its block is there: %t", there)
+			}
+			if n := len(w.read(model.PrefixRange(model.HandlePrefix()))) + len(w.read(model.PrefixRange(model.AffinityPrefix("a")))); n != 0 || !tt.stays && w.get(setting).Exists() {
+				t.Errorf("%d handles and affinities, or its setting, are left", n)
+			}
+		})
+	}
 }

@@ -26,8 +26,8 @@ const defaultPool = "192.168.0.0/16"
 
 // failsafe are the ports that stay open on host endpoints whatever policy says: the agent's defaults, and our own etcd's.
 const (
-	failsafeInbound  = "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443"
-	failsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443,udp:53,udp:67"
+	failsafeInbound  = "tcp:22,udp:68,udp:546,tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443"
+	failsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443,udp:53,udp:67,udp:547"
 )
 
 // users are etcd's, each with the rights that the program needs. An agent or a plugin that was taken over can't change

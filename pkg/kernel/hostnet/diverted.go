@@ -55,11 +55,16 @@ func (t turn) pick(routes map[netip.Addr]int) []netip.Addr {
 }
 
 // divertedBy finds that the kernel takes packets for workloads elsewhere than their routes say, as rules of VPN clients have it
-// that look into a table with a default route before main. Most of their rules lead only others' packets away: the kernel is asked.
+// that look into a table with a default route before main, or that no rule looks into main. Most of their rules lead only others'
+// packets away: the kernel is asked.
 func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([]Obstacle, error) {
 	rules, err := rtnl.Dump(func() ([]netlink.Rule, error) { return c.RuleList(family) })
-	if err != nil || !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return !isUsual(r) }) {
+	if err != nil {
 		return nil, err
+	}
+	found, err := unruled(c, family, rules)
+	if err != nil || lookedInto(rules, unix.RT_TABLE_MAIN) && !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return !isUsual(r) }) {
+		return found, err
 	}
 	routes, err := workloadRoutes(c, family)
 	if err != nil {
@@ -73,13 +78,13 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([
 		}
 	}
 	if len(lost) == 0 {
-		return nil, nil
+		return found, nil
 	}
 	still, err := workloadRoutes(c, family) // workloads come and go
 	maps.DeleteFunc(lost, func(a netip.Addr, _ netlink.Route) bool { return still[a] != routes[a] })
 	links, err2 := link.Select(c, func(name string) bool { return hasPrefix(name, workloadPrefixes) })
 	if err := errors.Join(err, err2); err != nil || len(lost) == 0 {
-		return nil, err
+		return found, err
 	}
 	first := slices.MinFunc(slices.Collect(maps.Keys(lost)), netip.Addr.Compare)
 	probes, all := map[int]bool{}, true
@@ -100,7 +105,34 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([
 	if len(lost) > 1 {
 		o.Text = fmt.Sprintf("%d of %d addresses of workloads that were asked about are led away: %s", len(lost), len(asked), o.Text)
 	}
-	return []Obstacle{o}, nil
+	return append(found, o), nil
+}
+
+// lookedInto says whether a rule, for whichever packets, looks into a table.
+func lookedInto(rules []netlink.Rule, table int) bool {
+	return slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table && !r.Invert })
+}
+
+// unruled are the tables that every host looks into, but for main, which have routes and no rule.
+func unruled(c *rtnl.Conn, family int, rules []netlink.Rule) (found []Obstacle, err error) {
+	command, version := "ip", "IPv4"
+	if family == unix.AF_INET6 {
+		command, version = "ip -6", "IPv6"
+	}
+	for _, t := range []struct{ table, priority int }{{unix.RT_TABLE_LOCAL, 0}, {unix.RT_TABLE_DEFAULT, 32767}} {
+		if lookedInto(rules, t.table) {
+			continue
+		}
+		routes := 0
+		err = errors.Join(err, c.Routes(family, netlink.Route{Table: t.table}, netlink.RT_FILTER_TABLE, func(netlink.Route) { routes++ }))
+		if routes > 0 {
+			name := map[int]string{unix.RT_TABLE_LOCAL: "local", unix.RT_TABLE_DEFAULT: "default"}[t.table]
+			found = append(found, Obstacle{What: "rule of table " + name + " of " + version, Text: fmt.Sprintf(
+				"no rule of %s looks into table %s, which has %d routes: run %s rule add priority %d lookup %s, and see to it that nobody deletes it again",
+				version, name, routes, command, t.priority, name)})
+		}
+	}
+	return found, err
 }
 
 // isUsual says whether a rule is one that every host has. The routes of main and local are no rule's fault.
@@ -134,6 +166,10 @@ func describe(c *rtnl.Conn, a netip.Addr, r netlink.Route, rules []netlink.Rule)
 	command, which := "ip", ""
 	if a.Is6() {
 		command = "ip -6"
+	}
+	if !lookedInto(rules, unix.RT_TABLE_MAIN) {
+		return fmt.Sprintf("packets for the workload %s are led %s, as no rule looks into table main: run %s rule add priority 32766 lookup main, "+
+			"and see to it that nobody deletes it again", a, to, command)
 	}
 	for _, rule := range rules {
 		forOthers := rule.Mark != 0 && !rule.Invert

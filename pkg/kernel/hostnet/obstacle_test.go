@@ -113,6 +113,11 @@ func TestDiverted(t *testing.T) {
 		{"marked packets", []string{"fwmark 0x80000/0xff0000 priority 5210 lookup 52"}, nil},
 		{"unmarked ones, after main's routes", []string{"not fwmark 0xca6c priority 9 lookup 52", "priority 8 lookup main suppress_prefixlength 0"}, nil},
 		{"unmarked ones", []string{"not fwmark 0xca6c priority 9 lookup 52", "fwmark 1 priority 3 lookup 52"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
+		{"main's rule is gone", []string{"del priority 32766"}, []string{"routes of IPv4 pods"}}, // without others' rules IPv6 asks none (fib6_has_custom_rules)
+		{"main's rule is gone, and there is another's", []string{"del priority 32766", "fwmark 0x80000/0xff0000 priority 5210 lookup 52"}, []string{"routes of IPv4 pods", "routes of IPv6 pods"}},
+		{"main's rule is elsewhere", []string{"priority 100 lookup main", "del priority 32766"}, nil},
+		{"default's rule is gone, and has no routes", []string{"del priority 32767"}, nil},
+		{"default's rule is gone", []string{"route add default dev up0 table default", "del priority 32767"}, []string{"rule of table default of IPv4", "rule of table default of IPv6"}},
 		{"from the host's address", []string{"from 192.0.2.1 priority 9 lookup 52"}, nil},
 	} {
 		netns.Host(t, func() {
@@ -129,7 +134,13 @@ func TestDiverted(t *testing.T) {
 			for _, family := range []string{"-4", "-6"} {
 				netns.IP(t, family, "route", "add", "default", "dev", "up0", "table", "52")
 				for _, r := range c.rules {
-					if family == "-4" || !strings.Contains(r, ".") {
+					switch {
+					case strings.HasPrefix(r, "route "):
+						netns.IP(t, append([]string{family}, strings.Fields(r)...)...)
+					case r == "del priority 32767" && family == "-6": // IPv6 has none by itself
+					case strings.HasPrefix(r, "del "):
+						netns.IP(t, append([]string{family, "rule"}, strings.Fields(r)...)...)
+					case family == "-4" || !strings.Contains(r, "."):
 						netns.IP(t, append([]string{family, "rule", "add"}, strings.Fields(r)...)...)
 					}
 				}

@@ -60,3 +60,18 @@ func Addrs(p netip.Prefix) (out []netip.Addr) {
 	}
 	return out
 }
+
+// LedTo is the link by which the namespace has a route to the address alone, as to a workload's; ok is false where it has none.
+func LedTo(a netip.Addr) (l Link, ok bool) {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return Link{}, false
+	}
+	defer c.Close()
+	r, ok := c.Lookup(a, 0)
+	if !ok || r.Dst != rtnl.HostPrefix(a) || r.Gateway.IsValid() || r.Local {
+		return Link{}, false
+	}
+	l, err = Get(c, r.Index, "")
+	return l, err == nil
+}

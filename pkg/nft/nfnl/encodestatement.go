@@ -70,6 +70,12 @@ func (e *encoder) action(s table.Statement) {
 		e.add(&expr.Masq{FullyRandom: true})
 	case table.Translate:
 		e.translate(s)
+	case table.TranslateTo:
+		e.add(&expr.Immediate{Register: unix.NFT_REG_1, Data: s.To.Addr().AsSlice()})
+		e.add(&expr.Immediate{Register: unix.NFT_REG_2, Data: []byte(table.PortBytes(s.To.Port()))})
+		e.add(&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(table.FamilyIPv4), RegAddrMin: unix.NFT_REG_1, RegProtoMin: unix.NFT_REG_2})
+	case table.Reject:
+		e.add(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
 	default:
 		e.err = fmt.Errorf("statement %T is not known", s)
 	}

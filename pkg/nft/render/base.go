@@ -61,12 +61,18 @@ func (x Renderer) Base(u Uses) []table.Chain {
 	if u.PreDNAT {
 		chains = append(chains, x.preDNAT(u)...)
 	}
+	in := x.toMetadata()
 	if u.NAT {
-		chains = append(chains, table.Chain{Name: "nat-prerouting", Hook: table.Hook{Type: "nat", At: "prerouting", Priority: "dstnat - 1"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
-			table.Chain{Name: "nat-output", Hook: table.Hook{Type: "nat", At: "output", Priority: "-101"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
+		in = append(in, dnat()...)
+	}
+	if len(in) > 0 {
+		chains = append(chains, table.Chain{Name: "nat-prerouting", Hook: table.Hook{Type: "nat", At: "prerouting", Priority: "dstnat - 1"}, Comment: "1:1 NAT of what comes in", Rules: in})
+	}
+	if u.NAT {
+		chains = append(chains, table.Chain{Name: "nat-output", Hook: table.Hook{Type: "nat", At: "output", Priority: "-101"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
 	}
 	if u.Translated {
-		chains = append(chains, table.Chain{Name: ChainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat - 1"}, Rules: snat(u),
+		chains = append(chains, table.Chain{Name: ChainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat - 1"}, Rules: append(x.unmasqueraded(), snat(u)...),
 			Comment: "source addresses of what leaves; without rules, for connections that were translated"})
 	}
 	return chains
@@ -233,6 +239,7 @@ func (x Renderer) forward(u Uses) []table.Rule {
 	out := append([]table.Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
 	out = append(append(out, jump(chainCut, "")), x.foreign()...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainMAC))...)
+	out = append(out, x.metadata()...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainFrom))...)
 	if u.Forward {
 		out = append(out, x.asksHost(u, inName, MapForwardIn, ForwardChain(Everywhere, model.Inbound), notAdmitted(u)...)...)
@@ -327,7 +334,7 @@ func (x Renderer) toHost() []table.Rule {
 		r.Do = append([]table.Statement{table.Within{Field: calledIPv4, Prefix: loopbackIPv4}}, r.Do...)
 		out = append(out, r)
 	}
-	out = append(out, jump(chainMAC, ""))
+	out = append(append(out, jump(chainMAC, "")), x.metadata()...)
 	if x.Settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
 		out = append(out, failsafe(dns, true, table.Accept, "DNS")...)

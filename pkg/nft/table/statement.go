@@ -87,6 +87,10 @@ type (
 		Fields      []Field
 		Map         string
 	}
+	// TranslateTo gives the packet another destination, of IPv4.
+	TranslateTo struct{ To netip.AddrPort }
+	// Reject ends a connection of TCP at once, with a reset.
+	Reject struct{}
 )
 
 // VerdictKind is what becomes of a packet.
@@ -116,6 +120,9 @@ func (Verdict) statement()    {}
 func (NoTrack) statement()    {}
 func (Masquerade) statement() {}
 func (Translate) statement()  {}
+
+func (TranslateTo) statement() {}
+func (Reject) statement()      {}
 
 func not(n bool) string {
 	if n {
@@ -204,6 +211,10 @@ func (s Verdict) String() string { return strings.TrimSpace(string(s.Kind) + " "
 func (NoTrack) String() string { return "notrack" }
 
 func (Masquerade) String() string { return "masquerade fully-random" }
+
+func (s TranslateTo) String() string { return "dnat ip to " + s.To.String() }
+
+func (Reject) String() string { return "reject with tcp reset" }
 
 func (s Translate) String() string {
 	kind, family := "snat", "ip"
