@@ -5,6 +5,7 @@ package installer
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -254,7 +255,7 @@ func TestData(t *testing.T) {
 		if _, err := Uninstall(t.Context(), c, data); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := os.ReadDir(c.EtcdDir); err != nil || (len(left) == 0) != data {
+		if left, err := os.ReadDir(c.EtcdDir); errors.Is(err, fs.ErrNotExist) != data {
 			t.Errorf("data %v: left %v, %v", data, left, err)
 		}
 	}

@@ -24,7 +24,7 @@ func TestParseIptables(t *testing.T) {
 		"-o cali+ -j REJECT":               {Is: []fate.Is{{Field: fate.OutName, Bits: fate.Text("cali")}}, Verdict: table.Drop},
 		"! -i eth0 -j DROP":                {Is: []fate.Is{{Not: true, Bits: fate.Text("eth0\x00")}}, Verdict: table.Drop},
 		"-i cali1 -j ACCEPT":               {Is: []fate.Is{{Bits: fate.Text("cali1\x00")}}, Verdict: table.Accept},
-		"-m comment --comment x -j ACCEPT": {Verdict: table.Accept},
+		"-m comment --comment x -j ACCEPT": {Verdict: table.Accept, Comment: "x"},
 		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT": {Conditional: true, May: fate.Answers, Verdict: table.Accept},
 		"-m state --state ESTABLISHED -j ACCEPT":               {Conditional: true, May: fate.Answers, Verdict: table.Accept},
 		"-s 10.0.0.0/8 -j ACCEPT":                              {Is: []fate.Is{{Field: fate.Src, Bits: fate.Bits{Value: "\x0a", Len: 8}}}, Verdict: table.Accept},
