@@ -16,8 +16,11 @@ func Keep(k Key, stored, written []byte) []byte {
 		return written
 	}
 	before, now := members(r), members(&reader{data: written})
-	if before == nil || now == nil || sameNames(before, now) {
+	if before == nil || now == nil {
 		return written
+	}
+	if _, block := k.(BlockKey); block && sameNames(before, now) {
+		return written // each ADD writes one, and none of its members that stay has others inside
 	}
 	canonical, err := reformat(k, stored)
 	if err != nil {

@@ -79,6 +79,14 @@ func TestKeepBytes(t *testing.T) {
 				e.Labels = model.Labels{"a": "c"}
 				return e
 			}},
+		"what is inside a member that stays": {model.PoolKey{CIDR: netip.MustParsePrefix("10.0.0.0/24")},
+			`{"cidr":"10.0.0.0/24","masquerade":false,"meta":{"name":"p","later": 1}}`,
+			`{"cidr":"10.0.0.0/24","masquerade":true,"meta":{"name":"p","later": 1}}`,
+			func(v any) any {
+				p := v.(model.Pool)
+				p.Masquerade = true
+				return p
+			}},
 		"what was left out is needed now": {endpoint,
 			`{"state":"active","name":"cali1","later":1}`,
 			`{"state":"active","name":"cali1","later":1,"labels":{"a":"c"}}`,
