@@ -19,7 +19,22 @@ import (
 // *ConflictError. The request is sent once: where no answer came, ErrUnknownOutcome is in the error's chain. An empty
 // change without compares does nothing and returns 0.
 func (c *Client) Commit(ctx context.Context, change model.Change) (revision int64, err error) {
-	return c.commit(ctx, change, clientv3.NoLease, nil)
+	read, err := c.overwritten(ctx, change)
+	if err != nil {
+		return 0, err
+	}
+	return c.commit(ctx, change, clientv3.NoLease, read)
+}
+
+// overwritten reads what the change relies on a revision of and writes anew, of which something may have to be kept.
+func (c *Client) overwritten(ctx context.Context, change model.Change) (read stored, err error) {
+	var ranges []model.Range
+	for _, p := range change.Puts {
+		if _, text := p.Value.(model.Text); !text && slices.ContainsFunc(change.Compares, func(c model.Compare) bool { return c.Key == p.Key && c.Revision != 0 }) {
+			ranges = append(ranges, model.KeyRange(p.Key))
+		}
+	}
+	return c.readInto(ctx, model.NewView(), ranges)
 }
 
 // commit makes a change that was decided on what was read.

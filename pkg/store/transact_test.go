@@ -161,30 +161,45 @@ func TestTransactUnknown(t *testing.T) {
 	}
 }
 
-// TestTransactKeeps: of a value that is changed, what the change isn't about stays as etcd has it.
-func TestTransactKeeps(t *testing.T) {
+// TestWriteKeeps: of a value that is changed, what the change isn't about stays as etcd has it.
+func TestWriteKeeps(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	admin, s := c.admin(), c.open()
 	ctx := within(t, eventually.Limit)
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "d.web", Endpoint: "eth0"}
 	const stored = `{"state":"active","name":"cali1","later":{"x": 1.0},"ipv4_nets":["10.0.0.1/32"],"labels":{"a":"b"}}`
-	if _, err := admin.Put(ctx, key.Path(), stored); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
-		e := v.Get(key)
+	relabel := func(e model.Entry) model.Change {
 		value := e.Value.(model.WorkloadEndpoint)
 		value.Labels = model.Labels{"a": "c"}
-		return model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: key, Value: value}}}, nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		return model.Change{Compares: []model.Compare{{Key: key, Revision: e.Revision}}, Puts: []model.Put{{Key: key, Value: value}}}
 	}
-	resp, err := admin.Get(ctx, key.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := string(resp.Kvs[0].Value), strings.Replace(stored, `"b"`, `"c"`, 1); got != want {
-		t.Errorf("%s, want %s", got, want)
+	for name, write := range map[string]func() error{
+		"Transact": func() error {
+			_, err := s.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) { return relabel(v.Get(key)), nil })
+			return err
+		},
+		"Commit": func() error {
+			snapshot, err := s.Read(ctx, model.KeyRange(key))
+			if err != nil {
+				return err
+			}
+			e, _ := snapshot.Get(key)
+			_, err = s.Commit(ctx, relabel(e))
+			return err
+		},
+	} {
+		if _, err := admin.Put(ctx, key.Path(), stored); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		resp, err := admin.Get(ctx, key.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(resp.Kvs[0].Value), strings.Replace(stored, `"b"`, `"c"`, 1); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }
