@@ -108,8 +108,13 @@ func markUsage(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if err != nil && strings.Contains(err.Error(), "arg(s)") { // cobra's, of how many there are
-				err = fmt.Errorf("want %s %s", cmd.Parent().CommandPath(), cmd.Use)
+			want := fmt.Sprintf("want %s %s", cmd.Parent().CommandPath(), cmd.Use)
+			switch { // in place of cobra's words
+			case err == nil:
+			case strings.Contains(err.Error(), "arg(s)"): // of how many there are
+				err = errors.New(want)
+			case strings.HasPrefix(err.Error(), "unknown command") && !cmd.HasSubCommands():
+				err = fmt.Errorf("%q doesn't belong there: %s", args[0], want)
 			}
 			if err != nil {
 				return session.Usagef("%w: see %s --help", err, cmd.CommandPath())

@@ -38,7 +38,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"version", "--allow-version-mismatch"}, session.StatusOK, "calicoctl 1.2.3\n", ""},
 		{[]string{"--version"}, session.StatusOK, "calicoctl 1.2.3\n", ""},
 		{[]string{"vresion"}, session.StatusUsage, "", "calicoctl: unknown command \"vresion\"; did you mean version?: see calicoctl --help\n"},
-		{[]string{"version", "x"}, session.StatusUsage, "", "calicoctl: unknown command \"x\" for \"calicoctl version\": see calicoctl version --help\n"},
+		{[]string{"version", "x"}, session.StatusUsage, "", "calicoctl: \"x\" doesn't belong there: want calicoctl version: see calicoctl version --help\n"},
 		{[]string{"version", "--colour"}, session.StatusUsage, "", "calicoctl: unknown flag: --colour: see calicoctl version --help\n"},
 	} {
 		status, stdout, stderr := run(t, nil, tc.args...)
