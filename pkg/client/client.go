@@ -20,8 +20,9 @@ import (
 // A Client works on the resources of one cluster, safe for concurrent use.
 type Client struct {
 	store *store.Client
-	// DryRun has writes decide, and say what they would do, without doing it.
+	// DryRun has writes decide, and say what they would do, without doing it. Each goes by what those before it would have done.
 	DryRun bool
+	would  []model.Change // by dry runs
 	// Kept, nil = none, is told of each value that was written and has fields that this version knows nothing of, which stay.
 	Kept func(path string, unknown error)
 }
@@ -103,13 +104,15 @@ func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.M
 	return outcome, err
 }
 
-// Preview is what Apply would make of a resource, without doing it: as it is stored, nil where it isn't there, and as it would be.
+// Preview is what Apply would make of a resource, by a dry run: as it is stored, nil where it isn't there, and as it would be.
 func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, after *resource.Stored, err error) {
 	kind, err := resource.Find(r.Kind)
 	if err != nil {
 		return nil, nil, err
 	}
-	dry := &Client{store: c.store, DryRun: true}
+	dry := *c
+	dry.DryRun, dry.Kept = true, nil
+	defer func() { c.would = dry.would }()
 	err = dry.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
 		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
 		if err != nil {
@@ -133,9 +136,9 @@ func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, afte
 
 // changed are entries as a change leaves them.
 func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) {
-	at := map[model.Key]model.Entry{}
+	at := map[string]model.Entry{}
 	for _, e := range entries {
-		at[e.Key] = e
+		at[e.Path] = e
 	}
 	for _, put := range change.Puts {
 		text, err := model.FormatValue(put.Value)
@@ -144,12 +147,12 @@ func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) 
 		}
 		e := model.Entry{Path: put.Key.Path(), Key: put.Key, Revision: 1}
 		e.Value, e.Err = model.ParseValue(put.Key, text)
-		at[put.Key] = e
+		at[e.Path] = e
 	}
 	for _, key := range change.Deletes {
-		delete(at, key)
+		delete(at, key.Path())
 	}
-	return slices.Collect(maps.Values(at)), nil
+	return slices.SortedFunc(maps.Values(at), func(a, b model.Entry) int { return strings.Compare(a.Path, b.Path) }), nil
 }
 
 func outcomeOf(change model.Change, created bool) Outcome {
@@ -241,6 +244,7 @@ func (c *Client) delete(ctx context.Context, kind *resource.Kind, namespace, nam
 // transact decides on what it has read. A key may have been read twice, without its value and with it.
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
 	var kept []model.Entry
+	var would model.Change
 	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var entries []model.Entry
 		at := map[string]int{}
@@ -257,6 +261,12 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 				}
 			}
 		}
+		for _, before := range c.would {
+			var err error
+			if entries, err = changed(entries, before); err != nil {
+				return model.Change{}, err
+			}
+		}
 		change, err := decide(v.Ranges(), entries)
 		for i := range change.NoneSince {
 			change.NoneSince[i].Revision = v.Revision()
@@ -265,10 +275,13 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 			return e.Unknown == nil || !slices.ContainsFunc(change.Puts, func(p model.Put) bool { return p.Key == e.Key })
 		})
 		if c.DryRun {
-			change = model.Change{}
+			would, change = change, model.Change{}
 		}
 		return change, err
 	})
+	if err == nil && c.DryRun {
+		c.would = append(c.would, would)
+	}
 	if err == nil && c.Kept != nil {
 		for _, e := range kept {
 			c.Kept(e.Path, e.Unknown)

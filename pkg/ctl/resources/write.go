@@ -61,15 +61,16 @@ func (v *verb) command(use, short string, do func(*client.Client, context.Contex
 // judge finds the documents that are wrong by themselves, before the first is written. What is stored may be as wrong, and stay: a
 // document that doesn't change it isn't refused.
 func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resource, do func(*client.Client, context.Context, resource.Resource) (client.Outcome, error)) error {
-	c.DryRun = true
 	var errs []error
 	for _, r := range all {
 		err := resource.Check(r)
 		if err == nil {
 			continue
 		}
+		alone := *c
+		alone.DryRun = true
 		bound, cancel := v.env.Bound(ctx)
-		_, refused := do(c, bound, r)
+		_, refused := do(&alone, bound, r)
 		cancel()
 		switch session.Status(refused) {
 		case session.StatusOK, session.StatusNotFound, session.StatusConflict: // or refused for another reason
