@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,5 +89,30 @@ func TestWatchDeleted(t *testing.T) {
 		if format == "name" && !strings.Contains(errs.String(), "calicoctl: IPPool pods deleted\n") {
 			t.Errorf("stderr: %s", &errs)
 		}
+	}
+}
+
+// TestProgressEnds: nothing is said of a command that waits for who reads what it prints, as a pager.
+func TestProgressEnds(t *testing.T) {
+	s := etcd.New(t)
+	now := make(chan time.Time)
+	out, w := io.Pipe()
+	var errs strings.Builder
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		env := &session.Env{Stdout: w, Stderr: &errs, Environ: []string{"ETCD_ENDPOINTS=http://" + s.Addr()}, After: func(time.Duration) <-chan time.Time { return now }}
+		ctl.Run(t.Context(), env, []string{"get", "tiers"})
+		w.Close()
+	})
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second is heard once nothing is left to be said by the first
+		now <- time.Time{}
+	}
+	_, _ = io.Copy(io.Discard, out)
+	wg.Wait()
+	if errs.Len() > 0 {
+		t.Errorf("stderr: %s", &errs)
 	}
 }

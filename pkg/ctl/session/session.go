@@ -137,11 +137,24 @@ func (e *Env) Progress(format string, args ...any) {
 	e.doing = fmt.Sprintf(format, args...)
 }
 
-// ReportProgress says on stderr how far the command is, if that takes long, until the function that it returns is called.
+// answer is standard output. A command that writes there isn't on its way any more: it may be a pager that it waits for.
+type answer struct {
+	env *Env
+	io.Writer
+}
+
+func (a answer) Write(text []byte) (int, error) {
+	a.env.Progress("")
+	return a.Writer.Write(text)
+}
+
+// ReportProgress says on stderr how far the command is, if that takes long, until the function that it returns is called, or the command
+// has written to Stdout and noted nothing since.
 func (e *Env) ReportProgress() (stop func()) {
 	if e.After == nil {
 		return func() {}
 	}
+	e.Stdout = answer{e, e.Stdout}
 	stderr, done, ended := e.Stderr, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
