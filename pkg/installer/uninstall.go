@@ -194,11 +194,11 @@ func (c Config) removeFiles(conf string) error {
 		log = defaultLogFile
 	}
 	log = filepath.Join(statefile.OnHost(filepath.Dir(log)), filepath.Base(log))
-	logs, err := filepath.Glob(strings.TrimSuffix(log, filepath.Ext(log)) + "*")
+	rotated, err := filepath.Glob(strings.TrimSuffix(log, filepath.Ext(log)) + "-[0-9]*T*" + filepath.Ext(log)) // as the plugins name them
 	if err != nil {
 		return err
 	}
-	paths := append(logs, filepath.Join(tls, netconf.TLSCA), filepath.Join(tls, netconf.TLSCert), filepath.Join(tls, netconf.TLSKey))
+	paths := append(rotated, log, filepath.Join(tls, netconf.TLSCA), filepath.Join(tls, netconf.TLSCert), filepath.Join(tls, netconf.TLSKey))
 	if _, err := os.Stat(filepath.Join(c.VarDir, nodenameName)); err == nil { // it is the agent's
 		entries, err := os.ReadDir(c.VarDir)
 		if err != nil {

@@ -264,3 +264,22 @@ func TestData(t *testing.T) {
 		t.Errorf("without the node's directory: %v", err)
 	}
 }
+
+// TestRemoveLogs: of a directory of logs that is others' too, the plugins' own go.
+func TestRemoveLogs(t *testing.T) {
+	dir := t.TempDir()
+	c := node(t, "LOG_FILE_PATH="+filepath.Join(dir, "cni.log"))
+	for _, name := range []string{"cni.log", "cni-20260102T030405.000000006.log", "cni-other.log", "cnitool/x"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.removeFiles(c.ConfDir); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if diff := cmp.Diff([]string{filepath.Join(dir, "cni-other.log"), filepath.Join(dir, "cnitool")}, left); err != nil || diff != "" {
+		t.Errorf("%v: %s", err, diff)
+	}
+}
