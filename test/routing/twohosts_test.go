@@ -51,7 +51,9 @@ func TestFailedStart(t *testing.T) {
 			r.all()
 			r.commit(model.Change{Deletes: []model.Key{key}})
 			for i, h := range r.hosts {
-				r.until("host "+h.Name()+" says no more", func() bool { return !strings.Contains(r.fetch(i, "http://127.0.0.1:9099/debug/invalid"), "endpoints of hosts") })
+				r.until("host "+h.Name()+" says no more", func() bool {
+					return !strings.Contains(r.fetch(i, "http://127.0.0.1:9099/debug/invalid"), "endpoints of hosts")
+				})
 			}
 			r.all()
 		})
