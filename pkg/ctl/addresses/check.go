@@ -113,7 +113,7 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 		problems = append(problems, fmt.Sprintf("%s %s used by nobody that etcd knows of, as %s: see calicoctl ipam check --show-problem-ips", resource.Count(n, "address"), are, r.Unused[0].Address))
 	}
 	used := usage.New(snapshot.Entries())
-	disabled := 0
+	disabled, others := 0, 0
 	for _, family := range []string{"IPv4", "IPv6"} {
 		size, inUse := new(big.Int), 0
 		for _, p := range used.Pools {
@@ -122,6 +122,8 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 				continue
 			case p.Disabled:
 				disabled++
+			case !p.ForPods:
+				others++
 			default:
 				size.Add(size, total(p))
 				inUse += p.InUse()
@@ -138,6 +140,9 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 		problems = append(problems, "there is no pool, so no pod gets an address of calico-ipam: make one, see calicoctl apply and docs/reference/ippool.md")
 	case pools > 0 && disabled == pools:
 		problems = append(problems, fmt.Sprintf("all pools, %d, are disabled: no new pod gets an address: enable one (calicoctl patch ippool NAME -p '{\"spec\":{\"disabled\":false}}'), or make another", disabled))
+	case pools > 0 && disabled+others == pools:
+		problems = append(problems, fmt.Sprintf("of %s %d are disabled and %d have allowedUses without Workload: no new pod gets an address: have one serve workloads (calicoctl patch ippool NAME -p '{\"spec\":{\"allowedUses\":[\"Workload\",\"Tunnel\"]}}'), or make another",
+			resource.Count(pools, "pool"), disabled, others))
 	}
 	return problems, pools, nil
 }

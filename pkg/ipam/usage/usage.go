@@ -34,6 +34,7 @@ type Pool struct {
 	CIDR     netip.Prefix
 	Name     string
 	Disabled bool
+	ForPods  bool // by its allowed_uses
 	Blocks   []Block
 }
 
@@ -82,7 +83,7 @@ func New(entries []model.Entry) *Usage {
 	for _, e := range entries {
 		switch value := e.Value.(type) {
 		case model.Pool:
-			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled})
+			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled, ForPods: value.Serves(model.ForWorkloads)})
 		case model.Block:
 			blocks = append(blocks, Block{value})
 		case model.WorkloadEndpoint:
