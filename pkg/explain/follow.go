@@ -256,20 +256,16 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 		settings.Metadata = netip.AddrPortFrom(a, uint16(port))
 	}
 	r := policy.Evaluate(settings, c.state(host), p)
-	h := Hop{Host: host, Source: p.Src, Destination: p.Dst, Verdict: r.Verdict, Asked: []Asked{}, Steps: []string{}, Result: r}
-	for _, step := range r.Trail {
-		if ep := c.state(host).Endpoints[step.Endpoint]; ep != nil {
-			which := "ingress"
-			if step.Direction == model.Outbound {
-				which = "egress"
-			}
-			step.Endpoint = c.name(step.Endpoint)
-			if !slices.ContainsFunc(h.Asked, func(a Asked) bool { return a.Endpoint == step.Endpoint && a.Which == which }) {
-				h.Asked = append(h.Asked, Asked{step.Endpoint, which, c.directionOf(ep, step.Direction)})
-			}
+	h := Hop{Host: host, Source: p.Src, Destination: p.Dst, Asked: []Asked{}, Steps: []string{}}
+	c.take(&h, host, r.Trail, "")
+	if r.Verdict == policy.Accept && slices.ContainsFunc(r.Trail, func(s policy.Step) bool { return s.Untracked }) && r.Untracked {
+		back := policy.Evaluate(settings, c.state(host), answer(p))
+		if r.Verdict = back.Verdict; r.Verdict != policy.Accept {
+			r.Trail = append(r.Trail, back.Trail...)
+			c.take(&h, host, back.Trail, "what answers it, which nothing tracks: ")
 		}
-		h.Steps = append(h.Steps, step.String())
 	}
+	h.Verdict, h.Result = r.Verdict, r
 	if r.DNAT.IsValid() {
 		h.Steps = append(h.Steps, fmt.Sprintf("its destination becomes %s", r.DNAT))
 	}
@@ -280,6 +276,37 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 		h.Steps = append(h.Steps, "its source becomes an address of the host")
 	}
 	return h
+}
+
+// take has a hop say what leads to its verdict.
+func (c *Cluster) take(h *Hop, host string, trail []policy.Step, of string) {
+	for _, step := range trail {
+		if ep := c.state(host).Endpoints[step.Endpoint]; ep != nil {
+			which := "ingress"
+			if step.Direction == model.Outbound {
+				which = "egress"
+			}
+			step.Endpoint = c.name(step.Endpoint)
+			if !slices.ContainsFunc(h.Asked, func(a Asked) bool { return a.Endpoint == step.Endpoint && a.Which == which }) {
+				h.Asked = append(h.Asked, Asked{step.Endpoint, which, c.directionOf(ep, step.Direction)})
+			}
+		}
+		h.Steps = append(h.Steps, of+step.String())
+	}
+}
+
+// answer is the first packet back of a connection that an untracked policy allows: connection tracking has not seen what it answers.
+func answer(p policy.Packet) policy.Packet {
+	back := policy.Packet{In: p.Out, Out: p.In, Src: p.Dst, Dst: p.Src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort, Conn: policy.ConnInvalid}
+	switch p.Protocol {
+	case model.ProtocolICMP:
+		back.ICMPType = 0
+	case model.ProtocolICMPv6:
+		back.ICMPType = 129
+	case model.ProtocolUDP:
+		back.Conn = policy.ConnNew
+	}
+	return back
 }
 
 // name is how people name the endpoint that has a path.

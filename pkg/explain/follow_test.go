@@ -87,3 +87,43 @@ func TestTunnelled(t *testing.T) {
 		}
 	}
 }
+
+// TestUntracked: what an untracked policy allows is allowed where its answers are.
+func TestUntracked(t *testing.T) {
+	for _, c := range []struct {
+		name, in, out string
+		protocol      model.Protocol
+		want          policy.Verdict
+	}{
+		{"no egress", `[{"action": "allow"}]`, `[]`, model.ProtocolTCP, policy.Drop},
+		{"egress to others", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "tcp", "src_ports": [81]}]`, model.ProtocolTCP, policy.Drop},
+		{"answers", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "tcp", "src_ports": [80]}]`, model.ProtocolTCP, policy.Accept},
+		{"ping's answers", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "icmp", "icmp_type": 0}]`, 0, policy.Accept},
+		{"no answer to a ping", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "icmp", "icmp_type": 8}]`, 0, policy.Drop},
+		// It is a connection of its own to connection tracking, which the profile allows.
+		{"UDP", `[{"action": "allow"}]`, `[]`, model.ProtocolUDP, policy.Accept},
+	} {
+		cluster := clusterOf(t, map[string]string{
+			"/calico/v1/host/a/metadata": "{}", "/calico/bgp/v1/host/a/ip_addr_v4": "172.16.0.1", "/calico/v1/host/b/metadata": "{}", "/calico/bgp/v1/host/b/ip_addr_v4": "172.16.0.2",
+			"/calico/v1/host/b/endpoint/1":                  `{"name": "*", "labels": {"all": ""}, "profile_ids": ["open"]}`,
+			"/calico/v1/policy/profile/open/rules":          `{"inbound_rules": [{}], "outbound_rules": [{}]}`,
+			"/calico/v1/policy/tier/default/policy/gnp-one": fmt.Sprintf(`{"order": 1, "selector": "has(all)", "untracked": true, "inbound_rules": %s, "outbound_rules": %s}`, c.in, c.out),
+		})
+		from, err := cluster.Find("a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := cluster.Find("b", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := Flow{From: from, To: to, Protocol: c.protocol}
+		if f.Protocol != 0 {
+			f.Port = 80
+		}
+		hops, err := cluster.Follow(f)
+		if err != nil || hops[len(hops)-1].Verdict != c.want {
+			t.Errorf("%s: %v, %+v: want %s", c.name, err, hops, c.want)
+		}
+	}
+}
