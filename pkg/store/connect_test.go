@@ -288,7 +288,7 @@ func TestLimits(t *testing.T) {
 	s := c.open()
 	ctx := within(t, eventually.Limit)
 	_, err := s.Read(ctx, model.PrefixRange(configs), model.PrefixRange(hosts), model.KeyRange(model.ReadyKey{}))
-	wantError(t, err, ErrLimit, "read "+configs+" and 2 more: ", c.members[0].proxy.addr, "too many operations", "--max-txn-ops=128 or more")
+	wantError(t, err, ErrLimit, "read "+strings.TrimSuffix(configs, "/")+" and 2 more: ", c.members[0].proxy.addr, "too many operations", "--max-txn-ops=128 or more")
 	for _, size := range []int{4 << 10, 1 << 20} {
 		_, err = s.Commit(ctx, model.Change{Puts: []model.Put{put("A", strings.Repeat("x", size))}})
 		wantError(t, err, ErrLimit, "write /calico/v1/config/A: ", "larg", "--max-request-bytes")

@@ -418,7 +418,7 @@ func TestDenied(t *testing.T) {
 		ask    func() error
 		says   string
 	}{
-		{"/calico/v1/config/", read, "read 3 ranges: etcd access refused: permission denied: http://ENDPOINT: the user part may not read all that begins with /calico/v1/config/: "},
+		{"/calico/v1/config/", read, "read /calico/v1/Ready and 2 more: etcd access refused: permission denied: http://ENDPOINT: the user part may not read all that begins with /calico/v1/config/: "},
 		{"/calico/v1/host/", read, "the user part may not read all that begins with /calico/v1/host/: "},
 		{"/calico/v1/Ready", read, "the user part may not read /calico/v1/Ready: "},
 		{"/calico/v1/config/", write, "the user part may not write /calico/v1/config/A: "},
