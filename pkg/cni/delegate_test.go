@@ -607,6 +607,36 @@ func TestNetworksOwnAddresses(t *testing.T) {
 	}
 }
 
+// TestAfterManyHostLocal: one ADD enters as many pods of host-local's as kubelet runs on a node. Where there are more than etcd takes at
+// once, it is refused, and no address is given twice.
+func TestAfterManyHostLocal(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{}})
+	pool := netip.MustParsePrefix("10.8.0.0/25")
+	r.put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, IPAM: true, BlockSize: 25})
+	old := func(i int) model.WorkloadEndpointKey {
+		return model.WorkloadEndpointKey{Host: r.host.Name(), Orchestrator: "cni", Workload: fmt.Sprint("old", i), Endpoint: "eth0"}
+	}
+	routes := "ip link add old up type veth peer name peer" // one does for all
+	addr := pool.Addr()
+	for i := range 113 {
+		r.put(old(i), model.WorkloadEndpoint{State: model.StateActive, Name: "old", IPv4Nets: []netip.Prefix{netip.PrefixFrom(addr, 32)}, ContainerID: fmt.Sprint("old", i)})
+		routes += fmt.Sprintf(" && ip route add %s dev old proto 80", addr)
+		addr = addr.Next()
+	}
+	r.sh(routes)
+	conf := r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam"}})
+	r.failsLike(call(r.pod("one"), conf), 105, `113 pods of this host live with addresses of another IPAM plugin.s, such as 10.8.0.0, more than one ADD can enter`)
+	r.sh("ip route del 10.8.0.112")
+	r.delete(old(112))
+	if got := addrs(r.add(call(r.pod("two"), conf))); len(got) != 1 || got[0] != netip.MustParseAddr("10.8.0.112") {
+		t.Errorf("addresses %v", got)
+	}
+	if n := r.roundTrips(); n > 8 {
+		t.Errorf("%d round trips", n)
+	}
+	r.sound()
+}
+
 // TestAfterHostLocal has calico-ipam give out a range that host-local gave out before, while its pods live: none of their addresses
 // is given to another, each comes to be its pod's in etcd too, and all others are there to be had.
 func TestAfterHostLocal(t *testing.T) {

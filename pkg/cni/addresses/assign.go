@@ -139,10 +139,12 @@ func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan,
 				return nil, ipam.Choice{}, err
 			}
 		}
-		for _, r := range living {
-			if _, err := plan.Assign(r); err != nil {
-				return nil, ipam.Choice{}, err
-			}
+		switch entered, err := enter(plan, living); {
+		case err != nil:
+			return nil, ipam.Choice{}, err
+		case entered+len(reserved) > maxHosts:
+			return nil, ipam.Choice{}, protocol.Failf(protocol.CodeAddress, "delete some of these pods, or ask for another pool",
+				"%d pods of this host live with addresses of another IPAM plugin's, such as %s, more than one ADD can enter", entered, living[0].Addrs[0])
 		}
 		choice, err := assign(plan, a.Request)
 		if err != nil {
@@ -154,12 +156,12 @@ func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan,
 			if err != nil {
 				return nil, choice, err
 			}
-			other, lives, err := a.livingAt(v, c)
+			others, err := a.living(v, c)
+			living = append(living, others...)
 			switch {
 			case err != nil:
 				return nil, choice, err
-			case lives && len(living) < maxHosts:
-				living = append(living, other)
+			case len(others) > 0:
 			case whose == "":
 			case slices.Contains(a.Request.Addrs, c.Addr) || len(reserved) >= maxHosts:
 				return nil, choice, isHosts(c.Addr, whose)

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// maxHosts is how many addresses of hosts one ADD sets aside. Each takes a handle, of the 128 operations that etcd takes at
-// once.
-const maxHosts = 96
+// maxHosts is how many addresses of hosts one ADD sets aside, and of workloads it enters: more than the 110 pods that kubelet runs on
+// a node. Each takes a handle, of the 128 operations that etcd takes at once.
+const maxHosts = 112
 
 // hostOf names the host that has an address which was chosen, "" for none: this one, or another, which etcd says. Others
 // are read where the pool contains the hosts' network, as an address of this one shows, but for its workloads' gateway.

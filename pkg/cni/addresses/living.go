@@ -4,6 +4,7 @@ package addresses
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,40 +15,71 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// livingAt asks for an address that was chosen, for the workload of this host that lives with it and that address management knows
-// nothing of: its address is another IPAM plugin's, which gave the same range out before. ok is false where there is none. The kernel
-// tells that there may be one, so that an ordinary ADD reads nothing for it.
-func (a Addition) livingAt(v *model.View, c ipam.Assigned) (r ipam.Request, ok bool, err error) {
+// living asks for the addresses in the block of one that was chosen, for the workloads of this host that live with them and that address
+// management may know nothing of: another IPAM plugin gave the same range out before. It asks for none where nobody lives with the one
+// that was chosen. The kernel tells that somebody may, so that an ordinary ADD reads nothing for it.
+func (a Addition) living(v *model.View, c ipam.Assigned) (all []ipam.Request, err error) {
 	if c.Existing {
-		return r, false, nil
+		return nil, nil
 	}
-	l, ok := link.LedTo(c.Addr)
-	if !ok {
-		return r, false, nil
+	if _, ok := link.LedTo(c.Addr); !ok {
+		return nil, nil
 	}
 	endpoints := model.PrefixRange(model.WorkloadEndpointPrefix(a.Request.Host))
 	entries, read := v.Read(endpoints)
 	if !read {
-		return r, false, &model.NeedRangesError{Ranges: []model.Range{endpoints}}
+		return nil, &model.NeedRangesError{Ranges: []model.Range{endpoints}}
 	}
 	for _, e := range entries {
 		key, _ := e.Key.(model.WorkloadEndpointKey)
 		spec, _ := e.Value.(model.WorkloadEndpoint)
-		if key == a.ID.Key || spec.Name != l.Name || !slices.Contains(spec.Addrs(), c.Addr) {
-			continue
+		for _, addr := range spec.Addrs() {
+			if l, ok := link.LedTo(addr); ok && l.Name == spec.Name && key != a.ID.Key && c.Block.Contains(addr) {
+				all = append(all, a.ofLiving(key, spec, l, addr))
+			}
 		}
-		id := protocol.Identity{Key: key, Handle: cmp.Or(spec.ContainerID, key.Workload)}
-		handle, ours := strings.CutPrefix(l.Alias, link.WorkloadAlias)
-		if network, is := strings.CutSuffix(handle, "."+spec.ContainerID+"."+key.Endpoint); ours && is {
-			id.Handle, id.Network = handle, network
-		}
-		if key.Orchestrator == "k8s" {
-			id.PodSpace, id.PodName, _ = strings.Cut(key.Workload, ".")
-		}
-		return ipam.Request{
-			Host: a.Request.Host, HostLabels: a.Request.HostLabels, Handle: id.Handle, Attributes: id.Attributes(),
-			Addrs: []netip.Addr{c.Addr}, Endpoint: key, Living: true, Now: a.Request.Now,
-		}, true, nil
 	}
-	return r, false, nil
+	if !slices.ContainsFunc(all, func(r ipam.Request) bool { return r.Addrs[0] == c.Addr }) {
+		return nil, nil
+	}
+	return all, nil
+}
+
+// ofLiving asks for the address that a workload lives with.
+func (a Addition) ofLiving(key model.WorkloadEndpointKey, spec model.WorkloadEndpoint, l link.Link, addr netip.Addr) ipam.Request {
+	id := protocol.Identity{Key: key, Handle: cmp.Or(spec.ContainerID, key.Workload)}
+	handle, ours := strings.CutPrefix(l.Alias, link.WorkloadAlias)
+	if network, is := strings.CutSuffix(handle, "."+spec.ContainerID+"."+key.Endpoint); ours && is {
+		id.Handle, id.Network = handle, network
+	}
+	if key.Orchestrator == "k8s" {
+		id.PodSpace, id.PodName, _ = strings.Cut(key.Workload, ".")
+	}
+	return ipam.Request{
+		Host: a.Request.Host, HostLabels: a.Request.HostLabels, Handle: id.Handle, Attributes: id.Attributes(),
+		Addrs: []netip.Addr{addr}, Endpoint: key, Living: true, Now: a.Request.Now,
+	}
+}
+
+// enter gives living workloads their addresses, but for those that a handle of another form has. It returns how many had none.
+func enter(plan *ipam.Plan, living []ipam.Request) (entered int, err error) {
+	needed := &model.NeedRangesError{}
+	for _, r := range living {
+		choice, err := plan.Assign(r)
+		need, more := errors.AsType[*model.NeedRangesError](err)
+		_, taken := errors.AsType[*ipam.TakenError](err)
+		switch {
+		case more:
+			needed.Ranges = append(needed.Ranges, need.Ranges...)
+		case taken:
+		case err != nil:
+			return entered, err
+		case !choice.Addrs[0].Existing:
+			entered++
+		}
+	}
+	if len(needed.Ranges) > 0 {
+		return entered, needed
+	}
+	return entered, nil
 }
