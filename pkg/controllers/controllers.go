@@ -212,10 +212,16 @@ func (c *controllers) restored(of owned.Object, k model.Key) {
 
 func (c *controllers) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	c.serve(ctx, group)
+	served := c.serve(ctx, group)
 	c.watch(ctx, group)
 	group.Go(func() error { return c.turn(ctx) })
 	group.Go(func() error {
+		// Of two replicas on one node one has the ports: its health and metrics, the only ones that can be asked, are the leader's.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-served:
+		}
 		return leader.Run(ctx, c.kube.Leases(), leader.Config{
 			Namespace: c.cfg.LeaseNamespace, Name: LeaseName, Identity: c.cfg.Identity, Logger: c.log,
 		}, func(ctx context.Context) { c.etcd.Lead(ctx, c.cfg.Identity, c.holds, c.lead) })
@@ -352,8 +358,8 @@ func (c *controllers) turn(ctx context.Context) error {
 	}
 }
 
-// serve serves metrics and health.
-func (c *controllers) serve(ctx context.Context, group *errgroup.Group) {
+// serve serves metrics and health. What it returns is closed once health is served.
+func (c *controllers) serve(ctx context.Context, group *errgroup.Group) <-chan struct{} {
 	servers := serving.New(c.ledger, c.health.Handler(c.ledger), daemonmetrics.Handler(c.metrics.registry))
 	servers.Configure(c.cfg.Health, c.cfg.Metrics)
 	group.Go(func() error { return servers.Run(ctx) })
@@ -364,4 +370,5 @@ func (c *controllers) serve(ctx context.Context, group *errgroup.Group) {
 		}
 		return fmt.Sprintf("etcd at %v has not answered yet", c.cfg.Store.Endpoints)
 	}
+	return servers.Served()
 }

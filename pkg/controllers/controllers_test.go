@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-go/calico/pkg/controllers"
@@ -266,6 +268,33 @@ func TestAway(t *testing.T) {
 	if lost() {
 		t.Error("something that lives was deleted")
 	}
+}
+
+// Of two on one node the one that has the ports leads: what can be asked there is the leader's.
+func TestSharedNode(t *testing.T) {
+	w := newWorld(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run("standby", "-health", taken.Addr().String())
+	w.plane.Apply(shop)
+	stop := w.run("leader")
+	profile := model.ProfileTagsKey{Profile: "k8s_ns.shop"}
+	w.holds(profile, model.Tags{"k8s_ns.shop"})
+	lease, err := kube.Get[coordinationv1.Lease](t.Context(), w.api, "kube-system", controllers.LeaseName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by := lease.Spec.HolderIdentity; by == nil || *by != "leader" {
+		t.Errorf("the Lease is %v's", by)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	w.Remove(profile)
+	w.holds(profile, model.Tags{"k8s_ns.shop"})
 }
 
 // guard waits until the keys exist, and reports whether any of them was ever deleted since.

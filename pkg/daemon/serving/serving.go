@@ -31,6 +31,7 @@ type Servers struct {
 	wake     mailbox.Signal
 	health   *server
 	metrics  *server
+	served   chan struct{}
 
 	mu   sync.Mutex
 	want [2]Address // health, metrics
@@ -39,7 +40,7 @@ type Servers struct {
 // New returns servers that serve nothing yet; health and metrics answer requests there.
 func New(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	return &Servers{
-		problems: p, wake: mailbox.NewSignal(),
+		problems: p, wake: mailbox.NewSignal(), served: make(chan struct{}),
 		health:  &server{what: "health", params: "Health", handler: health},
 		metrics: &server{what: "metrics", params: "PrometheusMetrics", handler: metrics},
 	}
@@ -66,6 +67,9 @@ func (s *Servers) Configure(health, metrics Address) {
 	}
 }
 
+// Served is closed once health is served where it is wanted for the first time, or is wanted nowhere.
+func (s *Servers) Served() <-chan struct{} { return s.served }
+
 // Move brings every server where it is wanted. The errors are of those that stay
 // where they were, or nowhere.
 func (s *Servers) Move() (health, metrics error) {
@@ -77,6 +81,13 @@ func (s *Servers) Move() (health, metrics error) {
 		s.metrics.close(drainPause) // health comes first, however it came to that
 	}
 	health = s.health.move(want[0].String())
+	select {
+	case <-s.served:
+	default:
+		if health == nil {
+			close(s.served)
+		}
+	}
 	if clash {
 		metrics = fmt.Errorf("serve metrics on %s: HealthPort and PrometheusMetricsPort are both %d, which is for health: set one of them to another port, or PrometheusMetricsEnabled to false",
 			want[1].String(), want[1].Port)

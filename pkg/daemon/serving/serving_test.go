@@ -130,3 +130,43 @@ func TestServing(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestServed: it is told once health is where it is wanted, and not before.
+func TestServed(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(problems.New(slog.New(slog.DiscardHandler)), http.NotFoundHandler(), http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	port := taken.Addr().(*net.TCPAddr).Port
+	s.Configure(Address{Enabled: true, Host: "127.0.0.1", Port: uint16(port)}, Address{})
+	served := func() bool {
+		_, _ = s.Move()
+		return isClosed(s.Served())
+	}
+	if served() {
+		t.Error("it is served where another listens")
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if !served() {
+			t.Error("it isn't served where nobody else listens")
+		}
+	}
+	off := New(problems.New(slog.New(slog.DiscardHandler)), http.NotFoundHandler(), http.NotFoundHandler())
+	if _, _ = off.Move(); !isClosed(off.Served()) {
+		t.Error("what is off is waited for")
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
