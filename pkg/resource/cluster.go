@@ -4,6 +4,7 @@ package resource
 
 import (
 	"cmp"
+	"net/netip"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -120,9 +121,7 @@ func readSubnets(entries []model.Entry) []Stored {
 		s.Metadata.Name = key.ID
 		if n, ok := parsed[model.Subnet](e); ok {
 			spec := &DHCPSubnet{CIDR: CIDR{n.CIDR}, GatewayIP: optionalAddress(n.GatewayIP), NetworkID: n.NetworkID, DNSServers: addresses(n.DNSServers)}
-			for _, h := range n.HostRoutes {
-				spec.HostRoutes = append(spec.HostRoutes, HostRoute{CIDR{h.Destination}, Address{h.NextHop}})
-			}
+			spec.HostRoutes = converted(n.HostRoutes, func(h model.HostRoute) HostRoute { return HostRoute{CIDR{h.Destination}, Address{h.NextHop}} })
 			s.Spec = spec
 		}
 	})
@@ -137,11 +136,9 @@ func writeSubnet(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
 		return keys{}, r.at("spec.gatewayIP", "missing")
 	}
 	n := model.Subnet{NetworkID: cmp.Or(spec.NetworkID, "calico"), CIDR: spec.CIDR.Prefix, GatewayIP: spec.GatewayIP.orNone()}
-	for _, a := range spec.DNSServers {
-		n.DNSServers = append(n.DNSServers, a.Addr)
-	}
-	for _, h := range spec.HostRoutes {
-		n.HostRoutes = append(n.HostRoutes, model.HostRoute{Destination: h.Destination.Prefix, NextHop: h.NextHop.Addr})
-	}
+	n.DNSServers = converted(spec.DNSServers, func(a Address) netip.Addr { return a.Addr })
+	n.HostRoutes = converted(spec.HostRoutes, func(h HostRoute) model.HostRoute {
+		return model.HostRoute{Destination: h.Destination.Prefix, NextHop: h.NextHop.Addr}
+	})
 	return put(model.DHCPSubnetKey{ID: r.Metadata.Name}, n), nil
 }

@@ -107,17 +107,15 @@ func readWorkloadEndpoints(entries []model.Entry) []Stored {
 		if w, ok := parsed[model.WorkloadEndpoint](e); ok {
 			s.Metadata.Labels = w.Labels
 			spec.ContainerID, spec.Profiles, spec.InterfaceName = w.ContainerID, w.ProfileIDs, w.Name
-			spec.IPNetworks = cidrs(append(slices.Clone(w.IPv4Nets), w.IPv6Nets...))
-			for _, n := range append(slices.Clone(w.IPv4NAT), w.IPv6NAT...) {
-				spec.IPNATs = append(spec.IPNATs, IPNAT{Address{n.IntIP}, Address{n.ExtIP}})
-			}
+			spec.IPNetworks = cidrs(slices.Concat(w.IPv4Nets, w.IPv6Nets))
+			spec.IPNATs = converted(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) IPNAT { return IPNAT{Address{n.IntIP}, Address{n.ExtIP}} })
 			spec.IPv4Gateway, spec.IPv6Gateway = optionalAddress(w.IPv4Gateway), optionalAddress(w.IPv6Gateway)
 			if !w.MAC.IsZero() {
 				spec.MAC = &w.MAC
 			}
-			for _, p := range w.Ports {
-				spec.Ports = append(spec.Ports, EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)})
-			}
+			spec.Ports = converted(w.Ports, func(p model.EndpointPort) EndpointPort {
+				return EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)}
+			})
 		}
 	})
 }

@@ -130,12 +130,10 @@ type olderRule struct {
 }
 
 func olderRules(list []olderRule) []Rule {
-	var out []Rule
-	for _, o := range list {
-		out = append(out, Rule{Action: o.Action, IPVersion: o.IPVersion, Protocol: o.Protocol, NotProtocol: o.NotProtocol, ICMP: o.ICMP, NotICMP: o.NotICMP,
-			Source: o.Source.entity(), Destination: o.Destination.entity()})
-	}
-	return out
+	return converted(list, func(o olderRule) Rule {
+		return Rule{Action: o.Action, IPVersion: o.IPVersion, Protocol: o.Protocol, NotProtocol: o.NotProtocol, ICMP: o.ICMP, NotICMP: o.NotICMP,
+			Source: o.Source.entity(), Destination: o.Destination.entity()}
+	})
 }
 
 type olderPolicy struct {
