@@ -50,13 +50,7 @@ func (c *Client) List(ctx context.Context, kind *resource.Kind, namespace string
 	}
 	all = kind.All(snapshot.Entries())
 	if namespace != "" && kind.Namespaced {
-		of := all[:0]
-		for _, s := range all {
-			if s.Metadata.Namespace == namespace {
-				of = append(of, s)
-			}
-		}
-		all = of
+		all = slices.DeleteFunc(all, func(s resource.Stored) bool { return s.Metadata.Namespace != namespace })
 	}
 	return all, snapshot.Revision, nil
 }
@@ -95,10 +89,23 @@ func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.M
 	if err != nil {
 		return "", err
 	}
-	outcome := Unchanged
-	err = c.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+	return c.writeFrom(ctx, kind, kind.WriteRanges(r), mode, func([]model.Entry) (resource.Resource, error) { return r, nil })
+}
+
+// writeFrom writes the resource that from makes of what is stored.
+func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []model.Range, mode resource.Mode, from func([]model.Entry) (resource.Resource, error)) (outcome Outcome, err error) {
+	err = c.transact(ctx, wants, func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+		r, err := from(entries)
+		if err != nil {
+			return model.Change{}, err
+		}
 		change, created, err := kind.Write(ranges, entries, r, mode)
-		outcome = outcomeOf(change, created)
+		switch outcome = Configured; {
+		case created:
+			outcome = Created
+		case change.Empty():
+			outcome = Unchanged
+		}
 		return change, err
 	})
 	return outcome, err
@@ -155,38 +162,19 @@ func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) 
 	return slices.SortedFunc(maps.Values(at), func(a, b model.Entry) int { return strings.Compare(a.Path, b.Path) }), nil
 }
 
-func outcomeOf(change model.Change, created bool) Outcome {
-	switch {
-	case created:
-		return Created
-	case change.Empty():
-		return Unchanged
-	}
-	return Configured
-}
-
 // Modify changes a resource to what modify makes of it; a BGPConfiguration, FelixConfiguration or IPAMConfiguration may be there
-// or not. It may be called again, with what another writer has made of it
-// meanwhile.
+// or not. It may be called again, with what another writer has made of it meanwhile.
 func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, name string, modify func(resource.Resource) (resource.Resource, error)) (Outcome, error) {
-	outcome := Unchanged
-	err := c.transact(ctx, kind.Ranges(), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+	return c.writeFrom(ctx, kind, kind.Ranges(), resource.Apply, func(entries []model.Entry) (resource.Resource, error) {
 		s, err := kind.ToChange(kind.All(entries), namespace, name)
 		if err == nil {
 			err = s.Err
 		}
 		if err != nil {
-			return model.Change{}, err
+			return resource.Resource{}, err
 		}
-		r, err := modify(s.Resource)
-		if err != nil {
-			return model.Change{}, err
-		}
-		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
-		outcome = outcomeOf(change, created)
-		return change, err
+		return modify(s.Resource)
 	})
-	return outcome, err
 }
 
 // Delete deletes a resource and all keys of it. resourceVersion "" = whatever its revision is.
@@ -316,12 +304,8 @@ func (c *Client) Watch(ctx context.Context, kind *resource.Kind, namespace strin
 				delete(entries, e.Path)
 			}
 		}
-		list := make([]model.Entry, 0, len(entries))
-		for _, e := range entries {
-			list = append(list, e)
-		}
 		now := map[string]bool{}
-		for _, s := range kind.All(list) {
+		for _, s := range kind.All(slices.Collect(maps.Values(entries))) {
 			if namespace != "" && kind.Namespaced && s.Metadata.Namespace != namespace {
 				continue
 			}

@@ -67,21 +67,17 @@ func New(entries []model.Entry) *Cluster {
 		case model.GlobalConfigKey, model.HostConfigKey:
 			text, _ := e.Value.(model.Text)
 			c.settings[k] = string(text)
+		case model.BGPHostKey:
+			text, _ := e.Value.(model.Text)
+			c.settings[k] = string(text)
+			if a, err := netip.ParseAddr(string(text)); err == nil && (k.Field == model.BGPHostIPv4 || k.Field == model.BGPHostIPv6) {
+				c.hosts[k.Host] = append(c.hosts[k.Host], a)
+			}
 		case model.HostMetadataKey:
 			c.hosts[k.Host] = append([]netip.Addr(nil), c.hosts[k.Host]...) // there, with the addresses that are known
 		case model.PoolKey:
 			if p, ok := e.Value.(model.Pool); ok {
 				c.pools = append(c.pools, p)
-			}
-		case model.BGPHostKey:
-			if text, ok := e.Value.(model.Text); ok {
-				c.settings[k] = string(text)
-			}
-			if k.Field == model.BGPHostIPv4 || k.Field == model.BGPHostIPv6 {
-				text, _ := e.Value.(model.Text)
-				if a, err := netip.ParseAddr(string(text)); err == nil {
-					c.hosts[k.Host] = append(c.hosts[k.Host], a)
-				}
 			}
 		}
 	}
@@ -93,21 +89,13 @@ func New(entries []model.Entry) *Cluster {
 
 // An End is an end of a flow: an endpoint; else a host, if it has a name; else an address outside.
 type End struct {
-	Key    model.WorkloadEndpointKey `json:"-"`              // zero = no endpoint
-	Host   string                    `json:"host,omitempty"` // that the endpoint is on, or the host itself; "" = outside
-	Addrs  []netip.Addr              `json:"addresses"`
-	Labels map[string]string         `json:"labels,omitempty"` // an endpoint's own
-}
-
-// String is how people name it.
-func (e End) String() string {
-	switch {
-	case e.Key != model.WorkloadEndpointKey{}:
-		return nameOf(e.Key)
-	case e.Host != "":
-		return "host " + e.Host
-	}
-	return e.Addrs[0].String() + " (outside)"
+	Name      string                    `json:"name"` // as people name it
+	Namespace string                    `json:"namespace,omitempty"`
+	Pod       string                    `json:"pod,omitempty"`
+	Key       model.WorkloadEndpointKey `json:"-"`              // zero = no endpoint
+	Host      string                    `json:"host,omitempty"` // that the endpoint is on, or the host itself; "" = outside
+	Addrs     []netip.Addr              `json:"addresses"`
+	Labels    map[string]string         `json:"labels,omitempty"` // an endpoint's own
 }
 
 // nameOf is a pod's <namespace>/<name>, or the workload's, and the endpoint's where that isn't the usual one.
@@ -127,26 +115,22 @@ func nameOf(k model.WorkloadEndpointKey) string {
 func (c *Cluster) Find(name, namespace string) (End, error) {
 	addr, _ := netip.ParseAddr(name)
 	var found []End
+	add := func(e End, isNamed bool) {
+		if addr.IsValid() && slices.Contains(e.Addrs, addr) {
+			e.Addrs, isNamed = []netip.Addr{addr}, true
+		}
+		if isNamed {
+			found = append(found, e)
+		}
+	}
 	for k, w := range c.endpoints {
-		addrs, at, pod := w.Addrs(), "", ""
-		if at, pod = k.Pod(); namespace != "" && at != namespace {
-			pod = ""
-		}
-		switch {
-		case addr.IsValid() && slices.Contains(addrs, addr):
-			addrs = []netip.Addr{addr}
-		case !addr.IsValid() && (pod != "" && pod == name || k.Workload == strings.Replace(name, "/", ".", 1) || k.Workload == name || k.Path() == name):
-		default:
-			continue
-		}
-		found = append(found, End{k, k.Host, addrs, w.Labels})
+		of, pod := k.Pod()
+		isPod := pod == name && pod != "" && (namespace == "" || namespace == of)
+		isNamed := isPod || k.Workload == strings.Replace(name, "/", ".", 1) || k.Workload == name || k.Path() == name
+		add(End{nameOf(k), of, pod, k, k.Host, w.Addrs(), w.Labels}, isNamed && !addr.IsValid())
 	}
 	for host, addrs := range c.hosts {
-		if host == name {
-			found = append(found, End{Host: host, Addrs: addrs})
-		} else if addr.IsValid() && slices.Contains(addrs, addr) {
-			found = append(found, End{Host: host, Addrs: []netip.Addr{addr}})
-		}
+		add(End{Name: "host " + host, Host: host, Addrs: addrs}, host == name)
 	}
 	switch {
 	case len(found) == 1:
@@ -157,13 +141,13 @@ func (c *Cluster) Find(name, namespace string) (End, error) {
 			if e.Key != (model.WorkloadEndpointKey{}) {
 				names = append(names, e.Key.Path())
 			} else {
-				names = append(names, e.String())
+				names = append(names, e.Name)
 			}
 		}
 		slices.Sort(names)
 		return End{}, fmt.Errorf("%s may be any of these; give one of them: %s", name, strings.Join(names, ", "))
 	case addr.IsValid() && addr.Zone() == "":
-		return End{Addrs: []netip.Addr{addr.Unmap()}}, nil
+		return End{Name: addr.Unmap().String() + " (outside)", Addrs: []netip.Addr{addr.Unmap()}}, nil
 	}
 	return End{}, &NotFoundError{name}
 }

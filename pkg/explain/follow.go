@@ -21,11 +21,13 @@ type Flow struct {
 	// Protocol is 0 for a ping, of ICMP or ICMPv6.
 	Protocol model.Protocol
 	// Port is the destination's. The source's is 49152: rules by source ports are rare, and this one is none of a service.
-	Port               uint16
-	ICMPType, ICMPCode uint8
+	Port uint16
 }
 
 const sourcePort = 49152
+
+// echo are the types of a ping, and of its answer.
+var echo = map[model.Protocol][2]uint8{model.ProtocolICMP: {8, 0}, model.ProtocolICMPv6: {128, 129}}
 
 // A Hop is what one host does with the first packet of a flow.
 type Hop struct {
@@ -50,33 +52,37 @@ type Asked struct {
 
 // Follow says what the hosts of both ends do, in order; none after one that drops.
 func (c *Cluster) Follow(f Flow) ([]Hop, error) {
-	src, dst, err := addresses(f)
-	if err != nil {
-		return nil, err
+	src, dst := ofFamily(f.From.Addrs, true), ofFamily(f.To.Addrs, true)
+	if !src.IsValid() || !dst.IsValid() {
+		src, dst = ofFamily(f.From.Addrs, false), ofFamily(f.To.Addrs, false)
 	}
-	p := policy.Packet{Src: src, Dst: dst, Protocol: f.Protocol, DstPort: f.Port, ICMPType: f.ICMPType, ICMPCode: f.ICMPCode, Conn: policy.ConnNew}
-	if f.Protocol == 0 {
-		p.Protocol, p.ICMPType = model.ProtocolICMP, 8
-		if src.Is6() {
-			p.Protocol, p.ICMPType = model.ProtocolICMPv6, 128
-		}
+	switch {
+	case !src.IsValid() || !dst.IsValid():
+		return nil, fmt.Errorf("%s and %s have no addresses of one family", f.From.Name, f.To.Name)
+	case f.From.Host == "" && f.To.Host == "":
+		return nil, fmt.Errorf("neither %s nor %s is of this cluster", f.From.Name, f.To.Name)
 	}
-	if f.Port != 0 {
+	p := policy.Packet{Src: src, Dst: dst, Protocol: f.Protocol, DstPort: f.Port, Conn: policy.ConnNew}
+	switch {
+	case f.Protocol == 0 && src.Is4():
+		p.Protocol = model.ProtocolICMP
+	case f.Protocol == 0:
+		p.Protocol = model.ProtocolICMPv6
+	case f.Port != 0:
 		p.SrcPort = sourcePort
 	}
-	if f.From.Host == "" && f.To.Host == "" {
-		return nil, fmt.Errorf("neither %s nor %s is of this cluster", f.From, f.To)
-	}
-	tunnel, own := c.tunnel(f, p)
+	p.ICMPType = echo[p.Protocol][0]
+	tunnel, own := c.tunnel(f, dst)
 	if f.From.Key == (model.WorkloadEndpointKey{}) && tunnel != "" {
 		p.Src = own
 	}
+	from, to := c.endpoints[f.From.Key], c.endpoints[f.To.Key] // zero = the host itself
 	var hops []Hop
 	if f.From.Host != "" {
 		first := p
-		first.In, first.MAC = c.link(f.From)
+		first.In, first.MAC = from.Name, from.MAC
 		if f.To.Host == f.From.Host {
-			first.Out, _ = c.link(f.To)
+			first.Out = to.Name
 			return []Hop{c.hop(f.From.Host, first)}, nil
 		}
 		hops = c.by(c.ways(f.From.Host, tunnel, src), func(way string) Hop {
@@ -86,13 +92,12 @@ func (c *Cluster) Follow(f Flow) ([]Hop, error) {
 		if f.To.Host == "" || !slices.ContainsFunc(hops, func(h Hop) bool { return h.Verdict == policy.Accept }) {
 			return hops, nil
 		}
-		if slices.ContainsFunc(hops, func(h Hop) bool { return h.Masqueraded }) {
-			if i := slices.IndexFunc(c.hosts[f.From.Host], func(a netip.Addr) bool { return a.Is4() == src.Is4() }); i >= 0 {
-				p.Src = c.hosts[f.From.Host][i]
-			}
+		uplink := ofFamily(c.hosts[f.From.Host], src.Is4())
+		if uplink.IsValid() && slices.ContainsFunc(hops, func(h Hop) bool { return h.Masqueraded }) {
+			p.Src = uplink
 		}
 	}
-	p.Out, _ = c.link(f.To)
+	p.Out = to.Name
 	return append(hops, c.by(c.ways(f.To.Host, tunnel, dst), func(way string) Hop {
 		p.In = way
 		return c.hop(f.To.Host, p)
@@ -118,28 +123,26 @@ func (c *Cluster) by(ways []string, does func(way string) Hop) (hops []Hop) {
 
 // tunnel is the device by which the flow goes from host to host, "" = none, and the address that the sending host has there. The hosts
 // are taken to have one subnet where none is known.
-func (c *Cluster) tunnel(f Flow, p policy.Packet) (device string, own netip.Addr) {
+func (c *Cluster) tunnel(f Flow, dst netip.Addr) (device string, own netip.Addr) {
 	if f.From.Host == "" || f.From.Host == f.To.Host || f.To.Key == (model.WorkloadEndpointKey{}) {
 		return "", own
 	}
 	var pool model.Pool
 	for _, other := range c.pools {
-		if other.CIDR.Contains(p.Dst) && other.CIDR.Bits() >= pool.CIDR.Bits() {
+		if other.CIDR.Contains(dst) && other.CIDR.Bits() >= pool.CIDR.Bits() {
 			pool = other
 		}
 	}
 	kind, mode := plan.VXLAN4, pool.VXLANMode
 	switch {
-	case !pool.CIDR.IsValid():
-		return "", own
 	case mode == model.EncapNever:
 		kind, mode = plan.IPIP, pool.IPIPMode
-	case p.Dst.Is6():
+	case dst.Is6():
 		kind = plan.VXLAN6
 	}
 	if mode == model.EncapCrossSubnet {
 		subnet, err := netip.ParsePrefix(c.settings[model.BGPHostKey{Host: f.From.Host, Field: model.BGPHostNetworkV4}])
-		if p.Dst.Is6() || err != nil || slices.ContainsFunc(c.hosts[f.To.Host], subnet.Contains) {
+		if dst.Is6() || err != nil || slices.ContainsFunc(c.hosts[f.To.Host], subnet.Contains) {
 			return "", own
 		}
 	}
@@ -184,9 +187,12 @@ func (c *Cluster) ways(host, tunnel string, own netip.Addr) []string {
 	if tunnel != "" {
 		return []string{tunnel}
 	}
+	isPod := false
+	for _, w := range c.endpoints {
+		isPod = isPod || slices.Contains(w.Addrs(), own)
+	}
 	for _, i := range c.interfaces(host) {
-		forwarded := !slices.Contains(c.hosts[host], own) && slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool { return slices.Contains(c.hosts[host], a) })
-		if slices.Contains(i.Addrs, own) || forwarded && c.isWorkload(own) {
+		if slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool { return a == own || isPod && slices.Contains(c.hosts[host], a) }) {
 			return []string{i.Name}
 		}
 	}
@@ -200,38 +206,12 @@ func (c *Cluster) ways(host, tunnel string, own netip.Addr) []string {
 	return ways
 }
 
-func (c *Cluster) isWorkload(a netip.Addr) bool {
-	for _, w := range c.endpoints {
-		if slices.Contains(w.Addrs(), a) {
-			return true
-		}
+// ofFamily is the first address of a family, zero = there is none.
+func ofFamily(addrs []netip.Addr, v4 bool) netip.Addr {
+	if i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 }); i >= 0 {
+		return addrs[i]
 	}
-	return false
-}
-
-// addresses are those of both ends, of one family; IPv4 where both have both.
-func addresses(f Flow) (src, dst netip.Addr, err error) {
-	for _, v4 := range []bool{true, false} {
-		of := func(addrs []netip.Addr) (netip.Addr, bool) {
-			i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 })
-			if i < 0 {
-				return netip.Addr{}, false
-			}
-			return addrs[i], true
-		}
-		src, ok1 := of(f.From.Addrs)
-		dst, ok2 := of(f.To.Addrs)
-		if ok1 && ok2 {
-			return src, dst, nil
-		}
-	}
-	return src, dst, fmt.Errorf("%s and %s have no addresses of one family", f.From, f.To)
-}
-
-// link is the interface of an end on its host, "" = the host itself, and the end's MAC address.
-func (c *Cluster) link(e End) (string, model.MAC) {
-	w := c.endpoints[e.Key]
-	return w.Name, w.MAC
+	return netip.Addr{}
 }
 
 func (c *Cluster) hop(host string, p policy.Packet) Hop {
@@ -282,10 +262,7 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 func (c *Cluster) take(h *Hop, host string, trail []policy.Step, of string) {
 	for _, step := range trail {
 		if ep := c.state(host).Endpoints[step.Endpoint]; ep != nil {
-			which := "ingress"
-			if step.Direction == model.Outbound {
-				which = "egress"
-			}
+			which := map[model.Direction]string{model.Inbound: "ingress", model.Outbound: "egress"}[step.Direction]
 			step.Endpoint = c.name(step.Endpoint)
 			if !slices.ContainsFunc(h.Asked, func(a Asked) bool { return a.Endpoint == step.Endpoint && a.Which == which }) {
 				h.Asked = append(h.Asked, Asked{step.Endpoint, which, c.directionOf(ep, step.Direction)})
@@ -297,13 +274,8 @@ func (c *Cluster) take(h *Hop, host string, trail []policy.Step, of string) {
 
 // answer is the first packet back of a connection that an untracked policy allows: connection tracking has not seen what it answers.
 func answer(p policy.Packet) policy.Packet {
-	back := policy.Packet{In: p.Out, Out: p.In, Src: p.Dst, Dst: p.Src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort, Conn: policy.ConnInvalid}
-	switch p.Protocol {
-	case model.ProtocolICMP:
-		back.ICMPType = 0
-	case model.ProtocolICMPv6:
-		back.ICMPType = 129
-	case model.ProtocolUDP:
+	back := policy.Packet{In: p.Out, Out: p.In, Src: p.Dst, Dst: p.Src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort, ICMPType: echo[p.Protocol][1], Conn: policy.ConnInvalid}
+	if p.Protocol == model.ProtocolUDP {
 		back.Conn = policy.ConnNew
 	}
 	return back

@@ -48,15 +48,13 @@ type Held struct {
 	Egress   Direction         `json:"egress"`
 }
 
-// Endpoint says which policies and profiles hold for an endpoint.
-func (c *Cluster) Endpoint(key model.WorkloadEndpointKey) Held {
-	return c.held(key.Host, key.Path(), c.endpoints[key].Labels)
-}
-
-// Host says which hold for the endpoints of a host itself.
-func (c *Cluster) Host(name string) (all []Held) {
-	for _, l := range c.links[name] {
-		all = append(all, c.held(name, l.key.Path(), l.Labels))
+// Held says which policies and profiles hold for an endpoint, or for the endpoints of a host itself.
+func (c *Cluster) Held(e End) (all []Held) {
+	if e.Key != (model.WorkloadEndpointKey{}) {
+		return []Held{c.held(e.Host, e.Key.Path(), e.Labels)}
+	}
+	for _, l := range c.links[e.Host] {
+		all = append(all, c.held(e.Host, l.key.Path(), l.Labels))
 	}
 	return all
 }

@@ -134,7 +134,7 @@ func ParsePort(s string) (Port, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
-		return Port{}, fmt.Errorf("%.64q: want a port from 0 to 65535, a range like 8000:8099 or a name", s)
+		return Port{}, fmt.Errorf("%.64q: want a port from 1 to 65535, a range like 8000:8099 or a name", s)
 	}
 	return Port{Min: uint16(n), Max: uint16(n)}, nil
 }

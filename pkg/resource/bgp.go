@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,13 +48,7 @@ type BGPPeer struct {
 }
 
 func readPeers(entries []model.Entry) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		key, ok := e.Key.(model.BGPPeerKey)
-		if !ok || e.Path != key.Path() {
-			continue
-		}
-		s := Stored{Entries: []model.Entry{e}}
+	return each(entries, func(key model.BGPPeerKey, e model.Entry, s *Stored) {
 		s.Metadata.Name = peerName(key.Host, key.IP)
 		spec := &BGPPeer{Node: key.Host, PeerIP: &Address{key.IP}}
 		s.Spec = spec
@@ -63,9 +58,7 @@ func readPeers(entries []model.Entry) []Stored {
 			spec.Import, spec.Export = filters(p.Import), filters(p.Export)
 			s.Metadata.Name = cmp.Or(p.Name, s.Metadata.Name)
 		}
-		all = append(all, s)
-	}
-	return all
+	})
 }
 
 func peerName(host string, ip netip.Addr) string {
@@ -77,19 +70,11 @@ func peerName(host string, ip netip.Addr) string {
 }
 
 func filters(list []model.RouteFilter) []RouteFilter {
-	var out []RouteFilter
-	for _, f := range list {
-		out = append(out, RouteFilter{CIDR{f.CIDR}, f.Action})
-	}
-	return out
+	return converted(list, func(f model.RouteFilter) RouteFilter { return RouteFilter{CIDR{f.CIDR}, f.Action} })
 }
 
 func modelFilters(list []RouteFilter) []model.RouteFilter {
-	var out []model.RouteFilter
-	for _, f := range list {
-		out = append(out, model.RouteFilter{CIDR: f.CIDR.Prefix, Action: f.Action})
-	}
-	return out
+	return converted(list, func(f RouteFilter) model.RouteFilter { return model.RouteFilter{CIDR: f.CIDR.Prefix, Action: f.Action} })
 }
 
 func writePeer(r Resource, old *Stored, entries []model.Entry) (keys, error) {
@@ -160,11 +145,13 @@ type Community struct {
 	Value string `json:"value" doc:"Its numbers, as 64512:100 or 64512:100:200."`
 }
 
-// bgpSettings are the agent's settings that a BGPConfiguration has.
-var bgpSettings = []struct {
+// A bgpSetting is one of the agent's that a BGPConfiguration has.
+type bgpSetting struct {
 	name, json string
 	field      func(*BGPConfiguration) any
-}{
+}
+
+var bgpSettings = []bgpSetting{
 	{"BGPListenPort", "listenPort", func(c *BGPConfiguration) any { return &c.ListenPort }},
 	{"BGPRestartTimeSecs", "nodeMeshMaxRestartTime", func(c *BGPConfiguration) any { return &c.NodeMeshMaxRestartTime }},
 	{"BGPHoldTimeSecs", "holdTime", func(c *BGPConfiguration) any { return &c.HoldTime }},
@@ -174,12 +161,7 @@ var bgpSettings = []struct {
 }
 
 func isBGPSetting(name string) bool {
-	for _, s := range bgpSettings {
-		if s.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(bgpSettings, func(s bgpSetting) bool { return s.name == name })
 }
 
 func readBGPConfiguration(entries []model.Entry) []Stored {
@@ -201,22 +183,18 @@ func readBGPConfiguration(entries []model.Entry) []Stored {
 				spec.ASNumber = &ASNumber{n}
 			}
 		case model.GlobalConfigKey:
-			if !isBGPSetting(key.Name) {
+			i := slices.IndexFunc(bgpSettings, func(s bgpSetting) bool { return s.name == key.Name })
+			if i < 0 {
 				continue
 			}
 			text, _ := parsed[model.Text](e)
-			for _, setting := range bgpSettings {
-				if setting.name != key.Name {
-					continue
-				}
-				switch to := setting.field(spec).(type) {
-				case *int:
-					*to, _ = strconv.Atoi(string(text)) // one that makes no sense is not in force
-				case *string:
-					*to = string(text)
-				case *[]PrefixAdvertisement:
-					*to = advertisementsOf(string(text))
-				}
+			switch to := bgpSettings[i].field(spec).(type) {
+			case *int:
+				*to, _ = strconv.Atoi(string(text)) // one that makes no sense is not in force
+			case *string:
+				*to = string(text)
+			case *[]PrefixAdvertisement:
+				*to = advertisementsOf(string(text))
 			}
 		default:
 			continue
@@ -259,17 +237,10 @@ func writeBGPConfiguration(r Resource, old *Stored, _ []model.Entry) (keys, erro
 	}
 	for _, setting := range bgpSettings {
 		now, before := settingText(setting.field(spec)), settingText(setting.field(was))
-		key := model.GlobalConfigKey{Name: setting.name}
-		switch {
-		case now == before:
-		case now == "":
-			k.deletes = append(k.deletes, key)
-		default:
-			if err := checkSetting(setting.name, now); err != nil {
-				errs = append(errs, r.at("spec."+setting.json, "%w", err))
-			}
-			k.put(key, model.Text(now))
+		if err := checkSetting(setting.name, now); err != nil && now != "" && now != before {
+			errs = append(errs, r.at("spec."+setting.json, "%w", err))
 		}
+		k.set(model.GlobalConfigKey{Name: setting.name}, before, now)
 	}
 	return k, errors.Join(errs...)
 }
@@ -332,17 +303,15 @@ func settingText(field any) string {
 	return ""
 }
 
-// times are the options of a peer that are times.
-func (p *BGPPeer) times(o *model.PeerOptions) []struct {
+// A peerTime is an option of a peer that is a time.
+type peerTime struct {
 	field string
 	text  *string
 	value *int
-} {
-	return []struct {
-		field string
-		text  *string
-		value *int
-	}{
+}
+
+func (p *BGPPeer) times(o *model.PeerOptions) []peerTime {
+	return []peerTime{
 		{"keepaliveTime", &p.KeepaliveTime, &o.KeepaliveTime}, {"holdTime", &p.HoldTime, &o.HoldTime}, {"maxRestartTime", &p.MaxRestartTime, &o.MaxRestartTime},
 	}
 }

@@ -3,6 +3,9 @@
 package resource
 
 import (
+	"cmp"
+	"net/netip"
+
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -15,19 +18,13 @@ type IPAMConfiguration struct {
 }
 
 func readIPAMConfiguration(entries []model.Entry) []Stored {
-	for _, e := range entries {
-		if e.Key != (model.IPAMConfigKey{}) {
-			continue
-		}
-		s := Stored{Entries: []model.Entry{e}}
+	return each(entries, func(_ model.IPAMConfigKey, e model.Entry, s *Stored) {
 		spec := &IPAMConfiguration{}
 		s.Spec, s.Metadata.Name = spec, "default"
 		if c, ok := parsed[model.IPAMConfig](e); ok {
 			spec.StrictAffinity, spec.AutoAllocateBlocks = &c.StrictAffinity, &c.AutoAllocateBlocks
 		}
-		return []Stored{s}
-	}
-	return nil
+	})
 }
 
 func writeIPAMConfiguration(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
@@ -49,9 +46,7 @@ func writeIPAMConfiguration(r Resource, _ *Stored, _ []model.Entry) (keys, error
 	case !c.StrictAffinity && !c.AutoAllocateBlocks:
 		return keys{}, r.at("spec.autoAllocateBlocks", "false needs strictAffinity: true")
 	}
-	var k keys
-	k.put(model.IPAMConfigKey{}, c)
-	return k, nil
+	return put(model.IPAMConfigKey{}, c), nil
 }
 
 // ClusterInformation is what the cluster is. Only DatastoreReady can be written.
@@ -70,8 +65,7 @@ func readClusterInformation(entries []model.Entry) []Stored {
 		switch key := e.Key.(type) {
 		case model.ReadyKey:
 			if ready, ok := parsed[model.Ready](e); ok {
-				b := bool(ready)
-				spec.DatastoreReady = &b
+				spec.DatastoreReady = new(bool(ready))
 			}
 		case model.GlobalConfigKey:
 			text, _ := parsed[model.Text](e)
@@ -104,9 +98,7 @@ func writeClusterInformation(r Resource, old *Stored, _ []model.Entry) (keys, er
 	case spec.DatastoreReady == nil:
 		return keys{}, r.at("spec.datastoreReady", "missing: want true or false")
 	}
-	var k keys
-	k.put(model.ReadyKey{}, model.Ready(*spec.DatastoreReady))
-	return k, nil
+	return put(model.ReadyKey{}, model.Ready(*spec.DatastoreReady)), nil
 }
 
 // HostRoute is a route that machines are told.
@@ -125,27 +117,14 @@ type DHCPSubnet struct {
 }
 
 func readSubnets(entries []model.Entry) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		key, ok := e.Key.(model.DHCPSubnetKey)
-		if !ok || e.Path != key.Path() {
-			continue
-		}
-		s := Stored{Entries: []model.Entry{e}}
+	return each(entries, func(key model.DHCPSubnetKey, e model.Entry, s *Stored) {
 		s.Metadata.Name = key.ID
 		if n, ok := parsed[model.Subnet](e); ok {
-			spec := &DHCPSubnet{CIDR: CIDR{n.CIDR}, GatewayIP: optionalAddress(n.GatewayIP), NetworkID: n.NetworkID}
-			for _, a := range n.DNSServers {
-				spec.DNSServers = append(spec.DNSServers, Address{a})
-			}
-			for _, h := range n.HostRoutes {
-				spec.HostRoutes = append(spec.HostRoutes, HostRoute{CIDR{h.Destination}, Address{h.NextHop}})
-			}
+			spec := &DHCPSubnet{CIDR: CIDR{n.CIDR}, GatewayIP: optionalAddress(n.GatewayIP), NetworkID: n.NetworkID, DNSServers: addresses(n.DNSServers)}
+			spec.HostRoutes = converted(n.HostRoutes, func(h model.HostRoute) HostRoute { return HostRoute{CIDR{h.Destination}, Address{h.NextHop}} })
 			s.Spec = spec
 		}
-		all = append(all, s)
-	}
-	return all
+	})
 }
 
 func writeSubnet(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
@@ -156,20 +135,10 @@ func writeSubnet(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
 	case spec.GatewayIP == nil && spec.CIDR.Addr().Is4():
 		return keys{}, r.at("spec.gatewayIP", "missing")
 	}
-	n := model.Subnet{NetworkID: spec.NetworkID, CIDR: spec.CIDR.Prefix}
-	if spec.GatewayIP != nil {
-		n.GatewayIP = spec.GatewayIP.Addr
-	}
-	if n.NetworkID == "" {
-		n.NetworkID = "calico"
-	}
-	for _, a := range spec.DNSServers {
-		n.DNSServers = append(n.DNSServers, a.Addr)
-	}
-	for _, h := range spec.HostRoutes {
-		n.HostRoutes = append(n.HostRoutes, model.HostRoute{Destination: h.Destination.Prefix, NextHop: h.NextHop.Addr})
-	}
-	var k keys
-	k.put(model.DHCPSubnetKey{ID: r.Metadata.Name}, n)
-	return k, nil
+	n := model.Subnet{NetworkID: cmp.Or(spec.NetworkID, "calico"), CIDR: spec.CIDR.Prefix, GatewayIP: spec.GatewayIP.orNone()}
+	n.DNSServers = converted(spec.DNSServers, func(a Address) netip.Addr { return a.Addr })
+	n.HostRoutes = converted(spec.HostRoutes, func(h HostRoute) model.HostRoute {
+		return model.HostRoute{Destination: h.Destination.Prefix, NextHop: h.NextHop.Addr}
+	})
+	return put(model.DHCPSubnetKey{ID: r.Metadata.Name}, n), nil
 }

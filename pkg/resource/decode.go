@@ -190,11 +190,7 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 			}
 		}
 		if i < 0 {
-			hint := ""
-			if like := suggest(name, names); like != "" {
-				hint = "; did you mean " + like + "?"
-			}
-			d.fail(key, join(field, name), "unknown field%s", hint)
+			d.fail(key, join(field, name), "unknown field%s", suggest(name, names))
 			return
 		}
 		if reason := v.Type().Field(i).Tag.Get("refused"); reason != "" {
@@ -215,42 +211,4 @@ func fieldNames(t reflect.Type) []string {
 		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
 	}
 	return names
-}
-
-// suggest finds the name that is most like one that isn't known, "" = none is.
-func suggest(name string, names []string) string {
-	best, least := "", 1+len(name)/3
-	if len(name) > 64 {
-		return ""
-	}
-	for _, n := range names {
-		if n == "" || n == "-" {
-			continue
-		}
-		if d := distance(strings.ToLower(name), strings.ToLower(n)); d < least || d == least && best == "" {
-			best, least = n, d
-		}
-	}
-	return best
-}
-
-// distance is Levenshtein's: how many letters must be added, taken away or changed.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -5,7 +5,6 @@ package resource
 import (
 	"cmp"
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,25 +21,15 @@ type HostEndpoint struct {
 }
 
 func readHostEndpoints(entries []model.Entry) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		key, ok := e.Key.(model.HostEndpointKey)
-		if !ok || e.Path != key.Path() {
-			continue
-		}
-		s := Stored{Entries: []model.Entry{e}}
+	return each(entries, func(key model.HostEndpointKey, e model.Entry, s *Stored) {
 		s.Metadata.Name = key.Endpoint
 		spec := &HostEndpoint{Node: key.Host}
 		s.Spec = spec
 		if h, ok := parsed[model.HostEndpoint](e); ok {
 			spec.InterfaceName, spec.Profiles, s.Metadata.Labels = h.Name, h.ProfileIDs, h.Labels
-			for _, a := range append(slices.Clone(h.ExpectedIPv4Addrs), h.ExpectedIPv6Addrs...) {
-				spec.ExpectedIPs = append(spec.ExpectedIPs, Address{a})
-			}
+			spec.ExpectedIPs = addresses(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs))
 		}
-		all = append(all, s)
-	}
-	return all
+	})
 }
 
 func writeHostEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, error) {
@@ -62,9 +51,7 @@ func writeHostEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 	if h.Name == "" && len(spec.ExpectedIPs) == 0 {
 		return keys{}, r.at("spec", "want interfaceName, or at least one of expectedIPs")
 	}
-	var k keys
-	k.put(model.HostEndpointKey{Host: spec.Node, Endpoint: r.Metadata.Name}, h)
-	return k, nil
+	return put(model.HostEndpointKey{Host: spec.Node, Endpoint: r.Metadata.Name}, h), nil
 }
 
 // IPNAT maps an address outside to one of the endpoint.
@@ -108,13 +95,7 @@ func workloadName(key model.WorkloadEndpointKey, pod string) string {
 }
 
 func readWorkloadEndpoints(entries []model.Entry) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		key, ok := e.Key.(model.WorkloadEndpointKey)
-		if !ok || e.Path != key.Path() {
-			continue
-		}
-		s := Stored{Entries: []model.Entry{e}}
+	return each(entries, func(key model.WorkloadEndpointKey, e model.Entry, s *Stored) {
 		spec := &WorkloadEndpoint{Orchestrator: key.Orchestrator, Workload: key.Workload, Node: key.Host, Endpoint: key.Endpoint}
 		s.Spec, s.Metadata.Namespace = spec, "default"
 		if key.Orchestrator == "k8s" {
@@ -126,21 +107,17 @@ func readWorkloadEndpoints(entries []model.Entry) []Stored {
 		if w, ok := parsed[model.WorkloadEndpoint](e); ok {
 			s.Metadata.Labels = w.Labels
 			spec.ContainerID, spec.Profiles, spec.InterfaceName = w.ContainerID, w.ProfileIDs, w.Name
-			spec.IPNetworks = cidrs(append(slices.Clone(w.IPv4Nets), w.IPv6Nets...))
-			for _, n := range append(slices.Clone(w.IPv4NAT), w.IPv6NAT...) {
-				spec.IPNATs = append(spec.IPNATs, IPNAT{Address{n.IntIP}, Address{n.ExtIP}})
-			}
+			spec.IPNetworks = cidrs(slices.Concat(w.IPv4Nets, w.IPv6Nets))
+			spec.IPNATs = converted(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) IPNAT { return IPNAT{Address{n.IntIP}, Address{n.ExtIP}} })
 			spec.IPv4Gateway, spec.IPv6Gateway = optionalAddress(w.IPv4Gateway), optionalAddress(w.IPv6Gateway)
 			if !w.MAC.IsZero() {
 				spec.MAC = &w.MAC
 			}
-			for _, p := range w.Ports {
-				spec.Ports = append(spec.Ports, EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)})
-			}
+			spec.Ports = converted(w.Ports, func(p model.EndpointPort) EndpointPort {
+				return EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)}
+			})
 		}
-		all = append(all, s)
-	}
-	return all
+	})
 }
 
 func ownWorkload(s Stored, _ []model.Entry) error {
@@ -173,15 +150,13 @@ func writeWorkloadEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, erro
 	w.Name, w.ProfileIDs, w.Labels, w.ContainerID = spec.InterfaceName, spec.Profiles, r.Metadata.Labels, spec.ContainerID
 	w.IPv4Gateway, w.IPv6Gateway = spec.IPv4Gateway.orNone(), spec.IPv6Gateway.orNone()
 	w.IPv4Nets, w.IPv6Nets, w.IPv4NAT, w.IPv6NAT, w.Ports, w.MAC = nil, nil, nil, nil, nil, model.MAC{}
-	var nets [2][]netip.Prefix
 	for _, c := range spec.IPNetworks {
 		if c.Addr().Is4() {
-			nets[0] = append(nets[0], c.Prefix)
+			w.IPv4Nets = append(w.IPv4Nets, c.Prefix)
 		} else {
-			nets[1] = append(nets[1], c.Prefix)
+			w.IPv6Nets = append(w.IPv6Nets, c.Prefix)
 		}
 	}
-	w.IPv4Nets, w.IPv6Nets = nets[0], nets[1]
 	for _, n := range spec.IPNATs {
 		if n.InternalIP.Is4() {
 			w.IPv4NAT = append(w.IPv4NAT, model.NAT{IntIP: n.InternalIP.Addr, ExtIP: n.ExternalIP.Addr})
@@ -198,7 +173,5 @@ func writeWorkloadEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, erro
 		}
 		w.Ports = append(w.Ports, model.EndpointPort{Name: p.Name, Protocol: p.Protocol.Number, Port: uint16(p.Port)})
 	}
-	var k keys
-	k.put(key, w)
-	return k, nil
+	return put(key, w), nil
 }

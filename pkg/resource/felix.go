@@ -195,23 +195,13 @@ func felixOf(k model.Key) (string, bool) {
 	return "", false
 }
 
-func settingName(k model.Key) string {
-	switch k := k.(type) {
-	case model.GlobalConfigKey:
-		return k.Name
-	case model.HostConfigKey:
-		return k.Name
-	}
-	return ""
-}
-
 func readFelix(entries []model.Entry) []Stored {
 	return group(entries, felixOf, func(name string, s *Stored) {
 		spec := FelixConfiguration{}
 		s.Spec, s.Metadata.Name = &spec, name
 		for _, e := range s.Entries {
 			if text, ok := parsed[model.Text](e); ok {
-				spec[fieldOf(settingName(e.Key))] = Setting(text)
+				spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends in the parameter's name
 			}
 		}
 	})
@@ -222,14 +212,12 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 	if !isNode && r.Metadata.Name != "default" || isNode && host == "" {
 		return keys{}, r.at("metadata.name", "%q: want default, or node.<name>", r.Metadata.Name)
 	}
-	parameters, fields := map[string]string{}, []string(nil)
+	parameters := map[string]string{} // by fields
 	for name := range checks {
 		if isNode || !isBGPSetting(name) {
 			parameters[fieldOf(name)] = name
-			fields = append(fields, fieldOf(name))
 		}
 	}
-	slices.Sort(fields)
 	key := func(name string) model.Key {
 		if isNode {
 			return model.HostConfigKey{Host: host, Name: name}
@@ -246,11 +234,7 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 	for _, field := range slices.Sorted(maps.Keys(spec)) {
 		name, ok := parameters[field]
 		if !ok {
-			hint := ""
-			if like := suggest(field, fields); like != "" {
-				hint = "; did you mean " + like + "?"
-			}
-			errs = append(errs, r.at("spec."+field, "the agents have no such setting%s", hint))
+			errs = append(errs, r.at("spec."+field, "the agents have no such setting%s", suggest(field, slices.Sorted(maps.Keys(parameters)))))
 			continue
 		}
 		value := string(spec[field])

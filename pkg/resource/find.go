@@ -5,7 +5,6 @@ package resource
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -25,20 +24,12 @@ func Find(name string) (*Kind, error) {
 		}
 		names = append(names, k.Name, strings.ToLower(k.Plural))
 	}
-	hint := ""
-	if like := suggest(name, names); like != "" {
-		hint = "; did you mean " + like + "?"
-	}
-	return nil, fmt.Errorf("unknown kind %.64q%s", name, hint)
+	return nil, fmt.Errorf("unknown kind %.64q%s", name, suggest(name, names))
 }
 
-func kindNames() []string {
-	var names []string
-	for _, k := range Kinds() {
-		names = append(names, k.Name)
-	}
-	slices.Sort(names)
-	return names
+// KindNames are the names of all kinds, sorted.
+func KindNames() []string {
+	return converted(kinds, func(k Kind) string { return k.Name })
 }
 
 // unsupported are kinds of Calico that are refused, in lower case, and why.

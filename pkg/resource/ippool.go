@@ -63,13 +63,7 @@ func encapsulation(m model.EncapMode) Encapsulation {
 const tunnelDevice = "tunl0"
 
 func readPools(entries []model.Entry) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		key, ok := e.Key.(model.PoolKey)
-		if !ok || e.Path != e.Key.Path() {
-			continue
-		}
-		s := Stored{Entries: []model.Entry{e}}
+	return each(entries, func(key model.PoolKey, e model.Entry, s *Stored) {
 		s.Metadata.Name = model.Pool{CIDR: key.CIDR}.ResourceName()
 		spec := &IPPool{CIDR: CIDR{key.CIDR}}
 		s.Spec = spec
@@ -85,9 +79,7 @@ func readPools(entries []model.Entry) []Stored {
 				spec.HandsOut = new(bool)
 			}
 		}
-		all = append(all, s)
-	}
-	return all
+	})
 }
 
 func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {

@@ -64,6 +64,20 @@ func (k *keys) put(key model.Key, value any) {
 	k.puts = append(k.puts, model.Put{Key: key, Value: value})
 }
 
+// set writes the text of a key where it changes; "" deletes it.
+func (k *keys) set(key model.Key, before, now string) {
+	switch {
+	case before == now:
+	case now == "":
+		k.deletes = append(k.deletes, key)
+	default:
+		k.put(key, model.Text(now))
+	}
+}
+
+// put is a resource that is one key.
+func put(key model.Key, value any) keys { return keys{puts: []model.Put{{Key: key, Value: value}}} }
+
 // Stored is a resource as etcd holds it. Err says why it can't be shown as one; only its names are set then.
 type Stored struct {
 	Resource
@@ -91,7 +105,7 @@ func Kinds() []*Kind {
 	return all
 }
 
-// All are the resources of the kind, by what its Ranges hold: those that Read finds, and what is there without a key.
+// All are the resources of the kind, by namespace and name, in what its Ranges hold, with what is there without a key.
 func (k *Kind) All(entries []model.Entry) []Stored {
 	all := k.read(entries)
 	if k.implied != nil {
@@ -100,13 +114,6 @@ func (k *Kind) All(entries []model.Entry) []Stored {
 			all = append(all, s)
 		}
 	}
-	return k.complete(all)
-}
-
-// Read finds the resources of the kind in what its Ranges hold, by namespace and name.
-func (k *Kind) Read(entries []model.Entry) []Stored { return k.complete(k.read(entries)) }
-
-func (k *Kind) complete(all []Stored) []Stored {
 	for i := range all {
 		s := &all[i]
 		s.APIVersion, s.Kind = APIVersion, k.Name
@@ -128,11 +135,14 @@ func (k *Kind) complete(all []Stored) []Stored {
 	return all
 }
 
-// Lookup finds one resource among those that were read by its name, letter by letter; a pool by its CIDR as well. What it doesn't find
-// but Resolve does is named in the error.
+// Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. What it doesn't find
+// but Resolve does is named in the error, or what the name is like.
 func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
-	if k.Namespaced && namespace == "" {
+	switch {
+	case k.Namespaced && namespace == "":
 		namespace = "default"
+	case !k.Namespaced && namespace != "":
+		return nil, &FieldError{Field: "namespace " + namespace, Err: fmt.Errorf("%s is in no namespace: leave it out", A(k.Name))}
 	}
 	var found *Stored
 	for i := range all {
@@ -149,6 +159,8 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 		return found, nil
 	}
 	missing := &NotFoundError{Kind: k.Name, Name: Metadata{Namespace: namespace, Name: name}.id()}
+	missing.like = func() string { return like(all, namespace, name) }
+	workloads := 0
 	for i := range all {
 		s := &all[i]
 		switch spec := s.Spec.(type) {
@@ -163,13 +175,37 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 			if s.Metadata.Namespace == namespace && (spec.Tier+"."+s.Metadata.Name == name || s.Metadata.Name == spec.Tier+"."+name) {
 				missing.other = s
 			}
+		case *WorkloadEndpoint: // a pod's name, or another workload's, that has only one
+			if s.Metadata.Namespace == namespace && (spec.Pod == name || spec.Workload == name) {
+				workloads++
+				missing.other = s
+			}
 		}
+	}
+	if workloads > 1 {
+		missing.other = nil
 	}
 	return nil, missing
 }
 
+// like is a hint at the resources whose names are like one that isn't there; those of other namespaces are named as get finds them.
+func like(all []Stored, namespace, name string) string {
+	var names []string
+	for _, s := range all {
+		called := s.Metadata.Name
+		if s.Metadata.Namespace != namespace {
+			if w, ok := s.Spec.(*WorkloadEndpoint); ok && w.Pod != "" {
+				called = w.Pod
+			}
+			called += " -n " + s.Metadata.Namespace
+		}
+		names = append(names, called)
+	}
+	return DidYouMean(name, names)
+}
+
 // Resolve is Lookup for reading alone: where there is no resource of this name, it finds the one that the name may have meant, as web
-// for default.web. No change may go by it.
+// for default.web, or that of the only interface of a pod. No change may go by it.
 func (k *Kind) Resolve(all []Stored, namespace, name string) (*Stored, error) {
 	s, err := k.Lookup(all, namespace, name)
 	if missing, ok := errors.AsType[*NotFoundError](err); ok && missing.other != nil {
@@ -192,15 +228,20 @@ func (k *Kind) ToChange(all []Stored, namespace, name string) (*Stored, error) {
 // NotFoundError says that a resource isn't there.
 type NotFoundError struct {
 	Kind, Name string
-	other      *Stored // what the name may have meant
+	other      *Stored       // what the name may have meant
+	like       func() string // a hint at others
 }
 
 // Error names it, and what there is.
 func (e *NotFoundError) Error() string {
-	if e.other != nil {
-		return e.Kind + " " + e.Name + " not found: there is " + e.other.ID()
+	text := e.Kind + " " + e.Name + " not found"
+	switch {
+	case e.other != nil:
+		text += ": there is " + e.other.ID()
+	case e.like != nil:
+		text += e.like()
 	}
-	return e.Kind + " " + e.Name + " not found"
+	return text
 }
 
 // Meant reports whether there is a resource that the name may have meant.

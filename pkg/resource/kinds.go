@@ -27,20 +27,10 @@ func order(f *float64) string {
 }
 
 func joined[T fmt.Stringer](list []T) string {
-	texts := make([]string, len(list))
-	for i, v := range list {
-		texts[i] = v.String()
-	}
-	return strings.Join(texts, ",")
+	return strings.Join(converted(list, T.String), ",")
 }
 
-func prefix(p ...string) []model.Range {
-	var all []model.Range
-	for _, s := range p {
-		all = append(all, model.PrefixRange(s))
-	}
-	return all
-}
+func prefix(p ...string) []model.Range { return converted(p, model.PrefixRange) }
 
 var policyColumns = []Column{
 	cell("TIER", false, func(p *Policy) string { return p.Tier }),

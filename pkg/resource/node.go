@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -134,14 +135,7 @@ func writeNode(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	var k keys
 	k.put(model.HostMetadataKey{Host: host}, meta)
 	set := func(field model.BGPHostField, before, now string) {
-		key := model.BGPHostKey{Host: host, Field: field}
-		switch {
-		case before == now:
-		case now == "":
-			k.deletes = append(k.deletes, key)
-		default:
-			k.put(key, model.Text(now))
-		}
+		k.set(model.BGPHostKey{Host: host, Field: field}, before, now)
 	}
 	set(model.BGPHostAS, text(wasBGP.ASNumber), text(bgp.ASNumber))
 	set(model.BGPHostReflector, text(wasBGP.RouteReflectorClusterID), text(bgp.RouteReflectorClusterID))
@@ -209,26 +203,9 @@ func placesOfNode(host string) []string {
 func restOfNode(s Stored, entries []model.Entry) []model.Entry {
 	var rest []model.Entry
 	for _, e := range entries {
-		var host string
-		switch key := e.Key.(type) {
-		case model.HostConfigKey:
-			if host = key.Host; strings.HasSuffix(key.Name, "TunnelAddr") {
-				continue // shown
-			}
-		case model.HostEndpointKey:
-			host = key.Host
-		case model.HostBirdIPKey:
-			host = key.Host
-		case model.BGPPeerKey:
-			host = key.Host
-		case model.LastStatusKey:
-			host = key.Host
-		case model.HostEndpointStatusKey:
-			host = key.Host
-		case model.WorkloadStatusKey:
-			host = key.Host
-		}
-		if host == s.Metadata.Name {
+		_, shown := hostOf(e.Key)
+		isBelow := func(prefix string) bool { return strings.HasPrefix(e.Path, prefix) }
+		if e.Key != nil && !shown && slices.ContainsFunc(placesOfNode(s.Metadata.Name), isBelow) {
 			rest = append(rest, e)
 		}
 	}

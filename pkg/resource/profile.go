@@ -51,6 +51,19 @@ func readProfiles(entries []model.Entry) []Stored {
 	})
 }
 
+// each makes a resource of each entry that is there by a key of its type.
+func each[K model.Key](entries []model.Entry, fill func(key K, e model.Entry, s *Stored)) []Stored {
+	var all []Stored
+	for _, e := range entries {
+		if key, ok := e.Key.(K); ok && e.Path == key.Path() {
+			s := Stored{Entries: []model.Entry{e}}
+			fill(key, e, &s)
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // group collects the entries of each resource, by name.
 func group(entries []model.Entry, name func(model.Key) (string, bool), fill func(string, *Stored)) []Stored {
 	byName := map[string]*Stored{}

@@ -154,18 +154,14 @@ func decodeNode(file string, n *yaml.Node) ([]Resource, []error) {
 			parts[name] = value
 		case "status":
 		default:
-			like := suggest(name, []string{"apiVersion", "kind", "metadata", "spec", "items"})
-			if like != "" {
-				like = "; did you mean " + like + "?"
-			}
-			d.fail(key, name, "unknown field%s", like)
+			d.fail(key, name, "unknown field%s", suggest(name, []string{"apiVersion", "kind", "metadata", "spec", "items"}))
 		}
 	})
 	if len(d.errs) > 0 {
 		return nil, d.errs
 	}
 	if parts["kind"] == nil {
-		d.fail(n, "kind", "missing: want one of %s", strings.Join(kindNames(), ", "))
+		d.fail(n, "kind", "missing: want one of %s", strings.Join(KindNames(), ", "))
 		return nil, d.errs
 	}
 	d.into(parts["kind"], "kind", reflect.ValueOf(&r.Kind).Elem())

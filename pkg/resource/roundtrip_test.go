@@ -48,7 +48,10 @@ func printed(t *testing.T, entries []model.Entry) int {
 	n := 0
 	for _, kind := range resource.Kinds() {
 		schema := schemas(t)[kind.Name]
-		for _, s := range kind.Read(entries) {
+		for _, s := range kind.All(entries) {
+			if len(s.Entries) == 0 {
+				continue // the tier that is there without a key
+			}
 			if s.Err != nil {
 				t.Errorf("%s: %v", s.Title(), s.Err)
 				continue

@@ -3,7 +3,10 @@
 package resource
 
 import (
+	"cmp"
 	"errors"
+	"net/netip"
+	"reflect"
 	"strconv"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -96,37 +99,45 @@ func (r Resource) rule(field string, v Rule, namespace string) (model.Rule, erro
 	if (v.ICMP != nil || v.NotICMP != nil) && m.Match.Protocol != model.ProtocolICMP && m.Match.Protocol != model.ProtocolICMPv6 {
 		return m, r.at(field+".icmp", "needs protocol ICMP or ICMPv6")
 	}
-	if e := v.Source; e != nil {
-		at := field + ".source"
+	for _, end := range []struct {
+		name string
+		e    *EntityRule
+		of   func(*model.Match) side
+	}{{"source", v.Source, source}, {"destination", v.Destination, destination}} {
+		if end.e == nil {
+			continue
+		}
+		e, at, match, not := end.e, field+"."+end.name, end.of(&m.Match), end.of(&m.Not)
 		if err := r.entity(at, e, m.Match.Protocol); err != nil {
 			return m, err
 		}
-		m.Match.SrcNets, m.Not.SrcNets = prefixes(e.Nets), prefixes(e.NotNets)
-		m.Match.SrcPorts, m.Not.SrcPorts = ports(e.Ports), ports(e.NotPorts)
-		m.Match.SrcTag, m.Not.SrcTag = e.Tag, e.NotTag
-		if m.Match.SrcSelector, m.Match.HasSrcSelector, err = e.pick(namespace).compile(namespace); err != nil {
+		*match.nets, *not.nets = prefixes(e.Nets), prefixes(e.NotNets)
+		*match.ports, *not.ports = ports(e.Ports), ports(e.NotPorts)
+		*match.tag, *not.tag = e.Tag, e.NotTag
+		if *match.selector, *match.hasSelector, err = e.pick(namespace).compile(namespace); err != nil {
 			return m, r.notPicked(at, err)
 		}
-		if m.Not.SrcSelector, m.Not.HasSrcSelector, err = notPicked(e); err != nil {
-			return m, r.at(at+".notSelector", "%w", err)
-		}
-	}
-	if e := v.Destination; e != nil {
-		at := field + ".destination"
-		if err := r.entity(at, e, m.Match.Protocol); err != nil {
-			return m, err
-		}
-		m.Match.DstNets, m.Not.DstNets = prefixes(e.Nets), prefixes(e.NotNets)
-		m.Match.DstPorts, m.Not.DstPorts = ports(e.Ports), ports(e.NotPorts)
-		m.Match.DstTag, m.Not.DstTag = e.Tag, e.NotTag
-		if m.Match.DstSelector, m.Match.HasDstSelector, err = e.pick(namespace).compile(namespace); err != nil {
-			return m, r.notPicked(at, err)
-		}
-		if m.Not.DstSelector, m.Not.HasDstSelector, err = notPicked(e); err != nil {
+		if *not.selector, *not.hasSelector, err = notPicked(e); err != nil {
 			return m, r.at(at+".notSelector", "%w", err)
 		}
 	}
 	return m, nil
+}
+
+// A side is what a match of the model says of one end of a packet.
+type side struct {
+	nets          *[]netip.Prefix
+	ports         *[]model.Port
+	tag, selector *string
+	hasSelector   *bool
+}
+
+func source(m *model.Match) side {
+	return side{&m.SrcNets, &m.SrcPorts, &m.SrcTag, &m.SrcSelector, &m.HasSrcSelector}
+}
+
+func destination(m *model.Match) side {
+	return side{&m.DstNets, &m.DstPorts, &m.DstTag, &m.DstSelector, &m.HasDstSelector}
 }
 
 func (e *EntityRule) pick(namespace string) pick {
@@ -198,31 +209,22 @@ func (r Resource) icmp(field string, i *ICMP) (typ, code *uint8, err error) {
 	if *i.Type < 0 || *i.Type > 254 {
 		return nil, nil, r.at(field+".type", "%d: want 0 to 254", *i.Type)
 	}
-	t := uint8(*i.Type)
+	typ = new(uint8(*i.Type))
 	if i.Code == nil {
-		return &t, nil, nil
+		return typ, nil, nil
 	}
 	if *i.Code < 0 || *i.Code > 255 {
 		return nil, nil, r.at(field+".code", "%d: want 0 to 255", *i.Code)
 	}
-	c := uint8(*i.Code)
-	return &t, &c, nil
+	return typ, new(uint8(*i.Code)), nil
 }
 
 func ports(list []Port) []model.Port {
-	var out []model.Port
-	for _, p := range list {
-		out = append(out, p.Port)
-	}
-	return out
+	return converted(list, func(p Port) model.Port { return p.Port })
 }
 
 func portsOf(list []model.Port) []Port {
-	var out []Port
-	for _, p := range list {
-		out = append(out, Port{p})
-	}
-	return out
+	return converted(list, func(p model.Port) Port { return Port{p} })
 }
 
 var errNoWords = errors.New("it was not written by calicoctl, and its selectors can't be said in the words of a NetworkPolicy")
@@ -242,55 +244,43 @@ func rulesOf(list []model.Rule, namespace string) ([]Rule, error) {
 		if p := m.Not.Protocol; p != 0 {
 			v.NotProtocol = &Protocol{p}
 		}
-		src := EntityRule{Nets: cidrs(m.Match.SrcNets), NotNets: cidrs(m.Not.SrcNets), Ports: portsOf(m.Match.SrcPorts), NotPorts: portsOf(m.Not.SrcPorts), Tag: m.Match.SrcTag, NotTag: m.Not.SrcTag}
-		dst := EntityRule{Nets: cidrs(m.Match.DstNets), NotNets: cidrs(m.Not.DstNets), Ports: portsOf(m.Match.DstPorts), NotPorts: portsOf(m.Not.DstPorts), Tag: m.Match.DstTag, NotTag: m.Not.DstTag}
-		if err := errors.Join(
-			src.picked(m.Match.SrcSelector, m.Match.HasSrcSelector, m.Not.SrcSelector, m.Not.HasSrcSelector, namespace),
-			dst.picked(m.Match.DstSelector, m.Match.HasDstSelector, m.Not.DstSelector, m.Not.HasDstSelector, namespace),
-		); err != nil {
+		var errs [2]error
+		v.Source, errs[0] = entityOf(source(&m.Match), source(&m.Not), namespace)
+		v.Destination, errs[1] = entityOf(destination(&m.Match), destination(&m.Not), namespace)
+		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
-		v.Source, v.Destination = src.orNil(), dst.orNil()
 		out = append(out, v)
 	}
 	return out, nil
 }
 
-// picked says in the words of a resource how one side is picked.
-func (e *EntityRule) picked(text string, has bool, not string, hasNot bool, namespace string) error {
-	if has && text == "" {
-		text = "all()"
-	}
-	if has {
-		p, ok := decompile(text, namespace, true)
+// entityOf says in the words of a resource what one side of a rule matches, nil = anything.
+func entityOf(match, not side, namespace string) (*EntityRule, error) {
+	e := EntityRule{Nets: cidrs(*match.nets), NotNets: cidrs(*not.nets), Ports: portsOf(*match.ports), NotPorts: portsOf(*not.ports), Tag: *match.tag, NotTag: *not.tag}
+	if *match.hasSelector {
+		p, ok := decompile(cmp.Or(*match.selector, "all()"), namespace, true)
 		if !ok && namespace != "" {
-			return errNoWords
+			return nil, errNoWords
 		}
 		e.Selector, e.NamespaceSelector, e.ServiceAccounts = p.selector, p.namespaces, p.accounts
 	}
-	if hasNot && not == "" {
-		not = "all()"
+	if *not.hasSelector {
+		e.NotSelector = cmp.Or(*not.selector, "all()")
 	}
-	e.NotSelector = not
-	return nil
-}
-
-func (e EntityRule) orNil() *EntityRule {
-	if len(e.Nets)+len(e.NotNets)+len(e.Ports)+len(e.NotPorts) == 0 && e.Selector == "" && e.NotSelector == "" && e.NamespaceSelector == "" && e.ServiceAccounts == nil && e.Tag == "" && e.NotTag == "" {
-		return nil
+	if reflect.DeepEqual(e, EntityRule{}) {
+		return nil, nil
 	}
-	return &e
+	return &e, nil
 }
 
 func icmpOf(m model.Match) *ICMP {
 	if m.ICMPType == nil {
 		return nil
 	}
-	t := int(*m.ICMPType)
-	i := &ICMP{Type: &t}
+	i := &ICMP{Type: new(int(*m.ICMPType))}
 	if m.ICMPCode != nil {
-		c := int(*m.ICMPCode)
-		i.Code = &c
+		i.Code = new(int(*m.ICMPCode))
 	}
 	return i
 }

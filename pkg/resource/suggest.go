@@ -21,10 +21,48 @@ func DidYouMean(name string, names []string) string {
 		return "; did you mean one of " + strings.Join(like[:3], ", ") + ", …?"
 	}
 	if len(like) == 0 {
-		like = []string{suggest(name, names)}
-	}
-	if like[0] == "" {
-		return ""
+		return suggest(name, names)
 	}
 	return "; did you mean " + strings.Join(like, " or ") + "?"
+}
+
+// suggest is a hint at the name that is most like one that isn't known; "" = none is.
+func suggest(name string, names []string) string {
+	best, least := "", 1+len(name)/3
+	if len(name) > 64 {
+		return ""
+	}
+	for _, n := range names {
+		if n == "" || n == "-" {
+			continue
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(n)); d < least || d == least && best == "" {
+			best, least = n, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// distance is Levenshtein's: how many letters must be added, taken away or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }

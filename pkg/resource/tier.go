@@ -26,23 +26,16 @@ type Tier struct {
 }
 
 func readTiers(entries []model.Entry) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		if key, ok := e.Key.(model.TierKey); ok && e.Path == key.Path() {
-			s := Stored{Entries: []model.Entry{e}}
-			s.Metadata.Name = key.Tier
-			spec := &Tier{DefaultAction: "Deny"}
-			if t, ok := parsed[model.Tier](e); ok {
-				spec.Order = t.Order
-				if t.DefaultAction == model.TierPass {
-					spec.DefaultAction = "Pass"
-				}
+	return each(entries, func(key model.TierKey, e model.Entry, s *Stored) {
+		spec := &Tier{DefaultAction: "Deny"}
+		s.Spec, s.Metadata.Name = spec, key.Tier
+		if t, ok := parsed[model.Tier](e); ok {
+			spec.Order = t.Order
+			if t.DefaultAction == model.TierPass {
+				spec.DefaultAction = "Pass"
 			}
-			s.Spec = spec
-			all = append(all, s)
 		}
-	}
-	return all
+	})
 }
 
 // defaultTier is there without a key.
@@ -58,10 +51,8 @@ func writeTier(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 	if spec.DefaultAction == "Pass" {
 		t.DefaultAction = model.TierPass
 	}
-	if r.Metadata.Name == model.DefaultTier {
-		if spec.Order != nil && *spec.Order != model.DefaultTierOrder || spec.DefaultAction == "Pass" {
-			return keys{}, r.at("spec", "the tier default has order %.0f and action Deny, whatever is written", model.DefaultTierOrder)
-		}
+	if r.Metadata.Name == model.DefaultTier && (spec.Order != nil && *spec.Order != model.DefaultTierOrder || spec.DefaultAction == "Pass") {
+		return keys{}, r.at("spec", "the tier default has order %.0f and action Deny, whatever is written", model.DefaultTierOrder)
 	}
 	if old == nil {
 		if len(r.Metadata.Name) > 63 {
@@ -71,9 +62,7 @@ func writeTier(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 			return keys{}, err
 		}
 	}
-	var k keys
-	k.put(model.TierKey{Tier: r.Metadata.Name}, t)
-	return k, nil
+	return put(model.TierKey{Tier: r.Metadata.Name}, t), nil
 }
 
 // tierInUse refuses to delete a tier that is reserved or has policies.

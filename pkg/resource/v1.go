@@ -27,8 +27,14 @@ func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
 		d.fail(n, "kind", "%.64q is no kind of v1: want ipPool, policy, profile, hostEndpoint, workloadEndpoint, bgpPeer or node", r.Kind)
 		return
 	}
-	doc := make()
-	d.into(n, "", reflect.ValueOf(doc).Elem())
+	doc, body := make(), *n
+	body.Content = nil
+	for i := 0; i < len(n.Content); i += 2 {
+		if name := n.Content[i].Value; name != "apiVersion" && name != "kind" { // these are read
+			body.Content = append(body.Content, n.Content[i:i+2]...)
+		}
+	}
+	d.into(&body, "", reflect.ValueOf(doc).Elem())
 	if len(d.errs) > 0 {
 		return
 	}
@@ -53,9 +59,7 @@ func (e *olderEncapsulation) UnmarshalText(text []byte) error {
 }
 
 type olderPool struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		CIDR CIDR `json:"cidr"`
 	} `json:"metadata"`
 	Spec struct {
@@ -126,18 +130,14 @@ type olderRule struct {
 }
 
 func olderRules(list []olderRule) []Rule {
-	var out []Rule
-	for _, o := range list {
-		out = append(out, Rule{Action: o.Action, IPVersion: o.IPVersion, Protocol: o.Protocol, NotProtocol: o.NotProtocol, ICMP: o.ICMP, NotICMP: o.NotICMP,
-			Source: o.Source.entity(), Destination: o.Destination.entity()})
-	}
-	return out
+	return converted(list, func(o olderRule) Rule {
+		return Rule{Action: o.Action, IPVersion: o.IPVersion, Protocol: o.Protocol, NotProtocol: o.NotProtocol, ICMP: o.ICMP, NotICMP: o.NotICMP,
+			Source: o.Source.entity(), Destination: o.Destination.entity()}
+	})
 }
 
 type olderPolicy struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		Name        string            `json:"name"`
 		Tier        string            `json:"tier"`
 		Annotations map[string]string `json:"annotations"`
@@ -160,9 +160,7 @@ func (o *olderPolicy) resource(r *Resource) {
 }
 
 type olderProfile struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		Name   string            `json:"name"`
 		Tags   []string          `json:"tags"`
 		Labels map[string]string `json:"labels"`
@@ -179,9 +177,7 @@ func (o *olderProfile) resource(r *Resource) {
 }
 
 type olderHostEndpoint struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		Name   string            `json:"name"`
 		Node   string            `json:"node"`
 		Labels map[string]string `json:"labels"`
@@ -199,9 +195,7 @@ func (o *olderHostEndpoint) resource(r *Resource) {
 }
 
 type olderWorkload struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		Name             string            `json:"name"`
 		Workload         string            `json:"workload"`
 		Orchestrator     string            `json:"orchestrator"`
@@ -231,9 +225,7 @@ func (o *olderWorkload) resource(r *Resource) {
 }
 
 type olderPeer struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		Scope  string   `json:"scope"`
 		Node   string   `json:"node"`
 		PeerIP *Address `json:"peerIP"`
@@ -257,9 +249,7 @@ func (o *olderPeer) resource(r *Resource) {
 }
 
 type olderNode struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
+	Metadata struct {
 		Name string `json:"name"`
 	} `json:"metadata"`
 	Spec struct {

@@ -126,20 +126,25 @@ func word[T ~string](to *T, text []byte, words []string) error {
 	return fmt.Errorf("%.32q: want %s", string(text), strings.Join(words, ", "))
 }
 
-func prefixes(list []CIDR) []netip.Prefix {
-	var out []netip.Prefix
-	for _, c := range list {
-		out = append(out, c.Prefix)
+// converted is a list of what each element of another becomes; nil stays nil.
+func converted[A, B any](list []A, to func(A) B) []B {
+	var out []B
+	for _, v := range list {
+		out = append(out, to(v))
 	}
 	return out
 }
 
+func prefixes(list []CIDR) []netip.Prefix {
+	return converted(list, func(c CIDR) netip.Prefix { return c.Prefix })
+}
+
 func cidrs(list []netip.Prefix) []CIDR {
-	var out []CIDR
-	for _, p := range list {
-		out = append(out, CIDR{p})
-	}
-	return out
+	return converted(list, func(p netip.Prefix) CIDR { return CIDR{p} })
+}
+
+func addresses(list []netip.Addr) []Address {
+	return converted(list, func(a netip.Addr) Address { return Address{a} })
 }
 
 func optionalAddress(a netip.Addr) *Address {

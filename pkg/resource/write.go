@@ -111,11 +111,8 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 	return change, nil
 }
 
-func noneBelow(prefixes []string) (all []model.NoneSince) {
-	for _, p := range prefixes {
-		all = append(all, model.NoneSince{Prefix: p})
-	}
-	return all
+func noneBelow(prefixes []string) []model.NoneSince {
+	return converted(prefixes, func(p string) model.NoneSince { return model.NoneSince{Prefix: p} })
 }
 
 // modelError puts an error of the model in the words of the resource.

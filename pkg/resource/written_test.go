@@ -64,7 +64,7 @@ func TestPrintedAsWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := kind.Read(entries)[0].Resource
+			got := kind.All(entries)[0].Resource
 			got.Metadata.ResourceVersion = ""
 			all[0].Spec.(*resource.Policy).Tier = "default"
 			want, err := yaml.Marshal(all[0])

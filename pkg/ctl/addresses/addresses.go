@@ -92,14 +92,8 @@ func newGC(env *session.Env) *cobra.Command {
 				_, err = fmt.Fprintln(env.Stdout, text)
 				return err
 			}
-			s, err := env.Store(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ctx, cancel := env.Bound(cmd.Context())
-			defer cancel()
 			var brake model.GarbageBrake
-			_, err = s.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (change model.Change, err error) {
+			err := env.Transact(cmd.Context(), []model.Range{model.KeyRange(key)}, func(v *model.View) (change model.Change, err error) {
 				brake, change, err = garbage.Resume(v)
 				return change, err
 			})

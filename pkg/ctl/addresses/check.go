@@ -113,7 +113,7 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 		problems = append(problems, fmt.Sprintf("%s %s used by nobody that etcd knows of, as %s: see calicoctl ipam check --show-problem-ips", resource.Count(n, "address"), are, r.Unused[0].Address))
 	}
 	used := usage.New(snapshot.Entries())
-	disabled, others := 0, 0
+	disabled, others, parked := 0, 0, 0
 	for _, family := range []string{"IPv4", "IPv6"} {
 		size, inUse := new(big.Int), 0
 		for _, p := range used.Pools {
@@ -124,6 +124,8 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 				disabled++
 			case !p.ForPods:
 				others++
+			case p.Parked:
+				parked++
 			default:
 				size.Add(size, total(p))
 				inUse += p.InUse()
@@ -143,6 +145,9 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 	case pools > 0 && disabled+others == pools:
 		problems = append(problems, fmt.Sprintf("of %s %d are disabled and %d have allowedUses without Workload: no new pod gets an address: have one serve workloads (calicoctl patch ippool NAME -p '{\"spec\":{\"allowedUses\":[\"Workload\",\"Tunnel\"]}}'), or make another",
 			resource.Count(pools, "pool"), disabled, others))
+	case pools > 0 && disabled+others+parked == pools:
+		problems = append(problems, fmt.Sprintf("of %s %d have a nodeSelector that picks no node, and the others serve no pods: no new pod gets an address but one that asks for such a pool: give nodes the labels (calicoctl label node NAME LABEL=VALUE), or make another pool",
+			resource.Count(pools, "pool"), parked))
 	}
 	return problems, pools, nil
 }

@@ -35,7 +35,6 @@ type migration struct {
 func newMigrate(env *session.Env) *cobra.Command {
 	var pool string
 	var bits int
-	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "migrate --pool=NAME --block-size=LENGTH", Short: "Change the size of a pool's blocks", Args: cobra.NoArgs,
 		Long: `Change the size of a pool's blocks. Pods keep their addresses: blocks that are too large are divided, those that are too small joined,
@@ -65,7 +64,7 @@ Killed, it goes on when it is given again.`,
 			if _, err := m.resized(snapshot.Get(model.PoolKey{CIDR: m.pool})); err != nil {
 				return session.Usagef("%w", err)
 			}
-			if dryRun {
+			if env.DryRun {
 				_, err := fmt.Fprintf(env.Stdout, "pool %s: %s would be replaced\n", m.pool, resource.Count(count(units), "block"))
 				return err
 			}
@@ -75,24 +74,14 @@ Killed, it goes on when it is given again.`,
 	f := cmd.Flags()
 	f.StringVar(&pool, "pool", "", "name or CIDR of the pool")
 	f.IntVar(&bits, "block-size", 0, "length of the prefix of a block, as 28")
-	f.BoolVar(&dryRun, "dry-run", false, "say how many blocks would be replaced, and do nothing")
+	f.BoolVar(&env.DryRun, "dry-run", false, "say how many blocks would be replaced, and do nothing")
 	return cmd
 }
 
 // run changes the pool, so that no more blocks of another size are made, and then its blocks.
 func (m migration) run(ctx context.Context) error {
-	s, err := m.env.Store(ctx)
-	if err != nil {
-		return err
-	}
-	transact := func(wants []model.Range, decide func(*model.View) (model.Change, error)) error {
-		ctx, cancel := m.env.Bound(ctx)
-		defer cancel()
-		_, err := s.Transact(ctx, wants, decide)
-		return err
-	}
 	key := model.PoolKey{CIDR: m.pool}
-	err = transact([]model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
+	err := m.env.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
 		e := v.Get(key)
 		p, err := m.resized(e, e.Exists())
 		if was, _ := e.Value.(model.Pool); err != nil || was.BlockSize == m.bits {
@@ -119,7 +108,7 @@ func (m migration) run(ctx context.Context) error {
 		}
 		for _, unit := range slices.SortedFunc(maps.Keys(units), netip.Prefix.Compare) {
 			n := 0
-			err := transact(ipam.FirstReadGiveBack(unit), func(v *model.View) (change model.Change, err error) {
+			err := m.env.Transact(ctx, ipam.FirstReadGiveBack(unit), func(v *model.View) (change model.Change, err error) {
 				p := ipam.NewPlan(v)
 				n, err = p.Resize(units[unit], m.bits)
 				return p.Change(), err

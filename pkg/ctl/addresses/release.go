@@ -21,7 +21,7 @@ import (
 
 func newRelease(env *session.Env) *cobra.Command {
 	var ip, from string
-	var force, dryRun bool
+	var force bool
 	cmd := &cobra.Command{
 		Use: "release (--ip=ADDRESS | --from-report=FILE)", Short: "Free addresses that nobody uses", Args: cobra.NoArgs,
 		Long: `Free addresses that nobody uses, each in one transaction that looks again: one that an endpoint or a tunnel has stays, and so does one
@@ -41,18 +41,18 @@ once you have looked at it.`,
 				if list, err = readReport(from); err != nil {
 					return session.Usagef("%w", err)
 				}
-				if !force && !dryRun {
+				if !force && !env.DryRun {
 					return session.Usagef("%s has %s without a user: see it by --dry-run, then give --force", from, resource.Count(len(list), "address"))
 				}
 			}
-			return release(cmd, env, list, ip != "", dryRun)
+			return release(cmd, env, list, ip != "")
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&ip, "ip", "", "the address")
 	f.StringVar(&from, "from-report", "", "file that calicoctl ipam check -o wrote")
 	f.BoolVar(&force, "force", false, "do what the report says")
-	f.BoolVar(&dryRun, "dry-run", false, "say what would be freed, and do nothing")
+	f.BoolVar(&env.DryRun, "dry-run", false, "say what would be freed, and do nothing")
 	return cmd
 }
 
@@ -69,10 +69,14 @@ func readReport(name string) ([]unused, error) {
 }
 
 // release frees each address that is still as listed; one that was named by hand whoever's handle it has.
-func release(cmd *cobra.Command, env *session.Env, list []unused, byHand, dryRun bool) error {
-	s, err := env.Store(cmd.Context())
+func release(cmd *cobra.Command, env *session.Env, list []unused, byHand bool) error {
+	snapshot, err := read(cmd, env)
 	if err != nil {
 		return err
+	}
+	users, hosts := usage.New(snapshot.Entries()), map[netip.Addr]string{} // that took addresses
+	for _, a := range users.All() {
+		hosts[a.Addr] = a.Host()
 	}
 	var errs []error
 	freed := 0
@@ -82,15 +86,10 @@ func release(cmd *cobra.Command, env *session.Env, list []unused, byHand, dryRun
 			return err
 		}
 		env.Progress("%d of %d freed", freed, len(list))
-		ctx, cancel := env.Bound(cmd.Context())
-		_, err = s.Transact(ctx, usage.Ranges(), func(v *model.View) (model.Change, error) {
-			change, err := releaseOne(v, addr, of, byHand)
-			if dryRun {
-				change = model.Change{}
-			}
-			return change, err
-		})
-		cancel()
+		if err = unlessUsed(users, addr); err == nil { // by the host that took it, it may be since
+			again := []model.Range{model.PrefixRange(model.HostPrefix(hosts[addr]))}
+			err = env.Transact(cmd.Context(), again, func(v *model.View) (model.Change, error) { return releaseOne(v, addr, of, byHand) })
+		}
 		if err != nil {
 			errs = append(errs, err)
 			if session.Status(err) == session.StatusUnavailable {
@@ -99,15 +98,19 @@ func release(cmd *cobra.Command, env *session.Env, list []unused, byHand, dryRun
 			continue
 		}
 		freed++
-		note := ""
-		if dryRun {
-			note = " (dry run)"
-		}
-		if _, err := fmt.Fprintf(env.Stdout, "%s released%s\n", addr, note); err != nil {
+		if _, err := fmt.Fprintf(env.Stdout, "%s released%s\n", addr, env.DryRunNote()); err != nil {
 			return err
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unlessUsed is the error that somebody has an address.
+func unlessUsed(u *usage.Usage, addr netip.Addr) error {
+	if user := u.User(addr); user != "" {
+		return fmt.Errorf("%s is used by %s: delete the workload, which frees it", addr, user)
+	}
+	return nil
 }
 
 func releaseOne(v *model.View, addr netip.Addr, of unused, byHand bool) (model.Change, error) {
@@ -116,8 +119,8 @@ func releaseOne(v *model.View, addr netip.Addr, of unused, byHand bool) (model.C
 		some, _ := v.Read(r)
 		entries = append(entries, some...)
 	}
-	if user := usage.New(entries).User(addr); user != "" {
-		return model.Change{}, fmt.Errorf("%s is used by %s: delete the workload, which frees it", addr, user)
+	if err := unlessUsed(usage.New(entries), addr); err != nil {
+		return model.Change{}, err
 	}
 	plan := ipam.NewPlan(v)
 	handle, freed, err := plan.ReleaseAddr(addr, time.Now())

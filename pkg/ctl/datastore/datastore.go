@@ -16,7 +16,6 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // New is the command datastore, whose subcommands are those of its subcommand migrate as well, as calicoctl 3 has them.
@@ -98,27 +97,21 @@ func newUnlock(env *session.Env) *cobra.Command {
 }
 
 func setReady(ctx context.Context, env *session.Env, ready bool) error {
-	s, err := env.Store(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := env.Bound(ctx)
-	defer cancel()
-	if err := putReady(ctx, s, ready); err != nil {
+	if err := putReady(ctx, env, ready); err != nil {
 		return err
 	}
 	text := "the datastore is locked: calicoctl datastore unlock ends that\n"
 	if ready {
 		text = "the datastore is unlocked\n"
 	}
-	_, err = io.WriteString(env.Stdout, text)
+	_, err := io.WriteString(env.Stdout, text)
 	return err
 }
 
 // putReady writes whether anybody may change what etcd holds.
-func putReady(ctx context.Context, s *store.Client, ready bool) error {
+func putReady(ctx context.Context, env *session.Env, ready bool) error {
 	key := model.ReadyKey{}
-	_, err := s.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
+	err := env.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
 		if v.Get(key).Value == model.Ready(ready) {
 			return model.Change{}, nil
 		}

@@ -15,15 +15,13 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // An importer writes what a file says.
 type importer struct {
-	env               *session.Env
-	store             *store.Client
-	dryRun, overwrite bool
-	equal, written    int
+	env            *session.Env
+	overwrite      bool
+	equal, written int
 }
 
 // content is what a file says.
@@ -57,14 +55,11 @@ Afterwards each agent enters its living pods' addresses again before any other p
 			for _, note := range c.notes {
 				fmt.Fprintln(env.Stderr, "calicoctl: warning:", note)
 			}
-			if i.store, err = env.Store(cmd.Context()); err != nil {
-				return err
-			}
 			return i.run(cmd.Context(), c)
 		},
 	}
 	cmd.Flags().StringVarP(&from, "filename", "f", "", "file to read, - = standard input")
-	cmd.Flags().BoolVar(&i.dryRun, "dry-run", false, "say what would be written, and do nothing")
+	cmd.Flags().BoolVar(&env.DryRun, "dry-run", false, "say what would be written, and do nothing")
 	cmd.Flags().BoolVar(&i.overwrite, "overwrite", false, "write over what etcd has otherwise, and leave what only etcd has")
 	return cmd
 }
@@ -103,23 +98,17 @@ func (i *importer) run(ctx context.Context, c content) error {
 	if err := i.check(ctx, c); err != nil {
 		return err
 	}
-	if !i.dryRun {
-		if err := i.bound(ctx, func(ctx context.Context) error { return putReady(ctx, i.store, false) }); err != nil {
-			return err
-		}
+	if err := putReady(ctx, i.env, false); err != nil {
+		return err
 	}
 	err := i.write(ctx, c)
-	if err == nil && !i.dryRun {
-		err = i.bound(ctx, func(ctx context.Context) error { return putReady(ctx, i.store, c.ready) })
+	if err == nil {
+		err = putReady(ctx, i.env, c.ready)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; %d were written: the datastore stays locked until the import is given again, or calicoctl datastore unlock", err, i.written)
 	}
-	note := ""
-	if i.dryRun {
-		note = " (dry run)"
-	}
-	_, err = fmt.Fprintf(i.env.Stdout, "%d written, %d there already%s\n", i.written, i.equal, note)
+	_, err = fmt.Fprintf(i.env.Stdout, "%d written, %d there already%s\n", i.written, i.equal, i.env.DryRunNote())
 	return err
 }
 
@@ -154,15 +143,17 @@ func (i *importer) check(ctx context.Context, c content) error {
 
 func (i *importer) write(ctx context.Context, c content) error {
 	total := len(c.resources) + len(c.records)
-	api := client.New(i.store)
-	api.DryRun = i.dryRun
+	s, err := i.env.Store(ctx)
+	if err != nil {
+		return err
+	}
+	api := client.New(s)
+	api.DryRun = i.env.DryRun
 	for n, r := range c.resources {
 		i.env.Progress("%d of %d written", n, total)
-		var outcome client.Outcome
-		err := i.bound(ctx, func(ctx context.Context) (err error) {
-			outcome, err = api.Apply(ctx, r)
-			return err
-		})
+		bound, cancel := i.env.Bound(ctx)
+		outcome, err := api.Apply(bound, r)
+		cancel()
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.Place(), err)
 		}
@@ -174,7 +165,7 @@ func (i *importer) write(ctx context.Context, c content) error {
 	}
 	for chunk := range slices.Chunk(c.records, chunkSize) {
 		i.env.Progress("%d of %d written", i.equal+i.written, total)
-		if err := i.bound(ctx, func(ctx context.Context) error { return i.writeChunk(ctx, chunk) }); err != nil {
+		if err := i.writeChunk(ctx, chunk); err != nil {
 			return err
 		}
 	}
@@ -191,7 +182,7 @@ func (i *importer) writeChunk(ctx context.Context, chunk []record) error {
 		wants = append(wants, model.KeyRange(r.key))
 	}
 	n := 0
-	_, err := i.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
+	err := i.env.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var change model.Change
 		for _, r := range chunk {
 			e := v.Get(r.key)
@@ -207,9 +198,7 @@ func (i *importer) writeChunk(ctx context.Context, chunk []record) error {
 			change.Compares = append(change.Compares, v.Compare(r.key))
 			change.Puts = append(change.Puts, model.Put{Key: r.key, Value: r.value})
 		}
-		if n = len(change.Puts); i.dryRun {
-			change = model.Change{}
-		}
+		n = len(change.Puts)
 		return change, nil
 	})
 	if err != nil {
@@ -217,11 +206,4 @@ func (i *importer) writeChunk(ctx context.Context, chunk []record) error {
 	}
 	i.written, i.equal = i.written+n, i.equal+len(chunk)-n
 	return nil
-}
-
-// bound bounds one request.
-func (i *importer) bound(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := i.env.Bound(ctx)
-	defer cancel()
-	return do(ctx)
 }

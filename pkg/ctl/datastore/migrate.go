@@ -12,11 +12,9 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 func newMigrate(env *session.Env) *cobra.Command {
-	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "migrate", Short: "Move or delete what older versions left", Args: cobra.NoArgs,
 		Long: `Move what older versions stored elsewhere (handles of addresses, BGP peers, the mesh's switch) to where it belongs, each in one
@@ -27,15 +25,11 @@ NetworkPolicies deny nothing by default beside them: <namespace>.<name>, with th
 where knp.<namespace>.<name> is there, and k8s-policy-no-match where any such policy is. Older controllers that still run write
 theirs again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := env.Store(cmd.Context())
-			if err != nil {
-				return err
-			}
 			snapshot, err := env.Read(cmd.Context(), model.Range{Prefix: model.Root, KeysOnly: true})
 			if err != nil {
 				return err
 			}
-			removed, err := removeOlder(cmd.Context(), env, s, dryRun)
+			removed, err := removeOlder(cmd.Context(), env)
 			if err != nil {
 				return err
 			}
@@ -46,19 +40,14 @@ theirs again.`,
 					continue
 				}
 				env.Progress("%d moved", moved)
-				ctx, cancel := env.Bound(cmd.Context())
-				_, err := s.Transact(ctx, []model.Range{model.KeyRange(e.Key), model.KeyRange(to)}, func(v *model.View) (model.Change, error) {
-					if dryRun {
-						return model.Change{}, nil
-					}
+				err := env.Transact(cmd.Context(), []model.Range{model.KeyRange(e.Key), model.KeyRange(to)}, func(v *model.View) (model.Change, error) {
 					return move(v, e.Key, to)
 				})
-				cancel()
 				if err != nil {
 					return err
 				}
 				moved++
-				if _, err := fmt.Fprintf(env.Stdout, "%s moved to %s%s\n", e.Path, to.Path(), note(dryRun)); err != nil {
+				if _, err := fmt.Fprintf(env.Stdout, "%s moved to %s%s\n", e.Path, to.Path(), env.DryRunNote()); err != nil {
 					return err
 				}
 			}
@@ -68,19 +57,12 @@ theirs again.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be moved and deleted, and do nothing")
+	cmd.Flags().BoolVar(&env.DryRun, "dry-run", false, "say what would be moved and deleted, and do nothing")
 	return cmd
 }
 
-func note(dryRun bool) string {
-	if dryRun {
-		return " (dry run)"
-	}
-	return ""
-}
-
 // removeOlder deletes the policies of older controllers in whose place there are others, and says how many.
-func removeOlder(ctx context.Context, env *session.Env, s *store.Client, dryRun bool) (removed int, err error) {
+func removeOlder(ctx context.Context, env *session.Env) (removed int, err error) {
 	snapshot, err := env.Read(ctx, model.PrefixRange(model.PolicyPrefix()))
 	if err != nil {
 		return 0, err
@@ -100,16 +82,14 @@ func removeOlder(ctx context.Context, env *session.Env, s *store.Client, dryRun 
 		if !there {
 			continue
 		}
-		if !dryRun {
-			if there, err = removeBeside(ctx, env, s, key, successor); err != nil {
-				return removed, fmt.Errorf("delete %s: %w", e.Path, err)
-			}
+		if there, err = removeBeside(ctx, env, key, successor); err != nil {
+			return removed, fmt.Errorf("delete %s: %w", e.Path, err)
 		}
 		if !there {
 			continue
 		}
 		removed++
-		if _, err := fmt.Fprintf(env.Stdout, "%s deleted: older controllers left it, and %s is in its place%s\n", e.Path, successor.Path(), note(dryRun)); err != nil {
+		if _, err := fmt.Fprintf(env.Stdout, "%s deleted: older controllers left it, and %s is in its place%s\n", e.Path, successor.Path(), env.DryRunNote()); err != nil {
 			return removed, err
 		}
 	}
@@ -117,10 +97,8 @@ func removeOlder(ctx context.Context, env *session.Env, s *store.Client, dryRun 
 }
 
 // removeBeside deletes a policy of older controllers while its successor is there, and reports whether it did.
-func removeBeside(ctx context.Context, env *session.Env, s *store.Client, key, successor model.PolicyKey) (done bool, err error) {
-	ctx, cancel := env.Bound(ctx)
-	defer cancel()
-	_, err = s.Transact(ctx, []model.Range{model.KeyRange(key), model.KeyRange(successor)}, func(v *model.View) (model.Change, error) {
+func removeBeside(ctx context.Context, env *session.Env, key, successor model.PolicyKey) (done bool, err error) {
+	err = env.Transact(ctx, []model.Range{model.KeyRange(key), model.KeyRange(successor)}, func(v *model.View) (model.Change, error) {
 		if done = older(v.Get(key), key) && v.Get(successor).Exists(); !done {
 			return model.Change{}, nil
 		}

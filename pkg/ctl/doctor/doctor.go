@@ -214,12 +214,11 @@ func (x *examination) node(ctx context.Context, url string) {
 	ctx, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()
 	agent, err := health.Ask(ctx, url)
-	var none *health.NoAgentError
-	if errors.As(err, &none) && url == agentURL {
+	switch none, ok := errors.AsType[*health.NoAgentError](err); {
+	case ok && url == agentURL:
 		x.skipped("this host: no agent answers at %s, so it isn't taken for a node", url)
 		return
-	}
-	if errors.As(err, &none) {
+	case ok:
 		x.finding("this node: no agent answers at %s: %v", url, none.Err)
 		return
 	}

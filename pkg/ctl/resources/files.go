@@ -31,8 +31,11 @@ func (f *files) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "with the directories below")
 }
 
-// read reads all resources of the files, or says all that is wrong with them, or what is there twice.
-func (f *files) read(env *session.Env) ([]resource.Resource, error) {
+// read reads all resources of the files of a command, or says all that is wrong with them, or what is there twice.
+func (f *files) read(cmd *cobra.Command, env *session.Env) ([]resource.Resource, error) {
+	if len(f.names) == 0 {
+		return nil, session.Usagef("want -f FILE: see %s --help", cmd.CommandPath())
+	}
 	var all []resource.Resource
 	var errs []error
 	var names []string
@@ -127,6 +130,7 @@ func newClient(cmd *cobra.Command, env *session.Env) (*client.Client, error) {
 		return nil, err
 	}
 	c := client.New(s)
+	c.DryRun = env.DryRun
 	c.Kept = func(path string, unknown error) { fmt.Fprintf(env.Stderr, "calicoctl: %s: kept: %v\n", path, unknown) }
 	return c, nil
 }

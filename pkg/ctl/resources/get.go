@@ -28,7 +28,7 @@ func NewGet(env *session.Env) *cobra.Command {
 	g := &get{env: env}
 	cmd := &cobra.Command{
 		Use: "get KIND [NAME...]", Short: "Print resources", Args: cobra.MinimumNArgs(1),
-		Long: "get prints resources of one kind: " + strings.Join(kindNames(), ", ") + ".\n\n" +
+		Long: "get prints resources of one kind: " + strings.Join(resource.KindNames(), ", ") + ".\n\n" +
 			"Kinds may be written in any case, in the plural, and by short names, as ippool, gnp, np, hep, wep.",
 		ValidArgsFunction: completer(env, &g.namespace),
 		RunE:              func(cmd *cobra.Command, args []string) error { return g.run(cmd, args) },
@@ -42,20 +42,12 @@ func NewGet(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-func kindNames() []string {
-	var names []string
-	for _, k := range resource.Kinds() {
-		names = append(names, k.Name)
-	}
-	return names
-}
-
 // completer completes kinds, and names of what is there.
 func completer(env *session.Env, namespace *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		if len(args) == 0 {
-			for _, k := range kindNames() {
+			for _, k := range resource.KindNames() {
 				names = append(names, strings.ToLower(k))
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
@@ -98,7 +90,11 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, cancel := g.env.Bound(cmd.Context())
 	defer cancel()
-	found, _, err := c.List(ctx, kind, namespace)
+	of := namespace
+	if len(args) > 1 {
+		of = "" // what is named may be meant elsewhere
+	}
+	found, _, err := c.List(ctx, kind, of)
 	if err != nil {
 		return err
 	}
@@ -107,12 +103,6 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 		var named []resource.Stored
 		for _, name := range args[1:] {
 			s, err := g.resolve(kind, found, namespace, name)
-			if err != nil {
-				if s, err = g.meant(ctx, c, kind, namespace, name, err); err == nil { // it has said which
-					named = append(named, *s)
-					continue
-				}
-			}
 			if err != nil {
 				return err
 			}

@@ -24,16 +24,15 @@ type gone struct {
 	entries  []model.Entry
 	users    *usage.Usage
 	mine     map[netip.Addr]usage.Address // allocated to the node's workloads and tunnels
-	dryRun   bool
 }
 
-func newGone(ctx context.Context, env *session.Env, name string, dryRun bool) (*gone, error) {
+func newGone(ctx context.Context, env *session.Env, name string) (*gone, error) {
 	snapshot, err := env.Read(ctx, usage.Ranges()...)
 	if err != nil {
 		return nil, err
 	}
 	entries := snapshot.Entries()
-	g := &gone{env: env, name: name, entries: entries, users: usage.New(entries), mine: map[netip.Addr]usage.Address{}, dryRun: dryRun}
+	g := &gone{env: env, name: name, entries: entries, users: usage.New(entries), mine: map[netip.Addr]usage.Address{}}
 	for _, a := range g.users.All() {
 		if a.Host() == name || a.Host() == "" && a.User != "" {
 			g.mine[a.Addr] = a
@@ -49,10 +48,10 @@ func isOrphan(s resource.Stored) bool {
 }
 
 // takeOrphan deletes an endpoint, with its addresses, unless it is up.
-func takeOrphan(ctx context.Context, env *session.Env, s resource.Stored, dryRun bool) error {
+func takeOrphan(ctx context.Context, env *session.Env, s resource.Stored) error {
 	e := s.Entries[0]
 	k := e.Key.(model.WorkloadEndpointKey)
-	g, err := newGone(ctx, env, k.Host, dryRun)
+	g, err := newGone(ctx, env, k.Host)
 	if err != nil {
 		return err
 	}
@@ -62,8 +61,8 @@ func takeOrphan(ctx context.Context, env *session.Env, s resource.Stored, dryRun
 
 // takeAway deletes a node's workloads with their addresses, frees what its agent took, and ends the affinity of its blocks: each in a
 // transaction that looks whether the agent lives. One that was cut off goes on when it is run again.
-func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) error {
-	g, err := newGone(ctx, env, name, dryRun)
+func takeAway(ctx context.Context, env *session.Env, name string) error {
+	g, err := newGone(ctx, env, name)
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func takeAway(ctx context.Context, env *session.Env, name string, dryRun bool) e
 			blocks++
 		}
 	}
-	_, err = fmt.Fprintf(env.Stdout, "Node %s: %s with their addresses, and %s, taken away%s\n", name, resource.Count(workloads, "workload"), resource.Count(blocks, "block"), map[bool]string{true: " (dry run)"}[dryRun])
+	_, err = fmt.Fprintf(env.Stdout, "Node %s: %s with their addresses, and %s, taken away%s\n", name, resource.Count(workloads, "workload"), resource.Count(blocks, "block"), env.DryRunNote())
 	return err
 }
 
@@ -149,25 +148,15 @@ func (g *gone) release(v *model.View, addrs ...netip.Addr) (model.Change, error)
 
 // transact does something, of a node on condition that its agent doesn't report.
 func (g *gone) transact(ctx context.Context, reads []model.Range, decide func(*model.View) (model.Change, error)) error {
-	s, err := g.env.Store(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := g.env.Bound(ctx)
-	defer cancel()
 	status := model.StatusKey{Host: g.name}
-	_, err = s.Transact(ctx, append(reads, model.KeyRange(status)), func(v *model.View) (model.Change, error) {
+	return g.env.Transact(ctx, append(reads, model.KeyRange(status)), func(v *model.View) (model.Change, error) {
 		if v.Get(status).Exists() && !g.workload {
 			return model.Change{}, fmt.Errorf("the agent of node %s lives: stop it first", g.name)
 		}
 		change, err := decide(v)
-		if err != nil || g.dryRun {
-			return model.Change{}, err
-		}
 		if !g.workload {
 			change.Compares = append(change.Compares, v.Compare(status))
 		}
-		return change, nil
+		return change, err
 	})
-	return err
 }

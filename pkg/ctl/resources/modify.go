@@ -15,7 +15,7 @@ import (
 )
 
 // modify changes one resource by what change makes of it.
-func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name string, dryRun bool, change func(*resource.Kind, resource.Resource) (resource.Resource, error)) error {
+func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name string, change func(*resource.Kind, resource.Resource) (resource.Resource, error)) error {
 	kind, err := resource.Find(kindName)
 	if err != nil {
 		return session.Usagef("%w", err)
@@ -24,7 +24,6 @@ func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name stri
 	if err != nil {
 		return err
 	}
-	c.DryRun = dryRun
 	ctx, cancel := env.Bound(cmd.Context())
 	defer cancel()
 	outcome, err := c.Modify(ctx, kind, namespace, name, func(r resource.Resource) (resource.Resource, error) { return change(kind, r) })
@@ -38,7 +37,6 @@ func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name stri
 // NewPatch is the command patch.
 func NewPatch(env *session.Env) *cobra.Command {
 	var patch, patchFile, namespace, typ string
-	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "patch KIND NAME -p PATCH", Short: "Change fields of a resource", Args: cobra.ExactArgs(2),
 		ValidArgsFunction: completer(env, &namespace),
@@ -56,7 +54,7 @@ func NewPatch(env *session.Env) *cobra.Command {
 					return session.Usagef("%w", err)
 				}
 			}
-			return modify(cmd, env, args[0], namespace, args[1], dryRun, func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
+			return modify(cmd, env, args[0], namespace, args[1], func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
 				patched, err := resource.Patched(r, text)
 				if err != nil {
 					err = session.Usagef("%w", err)
@@ -70,19 +68,19 @@ func NewPatch(env *session.Env) *cobra.Command {
 	f.StringVar(&patchFile, "patch-file", "", "file with the patch")
 	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge; strategic is the same")
 	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
-	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	f.BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
 	return cmd
 }
 
 // NewLabel is the command label.
 func NewLabel(env *session.Env) *cobra.Command {
 	var namespace string
-	var overwrite, remove, dryRun bool
+	var overwrite, remove bool
 	cmd := &cobra.Command{
 		Use: "label KIND NAME (LABEL=VALUE... | LABEL... --remove)", Short: "Set or remove labels of a node or an endpoint", Args: cobra.MinimumNArgs(3),
 		ValidArgsFunction: completer(env, &namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return modify(cmd, env, args[0], namespace, args[1], dryRun, func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
+			return modify(cmd, env, args[0], namespace, args[1], func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
 				if !kind.Labelled {
 					return r, session.Usagef("labels of %s are not kept: nothing picks one by labels", resource.A(kind.Name))
 				}
@@ -115,6 +113,6 @@ func NewLabel(env *session.Env) *cobra.Command {
 	f.BoolVar(&overwrite, "overwrite", false, "change labels that are there")
 	f.BoolVar(&remove, "remove", false, "remove labels")
 	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
-	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	f.BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
 	return cmd
 }

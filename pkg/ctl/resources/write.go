@@ -20,19 +20,16 @@ import (
 // verb is a command that writes what files say.
 type verb struct {
 	files
-	dryRun, diff, skip bool
-	env                *session.Env
+	diff, skip bool
+	env        *session.Env
 }
 
 func (v *verb) command(use, short string, do func(*client.Client, context.Context, resource.Resource) (client.Outcome, error), skips func(error) bool) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " -f FILE", Short: short, Args: cobra.NoArgs}
 	v.addFlags(cmd)
-	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().BoolVar(&v.env.DryRun, "dry-run", false, "say what would be done, and do nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(v.names) == 0 {
-			return session.Usagef("want -f FILE: see %s --help", cmd.CommandPath())
-		}
-		all, err := v.read(v.env)
+		all, err := v.read(cmd, v.env)
 		if err != nil {
 			return err
 		}
@@ -43,8 +40,7 @@ func (v *verb) command(use, short string, do func(*client.Client, context.Contex
 		if err := v.judge(cmd.Context(), c, all, do); err != nil {
 			return err
 		}
-		c.DryRun = v.dryRun
-		return v.each(cmd.Context(), c, all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
+		return v.each(cmd.Context(), all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
 			if v.diff {
 				return "", v.printDiff(ctx, c, r)
 			}
@@ -84,7 +80,7 @@ func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resou
 }
 
 // each does something with each resource, and goes on after an error.
-func (v *verb) each(ctx context.Context, c *client.Client, all []resource.Resource, do func(context.Context, resource.Resource) (client.Outcome, error)) error {
+func (v *verb) each(ctx context.Context, all []resource.Resource, do func(context.Context, resource.Resource) (client.Outcome, error)) error {
 	var errs []error
 	for i, r := range all {
 		if i > 0 {
@@ -108,11 +104,7 @@ func (v *verb) each(ctx context.Context, c *client.Client, all []resource.Resour
 			continue
 		}
 		warn(v.env, r)
-		note := ""
-		if c.DryRun {
-			note = " (dry run)"
-		}
-		if _, err := fmt.Fprintf(v.env.Stdout, "%s %s%s\n", r.Title(), outcome, note); err != nil {
+		if _, err := fmt.Fprintf(v.env.Stdout, "%s %s%s\n", r.Title(), outcome, v.env.DryRunNote()); err != nil {
 			return err
 		}
 	}
@@ -175,7 +167,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 		Use: "delete (KIND NAME... | -f FILE)", Short: "Delete resources",
 		ValidArgsFunction: completer(env, &namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := v.named(args, namespace)
+			all, err := v.named(cmd, args, namespace)
 			if err != nil {
 				return err
 			}
@@ -183,20 +175,19 @@ func NewDelete(env *session.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.DryRun = v.dryRun
-			return v.each(cmd.Context(), c, all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
+			return v.each(cmd.Context(), all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
 				kind, err := resource.Find(r.Kind)
 				if err != nil {
 					return "", err
 				}
 				if force && kind.Name == "Node" {
-					if err := takeAway(ctx, env, r.Metadata.Name, v.dryRun); err != nil || v.dryRun {
+					if err := takeAway(ctx, env, r.Metadata.Name); err != nil || env.DryRun {
 						return client.Deleted, err
 					}
 				}
 				if force && kind.Name == "WorkloadEndpoint" {
 					if s, err := c.Get(ctx, kind, r.Metadata.Namespace, r.Metadata.Name); err == nil && isOrphan(s) {
-						return client.Deleted, takeOrphan(ctx, env, s, v.dryRun)
+						return client.Deleted, takeOrphan(ctx, env, s)
 					}
 				}
 				err = c.Delete(ctx, kind, r.Metadata.Namespace, r.Metadata.Name, r.Metadata.ResourceVersion)
@@ -211,7 +202,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 		},
 	}
 	v.addFlags(cmd)
-	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
 	cmd.Flags().BoolVar(&v.skip, "skip-not-exists", false, "pass over those that are not there")
 	cmd.Flags().BoolVar(&force, "force", false, "a node that is gone for good: with its workloads, their addresses and its blocks; not while its agent lives. "+
 		"A workload endpoint that names no container: with its addresses; not while it is up")
@@ -220,12 +211,12 @@ func NewDelete(env *session.Env) *cobra.Command {
 }
 
 // named are the resources that arguments or files name.
-func (v *verb) named(args []string, namespace string) ([]resource.Resource, error) {
+func (v *verb) named(cmd *cobra.Command, args []string, namespace string) ([]resource.Resource, error) {
 	switch {
 	case len(v.names) > 0 && len(args) > 0:
 		return nil, session.Usagef("want either KIND NAME or -f FILE")
 	case len(v.names) > 0:
-		return v.read(v.env)
+		return v.read(cmd, v.env)
 	case len(args) < 2:
 		return nil, session.Usagef("want KIND NAME, or -f FILE")
 	}
@@ -234,15 +225,14 @@ func (v *verb) named(args []string, namespace string) ([]resource.Resource, erro
 		return nil, session.Usagef("%w", err)
 	}
 	var all []resource.Resource
+	switch {
+	case !kind.Namespaced:
+		namespace = ""
+	case namespace == "":
+		namespace = "default"
+	}
 	for _, name := range args[1:] {
-		r := resource.Resource{Kind: kind.Name, Metadata: resource.Metadata{Name: name}}
-		if kind.Namespaced {
-			r.Metadata.Namespace = namespace
-			if namespace == "" {
-				r.Metadata.Namespace = "default"
-			}
-		}
-		all = append(all, r)
+		all = append(all, resource.Resource{Kind: kind.Name, Metadata: resource.Metadata{Name: name, Namespace: namespace}})
 	}
 	return all, nil
 }
@@ -253,18 +243,13 @@ func NewValidate(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate -f FILE", Short: "Check files without a cluster", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(f.names) == 0 {
-				return session.Usagef("want -f FILE: see %s --help", cmd.CommandPath())
-			}
-			all, err := f.read(env)
+			all, err := f.read(cmd, env)
 			if err != nil {
 				return err
 			}
 			var errs []error
 			for _, r := range all {
-				if err := resource.Check(r); err != nil {
-					errs = append(errs, err)
-				}
+				errs = append(errs, resource.Check(r))
 			}
 			if err := errors.Join(errs...); err != nil {
 				return session.Usagef("%w", err)
@@ -284,10 +269,10 @@ func NewConvert(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "convert -f FILE", Short: "Print files, of apiVersion v1 as well, as projectcalico.org/v3, without a cluster", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(f.names) == 0 || format != "yaml" && format != "json" {
-				return session.Usagef("want -f FILE, and -o yaml or json: see %s --help", cmd.CommandPath())
+			if format != "yaml" && format != "json" {
+				return session.Usagef("-o %.32q: want yaml or json: see %s --help", format, cmd.CommandPath())
 			}
-			all, err := f.read(env)
+			all, err := f.read(cmd, env)
 			if err != nil {
 				return err
 			}

@@ -31,6 +31,8 @@ type Env struct {
 	Version        string
 	// After is time.After for reports of progress; nil = none.
 	After func(time.Duration) <-chan time.Time
+	// DryRun is --dry-run of the commands that have it: they say what they would do, and change nothing.
+	DryRun bool
 
 	configFile string
 	flags      Settings
@@ -112,6 +114,32 @@ func (e *Env) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, 
 		return snapshot, fmt.Errorf("read what etcd holds: %w", err)
 	}
 	return snapshot, nil
+}
+
+// Transact is a transaction of the store, which with --dry-run decides and changes nothing.
+func (e *Env) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error)) error {
+	s, err := e.Store(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := e.Bound(ctx)
+	defer cancel()
+	_, err = s.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
+		change, err := decide(v)
+		if e.DryRun {
+			change = model.Change{}
+		}
+		return change, err
+	})
+	return err
+}
+
+// DryRunNote ends the line of what --dry-run only says.
+func (e *Env) DryRunNote() string {
+	if e.DryRun {
+		return " (dry run)"
+	}
+	return ""
 }
 
 // Bound bounds one request to etcd by --timeout.

@@ -17,33 +17,25 @@ import (
 
 // answer is that to a flow, as -o json has it.
 type answer struct {
-	From    end           `json:"from"`
-	To      end           `json:"to"`
+	From    explain.End   `json:"from"`
+	To      explain.End   `json:"to"`
 	Verdict string        `json:"verdict"` // allowed, denied, or undecided: by some interfaces the one, by some the other
 	Hosts   []explain.Hop `json:"hosts"`
 }
 
-type end struct {
-	Name      string `json:"name"`
-	Namespace string `json:"namespace,omitempty"`
-	Pod       string `json:"pod,omitempty"`
-	explain.End
-}
-
-func endOf(e explain.End) end {
-	namespace, pod := e.Key.Pod()
-	return end{e.String(), namespace, pod, e}
-}
-
 func (q *question) printHops(f explain.Flow, hops []explain.Hop) error {
-	a := answer{endOf(f.From), endOf(f.To), "allowed", hops}
-	last, undecided := hops[len(hops)-1].Host, ""
-	for _, host := range []string{hops[0].Host, last} {
-		accepted, denied := verdicts(hops, host)
+	a := answer{f.From, f.To, "allowed", hops}
+	accepts, denies := map[string]bool{}, map[string]bool{} // hosts, by one of their interfaces at least
+	for _, h := range hops {
+		accepts[h.Host] = accepts[h.Host] || h.Verdict == policy.Accept
+		denies[h.Host] = denies[h.Host] || h.Verdict != policy.Accept
+	}
+	undecided := ""
+	for _, h := range hops {
 		switch {
-		case accepted && denied:
-			a.Verdict, undecided = "undecided", host
-		case denied:
+		case accepts[h.Host] && denies[h.Host]:
+			a.Verdict, undecided = "undecided", h.Host
+		case denies[h.Host]:
 			a.Verdict = "denied"
 		}
 	}
@@ -56,26 +48,17 @@ func (q *question) printHops(f explain.Flow, hops []explain.Hop) error {
 	}
 	switch a.Verdict {
 	case "denied":
-		return fmt.Errorf("%s can't connect to %s", f.From, f.To)
+		return fmt.Errorf("%s can't connect to %s", f.From.Name, f.To.Name)
 	case "undecided":
-		return fmt.Errorf("whether %s can connect to %s depends on the interface of host %s that the packet takes: give the host endpoint the interface's addresses, or look at the host with ip route get", f.From, f.To, undecided)
+		return fmt.Errorf("whether %s can connect to %s depends on the interface of host %s that the packet takes: give the host endpoint the interface's addresses, or look at the host with ip route get", f.From.Name, f.To.Name, undecided)
 	}
 	return nil
-}
-
-// verdicts says whether a host accepts by some interface, and whether it denies by some.
-func verdicts(hops []explain.Hop, host string) (accepted, denied bool) {
-	for _, h := range hops {
-		accepted = accepted || h.Host == host && h.Verdict == policy.Accept
-		denied = denied || h.Host == host && h.Verdict != policy.Accept
-	}
-	return accepted, denied
 }
 
 func (a answer) print(w io.Writer) error {
 	for _, e := range []struct {
 		what string
-		end
+		explain.End
 	}{{"from", a.From}, {"to", a.To}} {
 		fmt.Fprintf(w, "%s %s", e.what, e.Name)
 		if e.Host != "" && e.Name != "host "+e.Host {

@@ -72,10 +72,7 @@ func (q *question) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if !flow {
-		held := c.Host(f.From.Host)
-		if f.From.Key != (model.WorkloadEndpointKey{}) {
-			held = []explain.Held{c.Endpoint(f.From.Key)}
-		}
+		held := c.Held(f.From)
 		if len(held) == 0 {
 			return &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("%s is no endpoint of a workload, and no host with host endpoints", words[0])}
 		}
@@ -101,7 +98,7 @@ func (q *question) find(c *explain.Cluster, name string, flow bool) (explain.End
 	case err != nil:
 		return e, session.Usagef("%w", err)
 	case flow && len(e.Addrs) == 0:
-		return e, fmt.Errorf("%s has no address in etcd", e)
+		return e, fmt.Errorf("%s has no address in etcd", e.Name)
 	}
 	return e, nil
 }
@@ -112,18 +109,12 @@ func parseProtocol(text string, f *explain.Flow) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}
-	f.Protocol, f.ICMPType = protocol, 0
-	switch ports := protocol == model.ProtocolTCP || protocol == model.ProtocolUDP || protocol == model.ProtocolSCTP || protocol == model.ProtocolUDPLite; {
-	case protocol == model.ProtocolICMP:
-		f.ICMPType = 8 // echo request
-	case protocol == model.ProtocolICMPv6:
-		f.ICMPType = 128
-	case ports != hasPort:
+	if protocol.HasPorts() != hasPort {
 		return fmt.Errorf("%s: want a port as tcp:80, and none where the protocol has no ports", text)
 	}
-	if hasPort {
+	if f.Protocol = protocol; hasPort {
 		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 || protocol == model.ProtocolICMP || protocol == model.ProtocolICMPv6 {
+		if err != nil || n == 0 {
 			return fmt.Errorf("%s: want a port of 1 to 65535, as tcp:80", text)
 		}
 		f.Port = uint16(n)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/selector"
 )
 
 // Ranges are what New needs to be read.
@@ -35,7 +36,9 @@ type Pool struct {
 	Name     string
 	Disabled bool
 	ForPods  bool // by its allowed_uses
-	Blocks   []Block
+	// Parked: its node_selector picks none of the nodes, so that only what asks for the pool has addresses of it.
+	Parked bool
+	Blocks []Block
 }
 
 // InUse counts the allocated addresses.
@@ -80,10 +83,17 @@ func (a Address) Borrowed() bool {
 func New(entries []model.Entry) *Usage {
 	u := &Usage{byAddr: map[netip.Addr]string{}}
 	var blocks []Block
+	var nodes []model.HostMetadata
+	for _, e := range entries {
+		if node, ok := e.Value.(model.HostMetadata); ok {
+			nodes = append(nodes, node)
+		}
+	}
 	for _, e := range entries {
 		switch value := e.Value.(type) {
 		case model.Pool:
-			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled, ForPods: value.Serves(model.ForWorkloads)})
+			parked := !slices.ContainsFunc(nodes, picks(value.NodeSelector)) && len(nodes) > 0
+			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled, ForPods: value.Serves(model.ForWorkloads), Parked: parked})
 		case model.Block:
 			blocks = append(blocks, Block{value})
 		case model.WorkloadEndpoint:
@@ -112,6 +122,14 @@ func New(entries []model.Entry) *Usage {
 		u.Pools = append(u.Pools, Pool{Blocks: outside})
 	}
 	return u
+}
+
+// picks reports whether a node_selector, which has been read, picks a node.
+func picks(text string) func(model.HostMetadata) bool {
+	s, err := selector.Parse(text)
+	return func(node model.HostMetadata) bool {
+		return err == nil && s.Matches(func(name string) (string, bool) { v, ok := node.Labels[name]; return v, ok })
+	}
 }
 
 func compare(a, b netip.Prefix) int {

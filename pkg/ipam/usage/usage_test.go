@@ -32,3 +32,26 @@ func TestBlocksOfPools(t *testing.T) {
 		}
 	}
 }
+
+// A pool is parked where there are nodes, and its selector picks none of them.
+func TestParked(t *testing.T) {
+	node := func(rack string) model.Entry {
+		return model.Entry{Value: model.HostMetadata{Labels: map[string]string{"rack": rack}}}
+	}
+	for _, tt := range []struct {
+		selector string
+		nodes    []model.Entry
+		want     bool
+	}{
+		{"", []model.Entry{node("1")}, false},
+		{`rack == "1"`, []model.Entry{node("2"), node("1")}, false},
+		{`rack == "1"`, []model.Entry{node("2")}, true},
+		{"!all()", []model.Entry{node("1")}, true},
+		{"!all()", nil, false},
+	} {
+		pool := model.Entry{Value: model.Pool{CIDR: netip.MustParsePrefix("10.0.0.0/16"), NodeSelector: tt.selector}}
+		if got := New(append(tt.nodes, pool)).Pools[0].Parked; got != tt.want {
+			t.Errorf("%q, %d nodes: parked %t, want %t", tt.selector, len(tt.nodes), got, tt.want)
+		}
+	}
+}
