@@ -76,9 +76,6 @@ type controllers struct {
 
 // Run runs the controllers until the context ends. Errors are of the configuration: what is away is waited for.
 func Run(ctx context.Context, cfg Config) error {
-	if cfg.Level != nil {
-		cfg.Level.Set(cfg.LogLevel)
-	}
 	cfg.Kube.Name, cfg.Kube.Logger, cfg.Store.Logger = "calico-controllers", cfg.Logger, cfg.Logger
 	api, err := kube.New(cfg.Kube)
 	if err != nil {
