@@ -11,10 +11,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/daemon/program"
 	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
-
-// DefaultDirectory is where clients and endpoints look for the sockets.
-const DefaultDirectory = "/var/lib/networkservicemesh"
 
 // ParseConfig is program.Parse: it reads the command line and, of etcd and the log, the environment. hostname is the operating system's;
 // help and the log go to out.
@@ -26,7 +24,7 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (cfg Co
 	flags.TextVar(&cfg.Address, "address", netip.Addr{}, "this node's `IP` for other nodes: managers call it, and tunnels end there")
 	port := flags.Uint("port", 5005, "the TCP `port` of managers")
 	vxlan := flags.Uint("vxlan-port", 4795, "the UDP `port` of tunnels, the same on all nodes")
-	flags.StringVar(&cfg.Directory, "directory", DefaultDirectory, "where the sockets and the state are")
+	flags.StringVar(&cfg.Directory, "directory", nsmgrpc.DefaultDirectory, "where the sockets and the state are")
 	flags.StringVar(&cfg.TLS.CAFile, "ca-file", "", "PEM `file` of the managers' authority")
 	flags.StringVar(&cfg.TLS.CertFile, "cert-file", "", "PEM `file` of this manager's certificate, with the DNS name calico-nsm")
 	flags.StringVar(&cfg.TLS.KeyFile, "key-file", "", "PEM `file` of its key")

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
 func TestParseConfig(t *testing.T) {
 	good := []string{"-node", "a", "-address", "192.0.2.1", "-ca-file", "ca", "-cert-file", "c", "-key-file", "k"}
 	cfg, err := ParseConfig(good, []string{"ETCD_ENDPOINTS=http://x:1,http://y:2", "ETCD_USERNAME=nsm", "LOG_LEVEL=error"}, "", io.Discard)
-	if err != nil || cfg.Port != 5005 || cfg.VXLANPort != 4795 || cfg.Directory != DefaultDirectory || len(cfg.Store.Endpoints) != 2 || cfg.Store.Username != "nsm" ||
+	if err != nil || cfg.Port != 5005 || cfg.VXLANPort != 4795 || cfg.Directory != nsmgrpc.DefaultDirectory || len(cfg.Store.Endpoints) != 2 || cfg.Store.Username != "nsm" ||
 		cfg.Logger.Enabled(t.Context(), slog.LevelWarn) {
 		t.Error(cfg, err)
 	}
