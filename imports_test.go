@@ -39,7 +39,7 @@ var layers = map[string]layer{
 	"api/nsm":                   layerWire, "pkg/nsm": layerPure, "pkg/nsmgrpc": layerEdge, "pkg/kernel/crossconnect": layerEdge, "pkg/nsmanager": layerShell, "pkg/nsmclient": layerShell, "cmd/calico-nsm": layerMain, "cmd/nsmctl": layerMain,
 	"pkg/store": layerEdge, "pkg/dhcpsock": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/nft/beside": layerEdge, "pkg/bgp": layerEdge, "pkg/kube": layerEdge, "pkg/kube/leader": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/legacy": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
-	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon, "pkg/daemon/statefile": layerDaemon, "pkg/daemon/runlock": layerDaemon,
+	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon, "pkg/daemon/statefile": layerDaemon, "pkg/daemon/runlock": layerDaemon, "pkg/daemon/program": layerDaemon,
 	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
 	"pkg/agent":             layerShell,
 	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerPure,
@@ -155,6 +155,7 @@ func mayPure(pkg, path string) bool {
 
 // exceptions of the direction, each with its reason.
 var exceptions = map[[2]string]string{
+	{"pkg/daemon/program", "pkg/store"}:   "where etcd is, and who asks, is told to every daemon alike",
 	{"pkg/ctl/addresses", "pkg/client"}:   "what a resource says is changed as a resource",
 	{"pkg/ctl/datastore", "pkg/client"}:   "an export of Calico's is written as resources",
 	{"pkg/ctl/resources", "pkg/client"}:   "the commands on resources are built on what other programs use for the same",

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 )
@@ -27,6 +29,18 @@ const (
 	TLSCert = "etcd-cert"
 	TLSKey  = "etcd-key"
 )
+
+// Files are the names of the network configurations in a runtime's directory, in the order in which it takes them (libcni.ConfFiles):
+// the first one counts.
+func Files(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir) // sorted
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
 
 // List is a list of plugins that a runtime calls one after the other: what is in a .conflist file.
 type List struct {

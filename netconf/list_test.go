@@ -3,9 +3,14 @@
 package netconf
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -145,4 +150,32 @@ func FuzzMend(f *testing.F) {
 			t.Errorf("%q mended is %q, and again %q", there, got, again)
 		}
 	})
+}
+
+// TestFiles: libcni says which files of a directory a runtime reads.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"10-b.conflist", "20-a.json", "05-c.conf", "00-d.conf" + BackupSuffix, "README"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "01-e.conf"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(paths)
+	var want []string
+	for _, path := range paths {
+		want = append(want, filepath.Base(path))
+	}
+	if got, err := Files(dir); err != nil || len(got) != 3 || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if _, err := Files(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
 }

@@ -6,16 +6,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/program"
 	"github.com/calico-go/calico/pkg/installer"
 	"github.com/calico-go/calico/pkg/installer/bootstrap"
 )
@@ -34,66 +32,71 @@ calico-install -version    prints the version
 It is configured by the environment: see docs/configuration.md.
 `
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	do, err := parse(os.Args[1:])
+	os.Exit(program.Main("calico-install", version, err, do))
+}
 
-func run(args []string) int {
+// parse finds what a command line asks for.
+func parse(args []string) (do func(context.Context) error, err error) {
 	verb := "install" // without an argument
 	if len(args) > 0 {
 		verb, args = args[0], args[1:]
 	}
-	var do func(context.Context, installer.Config) error
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch verb {
 	case "install":
-		do = installer.Install
+		return configured(log, installer.Install), nil
 	case "uninstall":
 		flags := flag.NewFlagSet("calico-install uninstall", flag.ContinueOnError)
 		data := flags.Bool("data", false, "remove the data of the etcd that the manifests run as well: all that Calico knows of the cluster")
 		stay := flags.Bool("stay", false, "do it again until no pod is left, and then do nothing until told to end, as a DaemonSet's pod does")
-		switch err := flags.Parse(args); {
-		case errors.Is(err, flag.ErrHelp):
-			return 0
-		case err == nil && flags.NArg() > 0:
-			fmt.Fprintf(os.Stderr, "calico-install: argument %q is not understood\n%s", flags.Arg(0), usage)
-			return 2
-		case err != nil:
-			return 2
+		if err = program.Parse(flags, nil, args, nil); err != nil {
+			return nil, err
 		}
-		do = func(ctx context.Context, c installer.Config) error { return uninstall(ctx, c, *data, *stay) }
-	case "-v", "-version", "--version":
-		fmt.Println("calico-install", version)
-		return 0
-	case "-h", "-help", "--help", "help":
-		fmt.Print(usage)
-		return 0
+		return configured(log, func(ctx context.Context, c installer.Config) error { return uninstall(ctx, c, *data, *stay) }), nil
+	case "bootstrap":
+		return func(ctx context.Context) error {
+			c, err := bootstrap.ParseConfig(args, os.Environ(), log)
+			if err != nil {
+				return err
+			}
+			return bootstrap.Run(ctx, c)
+		}, nil
 	case "etcd":
 		if len(args) != 1 {
-			fmt.Fprintf(os.Stderr, "calico-install: etcd %q: want the file to write\n%s", args, usage)
-			return 2
+			return nil, fmt.Errorf("etcd %q: want the file to write\n%s", args, usage)
 		}
-		text, err := bootstrap.EtcdConfig(os.Environ())
-		if err == nil {
-			err = os.WriteFile(args[0], text, 0o644)
+		return func(context.Context) error {
+			text, err := bootstrap.EtcdConfig(os.Environ())
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(args[0], text, 0o644)
+		}, nil
+	case "-v", "-version", "--version":
+		return nil, program.ErrVersion
+	case "-h", "-help", "--help", "help":
+		fmt.Print(usage)
+		return nil, flag.ErrHelp
+	}
+	return nil, fmt.Errorf("%q is not understood\n%s", verb, usage)
+}
+
+// configured does something by what the environment says of the node.
+func configured(log *slog.Logger, do func(context.Context, installer.Config) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		self, err := os.Executable()
+		if err != nil {
+			return err
 		}
-		return exit(err)
-	case "bootstrap": // it has a configuration of its own
-	default:
-		fmt.Fprintf(os.Stderr, "calico-install: %q is not understood\n%s", verb, usage)
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	if verb == "bootstrap" {
-		return exit(runBootstrap(ctx, args))
-	}
-	self, err := os.Executable()
-	if err == nil {
-		var c installer.Config
-		if c, err = installer.ParseConfig(os.Environ(), filepath.Dir(self)); err == nil {
-			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-			err = do(ctx, c)
+		c, err := installer.ParseConfig(os.Environ(), filepath.Dir(self))
+		if err != nil {
+			return err
 		}
+		c.Logger = log
+		return do(ctx, c)
 	}
-	return exit(err)
 }
 
 // again is how often a node is looked at on which there are still pods, or something is still in the way.
@@ -121,20 +124,4 @@ func uninstall(ctx context.Context, c installer.Config, data, stay bool) error {
 			pods, err = installer.Uninstall(ctx, c, data)
 		}
 	}
-}
-
-func runBootstrap(ctx context.Context, args []string) error {
-	c, err := bootstrap.ParseConfig(args, os.Environ(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	if err != nil {
-		return err
-	}
-	return bootstrap.Run(ctx, c)
-}
-
-func exit(err error) int {
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "calico-install: %v\n", err)
-		return 1
-	}
-	return 0
 }

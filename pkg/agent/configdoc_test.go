@@ -86,15 +86,15 @@ func configuration() string {
 			strings.ReplaceAll(initial, ",", "`, `"), p.Effect)
 	}
 	b.WriteString("\n## Flags\n\nA flag is stronger than its variable.\n\n| Flag | Variable | What it is | Default |\n|---|---|---|---|\n")
-	for _, o := range options() {
-		help, initial, found := strings.Cut(o.help, "; default: ")
+	for _, o := range options(new(Config), "") {
+		help, initial, found := strings.Cut(o.Help, "; default: ")
 		switch {
-		case o.initial != "":
-			initial = "`" + o.initial + "`"
+		case o.Initial != "":
+			initial = "`" + o.Initial + "`"
 		case !found:
 			initial = "none"
 		}
-		fmt.Fprintf(&b, "| `-%s` | `%s` | %s | %s |\n", o.flag, o.variable, help, initial)
+		fmt.Fprintf(&b, "| `-%s` | `%s` | %s | %s |\n", o.Flag, o.Variable, help, initial)
 	}
 	b.WriteString("\nA new host with `first-found`, or `skip-interface=`, takes an address of the link by which it reaches etcd, else of that with the default\n" +
 		"route, else the first of all; it keeps the one that it has. If what it sends to other hosts leaves by another link,\n" +

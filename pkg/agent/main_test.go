@@ -9,10 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"syscall"
 	"testing"
+
+	"github.com/calico-go/calico/pkg/daemon/program"
 )
 
 const (
@@ -60,17 +61,9 @@ func TestMain(m *testing.M) {
 // runAgent does what cmd/calico-node does.
 func runAgent() int {
 	in, err := ParseConfig(nil, os.Environ(), "", os.Stderr)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 2
-	}
-	in.Config.Level = new(slog.LevelVar)
-	in.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: in.Config.Level}))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := Run(ctx, in.Config); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return program.Main("agent", "", err, func(ctx context.Context) error {
+		in.Config.Level = new(slog.LevelVar)
+		in.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: in.Config.Level}))
+		return Run(ctx, in.Config)
+	})
 }

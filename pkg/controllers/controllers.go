@@ -76,21 +76,7 @@ type controllers struct {
 
 // Run runs the controllers until the context ends. Errors are of the configuration: what is away is waited for.
 func Run(ctx context.Context, cfg Config) error {
-	if cfg.Level != nil {
-		cfg.Level.Set(cfg.LogLevel)
-	}
-	cfg.Kube.Name, cfg.Kube.Logger, cfg.Store.Logger = "calico-controllers", cfg.Logger, cfg.Logger
-	api, err := kube.New(cfg.Kube)
-	if err != nil {
-		return err
-	}
-	defer api.Close()
-	client, err := store.Open(ctx, cfg.Store)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }()
-	return assemble(cfg, api, client).run(ctx)
+	return withBoth(ctx, cfg, func(api *kube.Client, client *store.Client) error { return assemble(cfg, api, client).run(ctx) })
 }
 
 func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {

@@ -214,8 +214,8 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	for variable, want := range map[string]string{
-		"CNI_BIN_DIR=bin":          `CNI_BIN_DIR "bin": want an absolute path`,
-		"CNI_EXCLUSIVE=yes":        `CNI_EXCLUSIVE "yes": want true or false`,
+		"CNI_BIN_DIR=bin":          `CNI_BIN_DIR: "bin": want an absolute path`,
+		"CNI_EXCLUSIVE=yes":        `CNI_EXCLUSIVE: "yes": want true or false`,
 		"KUBERNETES_NODE_NAME=a/b": "KUBERNETES_NODE_NAME, or NODENAME: ",
 	} {
 		if _, err := ParseConfig([]string{variable}, "/"); err == nil || !strings.Contains(err.Error(), want) {

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/daemon/program"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -41,19 +40,19 @@ const (
 	nodenameName = "nodename"
 )
 
-// Setting is a variable of the environment.
-type Setting struct{ Variable, Help, Initial string }
-
-// Settings are the variables that Install and Uninstall read, in the order of the documents.
-func Settings() []Setting {
-	return []Setting{
-		{"CNI_NETWORK_CONFIG", "the network configuration, a list of plugins, with the placeholders below", ""},
-		{"CNI_BIN_DIR", "the node's directory of plugins, mounted at that path or at the same below `/host`", "/opt/cni/bin"},
-		{"CNI_CONF_DIR", "the node's directory of network configurations, mounted in the same way", "/etc/cni/net.d"},
-		{"CNI_EXCLUSIVE", "`true` renames what others left in our place to `<name>" + netconf.BackupSuffix + "`: a `calico` that isn't ours", "false"},
-		{"CALICO_VAR_DIR", "the agent's directory of the same name, where the configuration is left for it", "/var/lib/calico"},
-		{"CALICO_RUN_DIR", "the agent's directory of the same name; of uninstall", "/run/calico"},
-		{"CALICO_ETCD_DIR", "the node's directory in which the etcd of the manifests has its data; of uninstall -data", "/var/lib/calico-etcd"},
+// settings are the variables that Install and Uninstall read, in the order of the documents.
+func settings(c *Config) []program.Option {
+	return []program.Option{
+		{Variable: "CNI_NETWORK_CONFIG", Help: "the network configuration, a list of plugins, with the placeholders below", Set: func(s string) error {
+			c.Template = s
+			return nil
+		}},
+		{Variable: "CNI_BIN_DIR", Initial: "/opt/cni/bin", Help: "the node's directory of plugins, mounted at that path or at the same below `/host`", Set: program.Absolute(&c.BinDir)},
+		{Variable: "CNI_CONF_DIR", Initial: "/etc/cni/net.d", Help: "the node's directory of network configurations, mounted in the same way", Set: program.Absolute(&c.ConfDir)},
+		{Variable: "CNI_EXCLUSIVE", Initial: "false", Help: "`true` renames what others left in our place to `<name>" + netconf.BackupSuffix + "`: a `calico` that isn't ours", Set: program.Bool(&c.Exclusive)},
+		{Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "the agent's directory of the same name, where the configuration is left for it", Set: program.Absolute(&c.VarDir)},
+		{Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "the agent's directory of the same name; of uninstall", Set: program.Absolute(&c.RunDir)},
+		{Variable: "CALICO_ETCD_DIR", Initial: "/var/lib/calico-etcd", Help: "the node's directory in which the etcd of the manifests has its data; of uninstall -data", Set: program.Absolute(&c.EtcdDir)},
 	}
 }
 
@@ -90,7 +89,7 @@ func placeholders() []placeholder {
 func Reference() string {
 	var b strings.Builder
 	b.WriteString("| Variable | What it is | Default |\n|---|---|---|\n")
-	for _, s := range Settings() {
+	for _, s := range settings(new(Config)) {
 		initial := "none"
 		if s.Initial != "" {
 			initial = "`" + s.Initial + "`"
@@ -116,34 +115,12 @@ func Reference() string {
 
 // ParseConfig reads the environment. from is the directory of the installer itself.
 func ParseConfig(environ []string, from string) (Config, error) {
-	variables := map[string]string{}
-	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		variables[name] = value
-	}
-	values := map[string]string{}
-	for _, s := range Settings() {
-		values[s.Variable] = cmp.Or(variables[s.Variable], s.Initial)
-	}
-	c := Config{
-		From: from, BinDir: values["CNI_BIN_DIR"], ConfDir: values["CNI_CONF_DIR"], VarDir: values["CALICO_VAR_DIR"], RunDir: values["CALICO_RUN_DIR"],
-		EtcdDir: values["CALICO_ETCD_DIR"], Template: values["CNI_NETWORK_CONFIG"], environ: variables,
-		Node: strings.TrimSpace(cmp.Or(variables["KUBERNETES_NODE_NAME"], variables["NODENAME"])),
-	}
-	var errs []error
-	for _, name := range []string{"CNI_BIN_DIR", "CNI_CONF_DIR", "CALICO_VAR_DIR", "CALICO_RUN_DIR", "CALICO_ETCD_DIR"} {
-		if !filepath.IsAbs(values[name]) {
-			errs = append(errs, fmt.Errorf("%s %q: want an absolute path", name, values[name]))
+	c := Config{From: from, environ: program.Variables(environ)}
+	err := program.ParseEnviron(settings(&c), environ)
+	if c.Node = strings.TrimSpace(cmp.Or(c.environ["KUBERNETES_NODE_NAME"], c.environ["NODENAME"])); c.Node != "" {
+		if wrong := model.CheckHost(c.Node); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("KUBERNETES_NODE_NAME, or NODENAME: %w", wrong))
 		}
 	}
-	var err error
-	if c.Exclusive, err = strconv.ParseBool(values["CNI_EXCLUSIVE"]); err != nil {
-		errs = append(errs, fmt.Errorf("CNI_EXCLUSIVE %q: want true or false", values["CNI_EXCLUSIVE"]))
-	}
-	if c.Node != "" {
-		if err := model.CheckHost(c.Node); err != nil {
-			errs = append(errs, fmt.Errorf("KUBERNETES_NODE_NAME, or NODENAME: %w", err))
-		}
-	}
-	return c, errors.Join(errs...)
+	return c, err
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +85,8 @@ func (c Config) removeLists(dir string) error {
 		return err
 	}
 	if len(pods) > 0 {
-		if another, err := otherLists(dir); err != nil || !another {
+		lists, err := netconf.Files(dir)
+		if lists = slices.DeleteFunc(lists, func(name string) bool { return name == netconf.ListName || name == netconf.SingleName }); err != nil || len(lists) == 0 {
 			return err
 		}
 	}
@@ -112,20 +114,6 @@ func (c Config) removeLists(dir string) error {
 		c.Logger.Info("a network configuration of another's that was renamed stays: rename it back to use it", "file", path)
 	}
 	return nil
-}
-
-// otherLists says whether another plugin has a network configuration there.
-func otherLists(dir string) (bool, error) {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		switch filepath.Ext(e.Name()) {
-		case ".conflist", ".conf", ".json": // what runtimes read
-			if e.Name() != netconf.ListName && e.Name() != netconf.SingleName {
-				return true, err
-			}
-		}
-	}
-	return false, err
 }
 
 // clearNetwork opens all interfaces and takes away what leads to other hosts. It returns the links of pods, where there are

@@ -5,48 +5,37 @@ package nsmanager
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
-	"strings"
 
+	"github.com/calico-go/calico/pkg/daemon/program"
 	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// DefaultDirectory is where clients and endpoints look for the sockets.
-const DefaultDirectory = "/var/lib/networkservicemesh"
-
-// ParseConfig reads the command line. version says that it is asked for the version; flag.ErrHelp that it is asked for help,
-// which is written to out.
-func ParseConfig(args []string, out io.Writer) (cfg Config, version bool, err error) {
-	hostname, _ := os.Hostname() // -node is required where there is none
+// ParseConfig is program.Parse: it reads the command line and, of etcd and the log, the environment. hostname is the operating system's;
+// help and the log go to out.
+func ParseConfig(args, environ []string, hostname string, out io.Writer) (cfg Config, err error) {
+	var level slog.Level
 	flags := flag.NewFlagSet("calico-nsm", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.StringVar(&cfg.Node, "node", hostname, "the `name` of this node, unlike all others")
 	flags.TextVar(&cfg.Address, "address", netip.Addr{}, "this node's `IP` for other nodes: managers call it, and tunnels end there")
 	port := flags.Uint("port", 5005, "the TCP `port` of managers")
 	vxlan := flags.Uint("vxlan-port", 4795, "the UDP `port` of tunnels, the same on all nodes")
-	flags.StringVar(&cfg.Directory, "directory", DefaultDirectory, "where the sockets and the state are")
+	flags.StringVar(&cfg.Directory, "directory", nsmgrpc.DefaultDirectory, "where the sockets and the state are")
 	flags.StringVar(&cfg.TLS.CAFile, "ca-file", "", "PEM `file` of the managers' authority")
 	flags.StringVar(&cfg.TLS.CertFile, "cert-file", "", "PEM `file` of this manager's certificate, with the DNS name calico-nsm")
 	flags.StringVar(&cfg.TLS.KeyFile, "key-file", "", "PEM `file` of its key")
-	endpoints := flags.String("etcd-endpoints", "http://127.0.0.1:2379", "etcd's URLs, with commas between them")
-	flags.StringVar(&cfg.Store.CAFile, "etcd-ca-file", "", "PEM `file` of etcd's authority")
-	flags.StringVar(&cfg.Store.CertFile, "etcd-cert-file", "", "PEM `file` of the certificate for etcd")
-	flags.StringVar(&cfg.Store.KeyFile, "etcd-key-file", "", "PEM `file` of its key")
-	flags.BoolVar(&version, "version", false, "print the version")
-	if err := flags.Parse(args); err != nil || version {
-		return cfg, version, err
+	if err := program.Parse(flags, append(program.Etcd(&cfg.Store), program.Level(&level)), args, environ); err != nil {
+		return cfg, err
 	}
-	cfg.Store.Endpoints = strings.Split(*endpoints, ",")
-	cfg.Logger = slog.New(slog.NewTextHandler(out, nil))
+	cfg.Store.SetDefaults()
+	cfg.Logger = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
 	cfg.Store.Logger = cfg.Logger
 	cfg.Port, cfg.VXLANPort = uint16(*port), uint16(*vxlan)
 	switch {
-	case flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case !cfg.Address.IsValid() || cfg.Address.Is4In6() || cfg.Address.IsUnspecified() || cfg.Address.Zone() != "":
 		err = errors.New("-address is required: this node's IP address for other nodes")
 	case *port == 0 || *port > 65535 || *vxlan == 0 || *vxlan > 65535:
@@ -56,5 +45,5 @@ func ParseConfig(args []string, out io.Writer) (cfg Config, version bool, err er
 	default:
 		err = nsm.CheckName("-node", cfg.Node)
 	}
-	return cfg, false, err
+	return cfg, err
 }

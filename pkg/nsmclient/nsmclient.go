@@ -19,11 +19,8 @@ import (
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-const (
-	defaultDirectory = "/var/lib/networkservicemesh"
-	// removeTimeout is how long an endpoint that ends waits for the manager to know.
-	removeTimeout = 5 * time.Second
-)
+// removeTimeout is how long an endpoint that ends waits for the manager to know.
+const removeTimeout = 5 * time.Second
 
 // ErrUsage is in the chain where the command line makes no sense.
 var ErrUsage = errors.New("usage: nsmctl request|serve -service NAME [flags]; nsmctl request -h lists them")
@@ -45,7 +42,7 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	c := &command{flags: flag.NewFlagSet("nsmctl "+args[0], flag.ContinueOnError), inode: inode, out: out, ctx: ctx, args: args[1:]}
 	c.flags.SetOutput(errOut)
 	c.flags.StringVar(&c.service, "service", "", "the `name` of the network service")
-	c.flags.StringVar(&c.directory, "directory", defaultDirectory, "where the manager's sockets are")
+	c.flags.StringVar(&c.directory, "directory", nsmgrpc.DefaultDirectory, "where the manager's sockets are")
 	return verb(c)
 }
 

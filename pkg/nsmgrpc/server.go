@@ -22,8 +22,9 @@ import (
 
 // The sockets of a manager, in its directory.
 const (
-	ClientSocket   = "nsm.ligato.io.sock"
-	EndpointSocket = "nsm.endpoint.io.sock"
+	DefaultDirectory = "/var/lib/networkservicemesh"
+	ClientSocket     = "nsm.ligato.io.sock"
+	EndpointSocket   = "nsm.endpoint.io.sock"
 )
 
 const (

@@ -11,6 +11,28 @@ import (
 	"strings"
 )
 
+// ParseEndpoints reads a comma list of endpoints.
+func ParseEndpoints(list string) (endpoints []string) {
+	for e := range strings.SplitSeq(list, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			endpoints = append(endpoints, e)
+		}
+	}
+	return endpoints
+}
+
+// SetDefaults makes the usual endpoint on this host the one, where nothing says where etcd is.
+func (c *Config) SetDefaults() {
+	if len(c.Endpoints) > 0 || c.DiscoverySRV != "" {
+		return
+	}
+	scheme := "http"
+	if c.CAFile != "" || c.CertFile != "" || c.KeyFile != "" {
+		scheme = "https"
+	}
+	c.Endpoints = []string{scheme + "://127.0.0.1:2379"}
+}
+
 // parseEndpoint reads one endpoint: scheme://host:port, host:port, or the path of a socket.
 func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	s = strings.TrimSpace(s)

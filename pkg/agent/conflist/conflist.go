@@ -187,10 +187,11 @@ func (k *Keeper) removeSingle(path string) error {
 // lookAtOthers tells of configurations that the runtime takes in place of ours. Some mean to: Multus, for one, calls
 // ours. So that is no error.
 func (k *Keeper) lookAtOthers(dir string) error {
-	names, err := earlier(dir)
+	names, err := netconf.Files(dir)
 	if err != nil {
 		return statefile.Advise(err)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name >= netconf.ListName })
 	if k.cfg.Exclusive {
 		for _, name := range names {
 			path := filepath.Join(dir, name)
@@ -218,19 +219,4 @@ func (k *Keeper) lookAtOthers(dir string) error {
 	k.cfg.Logger.Warn("another network configuration is first", "files", text, "reason", message)
 	k.event("AnotherNetworkConfiguration", message)
 	return nil
-}
-
-// earlier are the configurations that a runtime takes before ours (libcni.ConfFiles).
-func earlier(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir) // sorted
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.Name() < netconf.ListName && !e.IsDir() && slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
 }

@@ -83,7 +83,7 @@ func (c Sources) flagLayer() map[string]string {
 		case "0":
 			layer[f.name+"Enabled"] = "false"
 		default:
-			host, port, _ := net.SplitHostPort(f.address) // ParseListen has looked
+			host, port, _ := net.SplitHostPort(f.address) // serving.ParseAddress has looked
 			layer[f.name+"Enabled"], layer[f.name+"Host"], layer[f.name+"Port"] = "true", host, port
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/logfile"
+	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -225,22 +225,7 @@ func logFile(field func(*Params) *string) values {
 }
 
 func listenHost(field func(*Params) *string) values {
-	return read("address", "an IP address of the host, `localhost`, or nothing for all addresses", field, func(text string) (string, error) {
-		text = strings.TrimSpace(text)
-		if text == "" || text == "localhost" {
-			return text, nil
-		}
-		a, err := netip.ParseAddr(text)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("address %.64q: want an IP address, localhost, or nothing for all", text)
-		case a.IsMulticast(): // the kernel takes it, and nobody could connect
-			return "", fmt.Errorf("address %s: that of a group: want an IP address of the host, localhost, or nothing for all", a)
-		case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
-			return "", fmt.Errorf("address %s: it is on each link: want the link with it, as in %s%%eth0", a, a)
-		}
-		return a.String(), nil
-	})
+	return read("address", "an IP address of the host, `localhost`, or nothing for all addresses", field, serving.ParseHost)
 }
 
 // checkInterface refuses what Linux would not take as an interface's name, and
@@ -256,25 +241,6 @@ func checkInterface(name string) error {
 		return fmt.Errorf("interface %q is not a name", name)
 	}
 	return nil
-}
-
-// ParseListen reads where to listen, host:port: 0 is nowhere, nothing leaves it open. It gives that back without
-// white space.
-func ParseListen(s string) (string, error) {
-	s = strings.TrimSpace(s)
-	if s == "" || s == "0" {
-		return s, nil
-	}
-	var p Params
-	host, port, err := net.SplitHostPort(s)
-	if err == nil {
-		err = errors.Join(listenHost(func(p *Params) *string { return &p.Health.Host }).set(&p, host),
-			number(1, 65535, func(p *Params) *uint16 { return &p.Health.Port }).set(&p, port))
-	}
-	if err != nil {
-		return "", fmt.Errorf("address %q: want host:port or :port, the host localhost or an IP address of this host, or 0 for off", s)
-	}
-	return s, nil
 }
 
 // BeginningOf is the prefix of interfaces that covers a link, "" = none does.

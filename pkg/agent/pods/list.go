@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+
+	"github.com/calico-go/calico/netconf"
 )
 
 // Unshaped reports whether the runtime's list of plugins that has calico has none that is told of bandwidth. Where there
 // is no such list in the directory it isn't known, and false.
 func Unshaped(dir string) bool {
-	entries, err := os.ReadDir(dir)
+	names, err := netconf.Files(dir)
 	if err != nil {
 		return false
 	}
@@ -19,13 +21,8 @@ func Unshaped(dir string) bool {
 		Type         string          `json:"type"`
 		Capabilities map[string]bool `json:"capabilities"`
 	}
-	for _, e := range entries { // in the order in which a runtime reads them: the first one counts
-		switch filepath.Ext(e.Name()) {
-		case ".conf", ".conflist", ".json":
-		default:
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			continue
 		}

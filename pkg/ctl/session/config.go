@@ -76,6 +76,7 @@ func (e *Env) storeConfig() (store.Config, error) {
 		return store.Config{}, Usagef("datastore type %q is not supported: want etcdv3: resources are stored in etcd", t)
 	}
 	cfg := store.Config{
+		Endpoints:      store.ParseEndpoints(cmp.Or(e.flags.EtcdEndpoints, e.Getenv("ETCD_ENDPOINTS"), file.EtcdEndpoints)),
 		DiscoverySRV:   cmp.Or(e.flags.EtcdDiscoverySRV, e.Getenv("ETCD_DISCOVERY_SRV"), file.EtcdDiscoverySRV),
 		CAFile:         cmp.Or(e.flags.EtcdCACertFile, e.Getenv("ETCD_CA_CERT_FILE"), file.EtcdCACertFile),
 		CertFile:       cmp.Or(e.flags.EtcdCertFile, e.Getenv("ETCD_CERT_FILE"), file.EtcdCertFile),
@@ -84,18 +85,6 @@ func (e *Env) storeConfig() (store.Config, error) {
 		PasswordFile:   cmp.Or(e.flags.EtcdPasswordFile, e.Getenv("ETCD_PASSWORD_FILE"), file.EtcdPasswordFile),
 		RefusedTimeout: refusedTimeout,
 	}
-	endpoints := cmp.Or(e.flags.EtcdEndpoints, e.Getenv("ETCD_ENDPOINTS"), file.EtcdEndpoints)
-	for endpoint := range strings.SplitSeq(endpoints, ",") {
-		if endpoint = strings.TrimSpace(endpoint); endpoint != "" {
-			cfg.Endpoints = append(cfg.Endpoints, endpoint)
-		}
-	}
-	if len(cfg.Endpoints) == 0 && cfg.DiscoverySRV == "" {
-		scheme := "http"
-		if cfg.CAFile != "" || cfg.CertFile != "" {
-			scheme = "https"
-		}
-		cfg.Endpoints = []string{scheme + "://127.0.0.1:2379"}
-	}
+	cfg.SetDefaults()
 	return cfg, nil
 }

@@ -239,7 +239,7 @@ func TestParseConfig(t *testing.T) {
 		{"data", "ETCD_ENDPOINTS=http://a:1,http://b:2 CALICO_IPV4POOL_CIDR=10.1.0.0/16 CALICO_IPV6POOL_CIDR=fd00::/48",
 			Config{Members: 1, Pools: pools, Store: store.Config{Endpoints: []string{"http://a:1", "http://b:2"}, Logger: log}, Kube: api, Logger: log}, ""},
 		{"again", "", Config{}, `"again" is not understood`},
-		{"", "ETCD_MEMBERS=2", Config{}, `ETCD_MEMBERS "2": want 1 or 3`},
+		{"", "ETCD_MEMBERS=2", Config{}, `ETCD_MEMBERS: "2": want 1 or 3`},
 		{"", "CALICO_IPV4POOL_CIDR=fd00::/48", Config{}, "CALICO_IPV4POOL_CIDR: "},
 		{"", "CALICO_IPV6POOL_CIDR=x", Config{}, `CALICO_IPV6POOL_CIDR: pod network "x"`},
 	}

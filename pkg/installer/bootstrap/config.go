@@ -3,13 +3,13 @@
 package bootstrap
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/daemon/program"
 	"github.com/calico-go/calico/pkg/kube"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // ParseConfig reads the arguments after "bootstrap" and the environment.
@@ -17,49 +17,42 @@ import (
 //	bootstrap         an etcd of Calico's own: members, certificates, users, data
 //	bootstrap renew   its certificates, where they are due, its members' space, and all of it again where etcd is empty
 //	bootstrap data    the data of an etcd that exists
-func ParseConfig(args, environ []string, log *slog.Logger) (Config, error) {
-	env := map[string]string{}
-	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		env[name] = strings.TrimSpace(value)
+func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error) {
+	c = Config{Logger: log, Kube: kube.Config{Name: "calico-bootstrap", Logger: log}}
+	options := []program.Option{
+		{Variable: "KUBECONFIG", Set: program.Text(&c.Kube.Kubeconfig)},
+		{Variable: "ETCD_MEMBERS", Initial: "1", Set: func(s string) error {
+			if c.Members, _ = strconv.Atoi(strings.TrimSpace(s)); c.Members != 1 && c.Members != 3 {
+				return fmt.Errorf("%q: want 1 or 3", s)
+			}
+			return nil
+		}},
+		{Variable: "CALICO_IPV4POOL_CIDR", Set: c.pool(false)},
+		{Variable: "CALICO_IPV6POOL_CIDR", Set: c.pool(true)},
 	}
-	c := Config{Logger: log, Kube: kube.Config{Kubeconfig: env["KUBECONFIG"], Name: "calico-bootstrap", Logger: log}}
 	switch what := strings.Join(args, " "); what {
 	case "":
 		c.Own = true
 	case "renew":
 		c.Own, c.Renew = true, true
 	case "data":
-		c.Store = store.Config{
-			DiscoverySRV: env["ETCD_DISCOVERY_SRV"], CAFile: env["ETCD_CA_CERT_FILE"], CertFile: env["ETCD_CERT_FILE"], KeyFile: env["ETCD_KEY_FILE"],
-			Username: env["ETCD_USERNAME"], PasswordFile: env["ETCD_PASSWORD_FILE"], Logger: log,
-		}
-		for e := range strings.SplitSeq(env["ETCD_ENDPOINTS"], ",") {
-			if e = strings.TrimSpace(e); e != "" {
-				c.Store.Endpoints = append(c.Store.Endpoints, e)
-			}
-		}
+		c.Store.Logger = log
+		options = append(options, program.Etcd(&c.Store)...)
 	default:
 		return c, fmt.Errorf("bootstrap %q is not understood: want nothing, renew or data", what)
 	}
-	var errs []error
-	switch n := env["ETCD_MEMBERS"]; n {
-	case "", "1":
-		c.Members = 1
-	case "3":
-		c.Members = 3
-	default:
-		errs = append(errs, fmt.Errorf("ETCD_MEMBERS %q: want 1 or 3", n))
-	}
-	for i, name := range []string{"CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"} {
-		pools, err := parsePools(env[name])
-		if err == nil && (len(pools) > 1 || len(pools) == 1 && pools[0].Addr().Is6() != (i == 1)) {
-			err = fmt.Errorf("%q: want one network of its family", env[name])
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+	err = program.ParseEnviron(options, environ)
+	return c, err
+}
+
+// pool adds the default pool of a family, where there is to be one.
+func (c *Config) pool(six bool) func(string) error {
+	return func(s string) error {
+		pools, err := parsePools(s)
+		if err == nil && (len(pools) > 1 || len(pools) == 1 && pools[0].Addr().Is6() != six) {
+			err = fmt.Errorf("%q: want one network of its family", s)
 		}
 		c.Pools = append(c.Pools, pools...)
+		return err
 	}
-	return c, errors.Join(errs...)
 }

@@ -6,17 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/calico-go/calico/pkg/daemon/program"
 )
 
 // EtcdConfig returns the configuration file of etcd's member on a node, by the pod's environment: a member is at the address that was
 // chosen for it, whatever the kubelet takes for the node's own.
 func EtcdConfig(environ []string) ([]byte, error) {
-	env := map[string]string{}
-	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		env[name] = value
-	}
+	env := program.Variables(environ)
 	node, cluster := env["NODE_NAME"], env["INITIAL_CLUSTER"]
 	members, err := parseMembers(cluster)
 	if err != nil {

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// config has a field for each kind of option.
+type config struct {
+	Store store.Config
+	Dir   string
+	Own   bool
+	Level slog.Level
+	At    serving.Address
+}
+
+func (c *config) parse(args, environ []string, out io.Writer) error {
+	flags := flag.NewFlagSet("calico-test", flag.ContinueOnError)
+	flags.SetOutput(out)
+	options := append(Etcd(&c.Store), Level(&c.Level),
+		Option{Flag: "dir", Variable: "DIR", Initial: "/d", Help: "a directory", Set: Absolute(&c.Dir)},
+		Option{Flag: "own", Variable: "OWN", Initial: "false", Help: "own", Set: Bool(&c.Own)},
+		Option{Flag: "at", Variable: "AT", Initial: ":9094", Help: "where to serve", Set: Address(&c.At)})
+	err := Parse(flags, options, args, environ)
+	c.Store.SetDefaults()
+	return err
+}
+
+func TestParse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := serving.Address{Enabled: true, Port: 9094}
+	local := store.Config{Endpoints: []string{"http://127.0.0.1:2379"}}
+	tests := []struct {
+		name          string
+		args, environ []string
+		want          config
+	}{
+		{"nothing", nil, nil, config{Store: local, Dir: "/d", At: at}},
+		{"empty variables are not set", nil, []string{"DIR=", "AT=", "ETCD_CA_CERT_FILE=", "LOG_LEVEL="}, config{Store: local, Dir: "/d", At: at}},
+		{"environment", nil, []string{
+			"ETCD_ENDPOINTS=https://a:2379, https://b:2379,", "ETCD_CA_CERT_FILE=" + file, "ETCD_CERT_FILE= " + file + " ", "ETCD_KEY_FILE=" + file,
+			"ETCD_USERNAME= u ", "ETCD_PASSWORD_FILE=" + file, "DIR=/v/", "OWN=1", "LOG_LEVEL=Warning", "AT=0", "PATH=/bin", "nothing",
+		}, config{
+			Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},
+			Dir:   "/v", Own: true, Level: slog.LevelWarn,
+		}},
+		{"flags win", []string{"-dir", "/f", "--etcd-discovery-srv=example.org", "-log-level", "info", "-at="}, []string{"DIR=/e", "LOG_LEVEL=debug", "AT=:1"},
+			config{Store: store.Config{DiscoverySRV: "example.org"}, Dir: "/f"}},
+		{"certificates without endpoints", nil, []string{"ETCD_CA_CERT_FILE=" + file},
+			config{Store: store.Config{Endpoints: []string{"https://127.0.0.1:2379"}, CAFile: file}, Dir: "/d", At: at}},
+	}
+	for _, test := range tests {
+		var got config
+		err := got.parse(test.args, test.environ, io.Discard)
+		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, test := range []struct {
+		arg, variable string
+		want          string
+	}{
+		{"run", "", `argument "run" is not understood: calico-test takes flags only, see -help`},
+		{"-what", "", "flag provided but not defined: -what"},
+		{"-dir=d", "DIR=/d", `flag -dir: "d": want an absolute path`},
+		{"", "DIR=d", `DIR: "d": want an absolute path`},
+		{"", "ETCD_KEY_FILE=/no/such", "ETCD_KEY_FILE: open /no/such: no such file"},
+		{"", "OWN=yes", `OWN: "yes": want true or false`},
+		{"", "LOG_LEVEL=loud", `LOG_LEVEL: "loud": want debug, info, warning or error`},
+		{"-at=9094", "", `flag -at: address "9094": want host:port`},
+		// All that is wrong is said at once.
+		{"-at=9094", "DIR=d", "DIR: \"d\": want an absolute path\nflag -at: "},
+	} {
+		args := strings.Fields(test.arg)
+		if err := new(config).parse(args, []string{test.variable}, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s %s: %v, want %s", test.arg, test.variable, err, test.want)
+		}
+	}
+}
+
+// TestAsked: help and the version are to be had whatever else makes no sense.
+func TestAsked(t *testing.T) {
+	var help bytes.Buffer
+	if err := new(config).parse([]string{"-help"}, []string{"DIR=d"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "(ETCD_ENDPOINTS)") {
+		t.Errorf("-help: %v, %s", err, help.String())
+	}
+	if err := new(config).parse([]string{"-version"}, []string{"DIR=d"}, io.Discard); !errors.Is(err, ErrVersion) {
+		t.Errorf("-version: %v", err)
+	}
+}
+
+func TestParseEnviron(t *testing.T) {
+	var c config
+	options := []Option{{Variable: "DIR", Initial: "/d", Set: Absolute(&c.Dir)}, {Variable: "OWN", Initial: "false", Set: Bool(&c.Own)}}
+	if err := ParseEnviron(options, []string{"OWN=true"}); err != nil || !c.Own || c.Dir != "/d" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	want := "DIR: \"d\": want an absolute path\nOWN: \"1 \": want true or false"
+	if err := ParseEnviron(options, []string{"OWN=1 ", "DIR=d"}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	wrong := errors.New("wrong")
+	for _, test := range []struct {
+		parsed, did error
+		want        int
+		runs        bool
+	}{
+		{nil, nil, 0, true},
+		{nil, wrong, 1, true},
+		{wrong, nil, 2, false},
+		{flag.ErrHelp, nil, 0, false},
+		{ErrVersion, nil, 0, false},
+	} {
+		ran := false
+		got := Main("calico-test", "0", test.parsed, func(context.Context) error {
+			ran = true
+			return test.did
+		})
+		if got != test.want || ran != test.runs {
+			t.Errorf("%v, %v: status %d, run %v; want %d, %v", test.parsed, test.did, got, ran, test.want, test.runs)
+		}
+	}
+}
+
+// TestSignal: a program that is told to end does so cleanly.
+func TestSignal(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		status := Main("calico-test", "0", nil, func(ctx context.Context) error {
+			if err := syscall.Kill(os.Getpid(), signal); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		})
+		if status != 0 {
+			t.Errorf("%v: status %d", signal, status)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// Text sets what is said, without white space around it.
+func Text(p *string) func(string) error {
+	return func(s string) error {
+		*p = strings.TrimSpace(s)
+		return nil
+	}
+}
+
+// File sets the path of a file that can be read, or nothing.
+func File(p *string) func(string) error {
+	return func(s string) error {
+		if *p = strings.TrimSpace(s); *p == "" {
+			return nil
+		}
+		f, err := os.Open(*p)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	}
+}
+
+// Absolute sets an absolute path.
+func Absolute(p *string) func(string) error {
+	return func(s string) error {
+		if !filepath.IsAbs(s) {
+			return fmt.Errorf("%q: want an absolute path", s)
+		}
+		*p = filepath.Clean(s)
+		return nil
+	}
+}
+
+// Bool sets what is true or false.
+func Bool(p *bool) func(string) error {
+	return func(s string) (err error) {
+		if *p, err = strconv.ParseBool(s); err != nil {
+			return fmt.Errorf("%q: want true or false", s)
+		}
+		return nil
+	}
+}
+
+// Address sets where to serve: see serving.ParseAddress.
+func Address(p *serving.Address) func(string) error {
+	return func(s string) (err error) {
+		*p, err = serving.ParseAddress(s)
+		return err
+	}
+}
+
+// Level is the option of the log's level.
+func Level(p *slog.Level) Option {
+	return Option{Flag: "log-level", Variable: "LOG_LEVEL", Initial: "info", Help: "debug, info, warning or error", Set: func(s string) error {
+		level, ok := map[string]slog.Level{
+			"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "warn": slog.LevelWarn, "error": slog.LevelError, "fatal": slog.LevelError,
+		}[strings.ToLower(strings.TrimSpace(s))]
+		if !ok {
+			return fmt.Errorf("%q: want debug, info, warning or error", s)
+		}
+		*p = level
+		return nil
+	}}
+}
+
+// Etcd are the options that say where etcd is, and who asks; store.Config.SetDefaults completes them.
+func Etcd(c *store.Config) []Option {
+	return []Option{
+		{"etcd-endpoints", "ETCD_ENDPOINTS", "", "comma list of URLs of etcd; default: http://127.0.0.1:2379, https with certificate files", func(s string) error {
+			c.Endpoints = store.ParseEndpoints(s)
+			return nil
+		}},
+		{"etcd-discovery-srv", "ETCD_DISCOVERY_SRV", "", "domain whose SRV records name etcd, instead of endpoints", Text(&c.DiscoverySRV)},
+		{"etcd-ca-cert-file", "ETCD_CA_CERT_FILE", "", "certificate of who signed etcd's; default: the system's roots", File(&c.CAFile)},
+		{"etcd-cert-file", "ETCD_CERT_FILE", "", "certificate of this client", File(&c.CertFile)},
+		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", File(&c.KeyFile)},
+		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", Text(&c.Username)},
+		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", File(&c.PasswordFile)},
+	}
+}
