@@ -15,8 +15,8 @@ import (
 	"github.com/calico-go/calico/test/eventually"
 )
 
-// TestSlowDual installs Calico on a cluster with both families of addresses, with the edits that docs/kubernetes.md names. Pods of node-b have
-// IPv6 first: kubelet probes them by it.
+// TestSlowDual installs Calico on a cluster with both families of addresses, with the edits that docs/kubernetes.md names. node-a, which has
+// etcd, and its pods have IPv6 first: kubelet probes them by it.
 func TestSlowDual(t *testing.T) {
 	c := UpDual(t, Images(t)...)
 	text, err := os.ReadFile(Manifest(t))
@@ -34,7 +34,7 @@ func TestSlowDual(t *testing.T) {
 	c.Apply(workload("DaemonSet", "dual", "web", 0, web) + workload("DaemonSet", "dual", "client", 0, web) + both)
 	servers, clients := c.AwaitPods(2, "-n", "dual", "-l", "app=web"), c.AwaitPods(2, "-n", "dual", "-l", "app=client")
 	for _, p := range append(servers, clients...) {
-		if len(p.IPs) != 2 || p.IPs[0].Is4() != (p.Node == "node-a") || p.IPs[1].Is4() == p.IPs[0].Is4() {
+		if len(p.IPs) != 2 || p.IPs[0].Is4() != (p.Node == "node-b") || p.IPs[1].Is4() == p.IPs[0].Is4() {
 			t.Fatalf("%s on %s has the addresses %v", p.Name, p.Node, p.IPs)
 		}
 	}

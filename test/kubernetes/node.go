@@ -273,9 +273,9 @@ func (n *Node) addresses() string {
 	case !n.c.dual:
 		return n.Address.String()
 	case n.older:
-		return n.Address.String() + "," + n.address6.String()
+		return n.address6.String() + "," + n.Address.String()
 	}
-	return n.address6.String() + "," + n.Address.String()
+	return n.Address.String() + "," + n.address6.String()
 }
 
 // of is the node's address of another's family.
