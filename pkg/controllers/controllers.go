@@ -348,6 +348,9 @@ func (c *controllers) turn(ctx context.Context) error {
 func (c *controllers) serve(ctx context.Context, group *errgroup.Group) <-chan struct{} {
 	servers := serving.New(c.ledger, c.health.Handler(c.ledger), daemonmetrics.Handler(c.metrics.registry))
 	servers.Configure(c.cfg.Health, c.cfg.Metrics)
+	if err, _ := servers.Move(); err != nil {
+		c.log.Warn("standing by: this process doesn't lead before it serves its health; most often another replica on this node does", "err", err)
+	}
 	group.Go(func() error { return servers.Run(ctx) })
 	c.health.Interrupted = c.client.WatchTrouble
 	c.health.Away = func() string {
