@@ -182,7 +182,7 @@ func TestBadInput(t *testing.T) {
 	t.Cleanup(server.Close)
 	store := etcd.New(t)
 	store.Put(model.ReadyKey{}, model.Ready(true))
-	in, err := ParseConfig([]string{"-etcd-endpoints", store.Addr(), "-health", "0", "-metrics", "0"}, nil, os.Stderr)
+	in, err := ParseConfig([]string{"-etcd-endpoints", store.Addr(), "-health", "0", "-metrics", "0", "-namespace-policy-limit", "0"}, nil, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,14 +75,19 @@ func (c *conditions) remove(name string) {
 
 // run writes them until the context ends.
 func (c *conditions) run(ctx context.Context) {
+	repeat(ctx, c.wake, func() bool { return c.round(ctx) })
+}
+
+// repeat calls round now, when it is woken, and after a pause where it could not do all, until the context ends.
+func repeat(ctx context.Context, wake mailbox.Signal, round func() bool) {
 	for ctx.Err() == nil {
 		var again <-chan time.Time
-		if !c.round(ctx) {
+		if !round() {
 			again = time.After(conditionPause)
 		}
 		select {
 		case <-ctx.Done():
-		case <-c.wake:
+		case <-wake:
 		case <-again:
 		}
 	}

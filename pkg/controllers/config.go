@@ -40,6 +40,8 @@ type Config struct {
 	Enabled map[string]bool
 	// ProtectedPorts are TCP ports of the nodes that only nodes may reach.
 	ProtectedPorts []model.Port
+	// NamespacePolicyLimit bounds the sizes of the NetworkPolicies of a namespace together: see kubepolicy.Size; 0 = no limit.
+	NamespacePolicyLimit int
 	// LeaseNamespace is where the Lease is by which one replica leads, and the agents' DaemonSet; Identity names this one among them.
 	LeaseNamespace, Identity string
 	Health, Metrics          serving.Address
@@ -81,6 +83,7 @@ func options(c *Config) []program.Option {
 			}
 			return nil
 		}},
+		{Flag: "namespace-policy-limit", Variable: "NAMESPACE_POLICY_LIMIT", Initial: "10000", Help: "of each rule of a namespace's NetworkPolicies the peers times the ports, together: policies over it, the newest, allow their pods nothing; 0 = no limit", Set: program.Count(&c.NamespacePolicyLimit)},
 		{Flag: "lease-namespace", Variable: "POD_NAMESPACE", Help: "namespace of the Lease calico-controllers and of the DaemonSet calico-node; default: this pod's, or kube-system", Set: func(s string) error {
 			own, _ := os.ReadFile(serviceAccount) // outside of a cluster there is none
 			c.LeaseNamespace = cmp.Or(strings.TrimSpace(s), strings.TrimSpace(string(own)), "kube-system")

@@ -66,6 +66,7 @@ type controllers struct {
 	etcd      *fenced.Store
 	owned     *owned.Keeper
 	endpoints *endpoints.Keeper
+	policies  *networkPolicies
 	cluster   *clusterPolicies
 	garbage   *collection
 	// overwritten bounds the log where somebody writes against these controllers.
@@ -101,12 +102,13 @@ func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
 		Etcd: c.etcd, Logger: c.log, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living,
 		Wrote: c.metrics.wrote, Failed: c.failed, Restored: c.restored,
 	})
+	c.policies = newNetworkPolicies(c)
 	conditions := newConditions(api, c.log)
 	c.cluster = newClusterPolicies(c.owned, conditions, c.set, c.protect)
 	c.garbage = newCollection(c)
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	if cfg.Enabled[Policies] {
-		c.leading = append(c.leading, conditions.run)
+		c.leading = append(c.leading, conditions.run, c.policies.tell)
 	}
 	if cfg.Enabled[Nodes] {
 		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api, Namespace: cfg.LeaseNamespace}, Logger: c.log})
@@ -231,7 +233,8 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	if on[Policies] {
 		ownedOf(kindNetworkPolicy)
 		ownedOf(kindClusterPolicy)
-		group.Go(func() error { return c.watchPolicies(ctx) })
+		group.Go(func() error { return c.policies.watch(ctx) })
+		group.Go(func() error { return c.policies.run(ctx) })
 		group.Go(func() error { return c.watchClusterPolicies(ctx) })
 		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {
 			c.metrics.count(kind, invalidOf(kind), invalidOf(kind))

@@ -122,15 +122,6 @@ func ownedHandler(c *controllers, kind string) kube.Handler[made] {
 	}
 }
 
-func (c *controllers) watchPolicies(ctx context.Context) error {
-	h := ownedHandler(c, kindNetworkPolicy)
-	h.Bad = func(about corev1.ObjectReference, err error) {
-		c.owned.Hold(owned.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
-		c.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
-	}
-	return kube.WatchRaw(ctx, c.kube, kube.Select{}, madeOfPolicy, handler(c, kindNetworkPolicy, h))
-}
-
 // handler completes a handler by what all have in common.
 func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler[U] {
 	deleted, synced := h.Deleted, h.Synced

@@ -60,14 +60,9 @@ func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
 	typed, ok := any(o).(*T)
 	var raw Raw
 	if u, untyped := o.(*unstructured.Unstructured); untyped {
-		typed, ok = new(T), true
-		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true)
-		if raw = (Raw{u.Object, unknown(err)}); raw.Unknown != nil {
-			err = nil
-		}
-		if err != nil {
+		ok = true
+		if typed, raw, k.err = typedOf[T](u); k.err != nil {
 			k.about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
-			k.err = unreadable(u, typed, err)
 			return k
 		}
 	}
@@ -141,6 +136,17 @@ func (m *mirror[T, U]) Replace(list []any, _ string) error {
 
 // Resync does nothing: nothing is told twice on a schedule.
 func (m *mirror[T, U]) Resync() error { return nil }
+
+// typedOf reads an object as its kind.
+func typedOf[T Kind](u *unstructured.Unstructured) (*T, Raw, error) {
+	typed := new(T)
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true)
+	raw := Raw{u.Object, unknown(err)}
+	if err != nil && raw.Unknown == nil {
+		return nil, raw, unreadable(u, typed, err)
+	}
+	return typed, raw, nil
+}
 
 // unknown are the fields that a strict error is about, nil of another.
 func unknown(err error) (fields []string) {

@@ -71,6 +71,18 @@ func Get[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, er
 	return o, nil
 }
 
+// GetRaw is Get for who has to know of fields that a later version of the API has: see WatchRaw.
+func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, Raw, error) {
+	k := kindOf[T]()
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	u, err := c.dynamic.Resource(k.resourceOf()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, Raw{}, explain(k.text("get", namespace, name), name, err)
+	}
+	return typedOf[T](u)
+}
+
 // List reads all objects as they are now, all of them or none.
 func List[T Kind](ctx context.Context, c *Client, s Select) ([]*T, error) {
 	k := kindOf[T]()

@@ -5,6 +5,7 @@ package program
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -53,6 +54,18 @@ func Bool(p *bool) func(string) error {
 		if *p, err = strconv.ParseBool(s); err != nil {
 			return fmt.Errorf("%q: want true or false", s)
 		}
+		return nil
+	}
+}
+
+// Count sets a number that is not negative.
+func Count(p *int) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 31)
+		if err != nil {
+			return fmt.Errorf("%q: want a number of 0 to %d", s, math.MaxInt32)
+		}
+		*p = int(n)
 		return nil
 	}
 }

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubepolicy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, and
+// what is excepted.
+func Size(np *networkingv1.NetworkPolicy) int {
+	n := 0
+	rule := func(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
+		n += max(1, len(peers)) * max(1, len(ports))
+		for i := range peers {
+			if b := peers[i].IPBlock; b != nil {
+				n += len(b.Except)
+			}
+		}
+	}
+	for i := range np.Spec.Ingress {
+		rule(np.Spec.Ingress[i].From, np.Spec.Ingress[i].Ports)
+	}
+	for i := range np.Spec.Egress {
+		rule(np.Spec.Egress[i].To, np.Spec.Egress[i].Ports)
+	}
+	return n
+}
+
+// Isolating is a policy without its rules: it isolates the same pods in the same directions, and allows them nothing.
+func Isolating(np *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+	out := *np
+	if len(out.Spec.PolicyTypes) == 0 && len(out.Spec.Egress) > 0 {
+		out.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+	}
+	out.Spec.Ingress, out.Spec.Egress = nil, nil
+	return &out
+}
+
+// Budget says which NetworkPolicies of a namespace are acted upon: the oldest whose sizes together are within the limit. Those that
+// don't fit take nothing of it. Make one with NewBudget.
+type Budget struct {
+	limit    int
+	policies map[string]map[string]*share // by namespace and name
+	exceeded map[string]string
+}
+
+// share is one policy's.
+type share struct {
+	name    string
+	created time.Time
+	size    int
+	over    bool
+}
+
+// NewBudget makes the budget of each namespace; 0 is no limit.
+func NewBudget(limit int) *Budget {
+	return &Budget{limit, map[string]map[string]*share{}, map[string]string{}}
+}
+
+// Set takes in a policy, and returns the names of the others in its namespace for which Over says something else now.
+func (b *Budget) Set(namespace, name string, created time.Time, size int) (changed []string) {
+	if b.policies[namespace] == nil {
+		b.policies[namespace] = map[string]*share{}
+	}
+	b.policies[namespace][name] = &share{name: name, created: created, size: size}
+	return b.decide(namespace, name)
+}
+
+// Remove says that a policy is gone, and returns what Set does.
+func (b *Budget) Remove(namespace, name string) (changed []string) {
+	if delete(b.policies[namespace], name); len(b.policies[namespace]) == 0 {
+		delete(b.policies, namespace)
+	}
+	return b.decide(namespace, name)
+}
+
+func (b *Budget) decide(namespace, about string) (changed []string) {
+	within, all, rejected := 0, 0, 0
+	for _, s := range slices.SortedFunc(maps.Values(b.policies[namespace]), func(a, b *share) int {
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.name, b.name))
+	}) {
+		over := b.limit > 0 && within+s.size > b.limit
+		if all += s.size; over {
+			rejected++
+		} else {
+			within += s.size
+		}
+		if over != s.over && s.name != about {
+			changed = append(changed, s.name)
+		}
+		s.over = over
+	}
+	delete(b.exceeded, namespace)
+	if rejected > 0 {
+		b.exceeded[namespace] = fmt.Sprintf("%d of %d NetworkPolicies allow their pods nothing: all have a size of %d together (of each rule the peers times the ports), of %d at most",
+			rejected, len(b.policies[namespace]), all, b.limit)
+	}
+	return changed
+}
+
+// Over reports whether a policy is not within the budget.
+func (b *Budget) Over(namespace, name string) bool {
+	s := b.policies[namespace][name]
+	return s != nil && s.over
+}
+
+// Exceeded says, by namespace, which have policies that are not within the budget, and what the bound is.
+func (b *Budget) Exceeded() map[string]string { return maps.Clone(b.exceeded) }
+
+// Problem is what is said of a policy that is over.
+func (b *Budget) Problem(namespace, name string) Problem {
+	return Problem{"NetworkPolicy " + namespace + "/" + name, "spec",
+		fmt.Sprintf("its size of %d (of each rule the peers times the ports) is more than the older NetworkPolicies of its namespace leave of %d, so it isolates its pods and allows them nothing",
+			b.policies[namespace][name].size, b.limit),
+		"write fewer peers and ports (wider CIDRs, ranges of ports, labels), or have the limit raised, -namespace-policy-limit of calico-controllers"}
+}
