@@ -57,7 +57,8 @@ func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) (blocks map[string]bool
 			blocks[value.CIDR.String()] = true
 			a := value.CIDR.Addr()
 			for _, n := range value.Allocations {
-				if n >= 0 && value.Attributes[n].Secondary["type"] != "tunnel-address" {
+				// One that a plugin met on the host before the agent had entered its tunnel's stays set aside.
+				if n >= 0 && value.Attributes[n].Secondary["type"] != "tunnel-address" && !model.IsGatewayHandle(value.Attributes[n].HandleID, a) {
 					held[a] = true
 					if _, runs := pods[a]; !runs {
 						wrong = append(wrong, fmt.Errorf("%s is held by %v, and no pod has it", a, value.Attributes[n].Secondary))
