@@ -125,8 +125,13 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	r.Programmed = make(map[string]error, len(in.toReport))
 	for path := range in.toReport {
 		r.Programmed[path] = err
-		if err == nil {
+		switch {
+		case err != nil:
+		case f.desired.waiting(path):
+			r.Programmed[path] = errWaits
+		default:
 			r.Programmed[path] = in.problem(path)
+			delete(in.toReport, path)
 		}
 	}
 	total := f.desired.ruleset.total
@@ -135,7 +140,7 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 		f.distrust()
 		return r, fmt.Errorf("apply policy to nftables: %w", err)
 	}
-	clear(in.toReport)
+	r.More = len(f.desired.ruleset.later) > 0
 	return r, nil
 }
 
@@ -200,7 +205,7 @@ func (f *Firewall) known(generation uint32) bool {
 // try is one attempt.
 func (f *Firewall) try(r *Report) error {
 	if !f.whole {
-		return f.write(r, 0)
+		return f.begin(r, 0)
 	}
 	r.Whole = true
 	g, err := f.conn.Generation()
@@ -208,7 +213,7 @@ func (f *Firewall) try(r *Report) error {
 		return err
 	}
 	if f.known(g) {
-		return f.write(r, 0)
+		return f.begin(r, 0)
 	}
 	f.skipped = 0
 	f.tampered.Store(false)
@@ -223,7 +228,18 @@ func (f *Firewall) try(r *Report) error {
 		return nfnl.ErrStale
 	}
 	f.generation = g
-	return f.write(r, g)
+	return f.begin(r, g)
+}
+
+// begin writes what doesn't wait for another Apply. The first time nothing does, so that the firewall
+// stands as a whole after it.
+func (f *Firewall) begin(r *Report, expected uint32) error {
+	if f.started {
+		if err := f.desired.ruleset.choose(); err != nil {
+			return err
+		}
+	}
+	return f.write(r, expected)
 }
 
 // portion is how many bytes are written in one transaction where more may be cut: beside 10,000

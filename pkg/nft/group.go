@@ -206,8 +206,7 @@ func (gs *groups) separate() {
 		if c == nil || !c.there {
 			continue
 		}
-		_, rules, err := c.encoded()
-		if err != nil || slices.EqualFunc(c.have, rules, func(have nfnl.Installed, want *nfnl.Rule) bool { return have.Hash == want.Hash }) {
+		if err := c.encode(); err != nil || slices.EqualFunc(c.have, c.rules, func(have nfnl.Installed, want *nfnl.Rule) bool { return have.Hash == want.Hash }) {
 			continue
 		}
 		gs.ruleset.removeChain(g.chain)
@@ -219,7 +218,7 @@ func (gs *groups) separate() {
 func (gs *groups) renderUsers(id policy.RulesID, direction model.Direction) {
 	for _, g := range gs.asking {
 		if g.chain != "" && g.direction == direction && (slices.Contains(g.verdicts.Policies, id) || slices.Contains(g.verdicts.Profiles, id)) {
-			gs.ruleset.dirty[g.chain] = true
+			gs.ruleset.renderAgain(g.chain)
 		}
 	}
 }

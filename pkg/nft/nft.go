@@ -27,7 +27,9 @@ type Config struct {
 type Report struct {
 	// Programmed are the endpoints that were touched, by path: nil = as desired,
 	// and read back.
-	Programmed           map[string]error
+	Programmed map[string]error
+	// More says that large policies, and what asks them, wait for another Apply.
+	More                 bool
 	Writes               int  // changes sent to the kernel
 	Repairs              int  // of them, what was not as known: somebody else changed it, or a change that failed took effect
 	Sets, Members, Rules int  // in the table now

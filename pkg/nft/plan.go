@@ -33,12 +33,15 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 	p := plan{chains: make(map[string][]nfnl.Hash)}
 	chains := make([]planned, 0, len(rs.dirty))
 	for _, name := range slices.Sorted(maps.Keys(rs.dirty)) {
+		if rs.later[name] {
+			continue
+		}
 		r := planned{name: name, chain: rs.chains[name]}
 		if r.chain.render != nil {
-			var err error
-			if r.def, r.rules, err = r.chain.encoded(); err != nil {
+			if err := r.chain.encode(); err != nil {
 				return p, fmt.Errorf("chain %s: %w", name, err)
 			}
+			r.def, r.rules = r.chain.def, r.chain.rules
 			r.chain.want = make([]nfnl.Hash, len(r.rules))
 			for i := range r.rules {
 				r.chain.want[i] = r.rules[i].Hash
@@ -187,7 +190,7 @@ func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
 		var add, del []nfnl.Element
 		for key, was := range s.was {
 			data, wanted := s.elems[key]
-			if was.there == wanted && was.data == data {
+			if was.there == wanted && was.data == data || rs.waitsFor(s, key) {
 				continue
 			}
 			if was.there {
@@ -222,6 +225,9 @@ func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
 
 // planGone removes chains and sets, once nothing refers to them.
 func (rs *ruleset) planGone(b *nfnl.Batch, chains []planned, p *plan) {
+	if len(rs.later) > 0 {
+		return // rules that something waits to replace may still refer to them
+	}
 	for _, c := range chains {
 		if c.chain.render == nil && c.chain.there {
 			b.FlushChain(c.name)

@@ -60,6 +60,7 @@ func (rc *ruleChains) render(id policy.RulesID) {
 			rc.ruleset.removeChain(name)
 		} else {
 			rc.ruleset.putChain(name, func() table.Chain { return rc.renderer().Rules(id, rc.rules[id], direction) })
+			rc.ruleset.chains[name].waits = true
 		}
 	}
 }

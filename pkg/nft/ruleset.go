@@ -20,6 +20,8 @@ type ruleset struct {
 	sets    map[string]*set
 	dirty   map[string]bool // names of chains to render again
 	changed map[string]bool // names of sets with something to write
+	later   map[string]bool // names of chains that wait for another Apply: see choose
+	turn    int             // rules of policies that an Apply writes
 }
 
 // totals are of what the kernel holds.
@@ -29,7 +31,7 @@ type totals struct{ rules, sets, members int }
 func newRuleset() *ruleset {
 	rs := &ruleset{
 		chains: make(map[string]*chain), sets: make(map[string]*set),
-		dirty: make(map[string]bool), changed: make(map[string]bool),
+		dirty: make(map[string]bool), changed: make(map[string]bool), later: make(map[string]bool), turn: turnRules,
 	}
 	for _, s := range render.Sets() {
 		rs.addSet(s)
@@ -44,25 +46,50 @@ type chain struct {
 	there  bool               // the kernel has it
 	have   []nfnl.Installed   // rules that the kernel has
 	former bool               // the kernel has one of its name with another hook, to be replaced: a hook can't be changed
+	waits  bool               // it may wait for another Apply: a policy's or profile's
+
+	// As last rendered, until the kernel has it.
+	encoded bool
+	def     table.Chain // without its rules
+	rules   []*nfnl.Rule
+	leads   []string // chains that its rules lead to
 }
 
 func (c *chain) differs() bool {
 	return !slices.EqualFunc(c.have, c.want, func(have nfnl.Installed, want nfnl.Hash) bool { return have.Hash == want })
 }
 
-// encoded is the chain without its rules, and its rules.
-func (c *chain) encoded() (table.Chain, []*nfnl.Rule, error) {
+// encode renders the chain, unless it was and nothing has changed.
+func (c *chain) encode() error {
+	if c.encoded {
+		return nil
+	}
 	def := c.render()
-	list := make([]*nfnl.Rule, len(def.Rules))
+	c.rules, c.leads = make([]*nfnl.Rule, len(def.Rules)), nil
 	for i, r := range def.Rules {
 		e, err := nfnl.EncodeRule(r)
 		if err != nil {
-			return def, nil, err
+			return err
 		}
-		list[i] = e
+		c.rules[i] = e
+		for _, s := range r.Do {
+			if v, ok := s.(table.Verdict); ok && v.Chain != "" {
+				c.leads = append(c.leads, v.Chain)
+			}
+		}
 	}
-	def.Rules = nil
-	return def, list, nil
+	c.def, c.encoded = def, true
+	c.def.Rules = nil
+	return nil
+}
+
+// forget has the chain be rendered again.
+func (c *chain) forget() { c.encoded, c.rules, c.leads = false, nil, nil }
+
+// renderAgain has a chain be rendered again that is wanted still.
+func (rs *ruleset) renderAgain(name string) {
+	rs.chains[name].forget()
+	rs.dirty[name] = true
 }
 
 // putChain says how a chain is rendered.
@@ -73,7 +100,7 @@ func (rs *ruleset) putChain(name string, render func() table.Chain) {
 		rs.chains[name] = c
 	}
 	c.render = render
-	rs.dirty[name] = true
+	rs.renderAgain(name)
 }
 
 func (rs *ruleset) removeChain(name string) {
@@ -86,7 +113,7 @@ func (rs *ruleset) removeChain(name string) {
 // renderAll has every chain rendered again.
 func (rs *ruleset) renderAll() {
 	for name := range rs.chains {
-		rs.dirty[name] = true
+		rs.renderAgain(name)
 	}
 }
 
@@ -148,25 +175,40 @@ func (rs *ruleset) filled(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return len(rs.sets[name].elems) > 0 })
 }
 
-// settled notes that the kernel holds what is wanted.
+// settled notes that the kernel holds what is wanted, but for what waits.
 func (rs *ruleset) settled() {
 	rs.there, rs.rebuild = true, false
+	waits := len(rs.later) > 0 // then nothing was removed
 	for name := range rs.dirty {
-		if c := rs.chains[name]; c.render == nil {
+		c := rs.chains[name]
+		if rs.later[name] || c.render == nil && waits {
+			continue
+		}
+		if c.forget(); c.render == nil {
 			rs.holds(c, nil)
 			delete(rs.chains, name)
 		}
+		delete(rs.dirty, name)
 	}
-	clear(rs.dirty)
 	for name := range rs.changed {
 		s := rs.sets[name]
+		if s != nil && !s.wanted && waits {
+			continue
+		}
+		delete(rs.changed, name)
 		if s == nil {
 			continue
 		}
 		now := totals{}
 		if s.wanted {
 			s.there = true
-			clear(s.was)
+			for key := range s.was {
+				if rs.waitsFor(s, key) {
+					rs.changed[name] = true
+				} else {
+					delete(s.was, key)
+				}
+			}
 			now = totals{sets: 1, members: len(s.elems)}
 		} else {
 			delete(rs.sets, name)
@@ -175,5 +217,4 @@ func (rs *ruleset) settled() {
 		rs.total.members += now.members - s.total.members
 		s.total = now
 	}
-	clear(rs.changed)
 }

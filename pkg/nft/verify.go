@@ -38,13 +38,16 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 		switch {
 		case !s.there && len(s.elems) == 0:
 			continue // that it is there, the rules say that ask it
-		case !s.there, s.def.Interval, len(s.was) > maxFind:
+		case !s.there, s.def.Interval, len(s.was) > maxFind && (s.def.Data != table.TypeVerdict || len(rs.later) == 0):
 			if err := s.verify(conn); err != nil {
 				return err
 			}
 			continue
 		}
 		for key := range s.was {
+			if rs.waitsFor(s, key) {
+				continue
+			}
 			lookups = append(lookups, &nfnl.Lookup{Set: &s.def, Key: key})
 		}
 	}

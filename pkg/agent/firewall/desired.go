@@ -252,7 +252,7 @@ func newWork() connections.Work {
 
 // TakeWork returns which connections may not go on, once: nothing before the firewall stands.
 func (r *Reconciler) TakeWork() connections.Work {
-	if !r.applied || r.err != nil {
+	if !r.applied || r.err != nil || r.more {
 		return connections.Work{}
 	}
 	work := r.work

@@ -83,6 +83,7 @@ type Reconciler struct {
 	work     connections.Work // for when the firewall stands
 
 	applied bool             // it has been applied once
+	more    bool             // a part of it waits for the next Apply
 	err     error            // why the latest turn was not applied
 	failing map[string]error // why an endpoint's firewall isn't as it should be
 	misfit  error            // what of all changes could not be used, the latest
@@ -257,6 +258,9 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 		r.again()
 	} else {
 		r.pause = 0
+	}
+	if r.more = report.More; r.more {
+		r.retry.Reset(0) // after what has come meanwhile
 	}
 	if report.Writes > 0 || report.Whole || err != nil {
 		scope := "some"

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
+)
+
+// many are n rules that are all different.
+func many(name string, n int) policy.Rules {
+	r := policy.Rules{ID: policyID(name)}
+	for i := range n {
+		r.Inbound = append(r.Inbound, policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{
+			Protocol: model.ProtocolTCP, SrcNets: cidrs(fmt.Sprintf("10.%d.%d.%d/32", len(name), i/256, i%256)), DstPorts: []model.Port{{Min: uint16(i + 1), Max: uint16(i + 1)}},
+		}})
+	}
+	return r
+}
+
+// Policies of one workload that are large wait for one another and for what is small: what changes meanwhile of another's is in force after one
+// transaction. The workload has access once all of its own is in force, as is a change of what is large.
+func TestTurns(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		victim := workload(2, "deny")
+		f.Update(policy.Changes{
+			Endpoints: endpoints(victim), Rules: rules(policy.Rules{ID: policyID("deny")}, policy.Rules{ID: profileID("prod")}),
+		})
+		mustApply(t, f)
+		large := workload(1, "huge", "large", "larger")
+		f.Update(policy.Changes{Endpoints: endpoints(large), Rules: rules(many("huge", 4000), many("large", turnRules+100), many("larger", turnRules+200))})
+		has := func(text string) bool {
+			return strings.Contains(run(t, "nft", "list", "table", "inet", TableName), text)
+		}
+		turn := func(waits bool) {
+			t.Helper()
+			r, err := f.Apply(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why, told := r.Programmed[large.Path]; r.More != waits || !told || waits != errors.Is(why, errWaits) {
+				t.Errorf("more: %v, the workload: %v, %v; want %v", r.More, told, why, waits)
+			}
+			if has(`"cali1" : jump to-`) == waits {
+				t.Errorf("the workload is connected: %v", !waits)
+			}
+		}
+		turn(true) // large
+		deny := policy.Rules{ID: policyID("deny"), Inbound: []policy.Rule{{Action: model.ActionDeny, Match: policy.Criteria{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 4321, Max: 4321}}}}}}
+		f.Update(policy.Changes{Rules: rules(deny)})
+		turn(true) // deny, and larger which no longer fits beside it
+		if !has("tcp dport 4321") {
+			t.Error("a small change waits for a large one")
+		}
+		for range 5 {
+			if r, err := f.Apply(t.Context()); err != nil {
+				t.Fatal(err)
+			} else if !r.More {
+				break
+			}
+		}
+		if !has(`"cali1" : jump to-`) {
+			t.Error("the workload is not connected at last")
+		}
+		same(t, f)
+
+		// A large change of what is in force waits as well, and so does a workload that comes to it.
+		changed := many("huge", 3000)
+		changed.Inbound[0].Match.DstPorts[0] = model.Port{Min: 65000, Max: 65000}
+		f.Update(policy.Changes{Endpoints: endpoints(large), Rules: rules(changed, many("larger", turnRules+300), deny)})
+		f.Update(policy.Changes{Rules: rules(many("others", 3000))})
+		_ = mustApplyAll(t, f)
+		if !has("tcp dport 65000") {
+			t.Error("a large change is not in force at last")
+		}
+		same(t, f)
+	})
+}
+
+// mustApplyAll applies until nothing waits.
+func mustApplyAll(t *testing.T, f *Firewall) (applies int) {
+	t.Helper()
+	for applies = 1; ; applies++ {
+		r, err := f.Apply(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.More {
+			return applies
+		}
+		if applies > 1000 {
+			t.Fatal("something waits for ever")
+		}
+	}
+}
+
+// same compares what the kernel has with what is wanted, and reads everything: there is nothing to repair.
+func same(t *testing.T, f *Firewall) {
+	t.Helper()
+	if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+		t.Errorf("-ours +nft's:\n%s", diff)
+	}
+	f.Audit()
+	f.generation = 0 // read all
+	wantWrites(t, f, 0, 0)
+}
+
+// However turns and changes follow one another, what stands after the last is what stands where all is written at once.
+func TestTurnsRandom(t *testing.T) {
+	for seed := range uint64(8) {
+		netns.Host(t, func() {
+			random := rand.New(rand.NewPCG(seed, 1))
+			d := dice{func() byte { return byte(random.Uint32()) }}
+			f := open(t)
+			f.Update(policy.Changes{Sets: randomSets, Rules: rules(policy.Rules{ID: profileID("prod")})})
+			mustApply(t, f)
+			f.desired.ruleset.turn = 4
+			for range 60 {
+				c := policy.Changes{Endpoints: endpoints(), Rules: rules()}
+				for range 1 + d.n(3) {
+					name := fmt.Sprint("p", d.n(8))
+					switch d.n(6) {
+					case 0:
+						c.Rules[policyID(name)] = nil
+					case 1, 2:
+						r := d.rules(policyID(name), 1+d.n(12))
+						c.Rules[r.ID] = &r
+					case 3:
+						c.Endpoints[workload(d.n(4)).Path] = nil
+					default:
+						ep := workload(d.n(4), fmt.Sprint("p", d.n(8)), fmt.Sprint("p", d.n(8)))
+						if d.one(3) {
+							ep.Inbound.Policies = ep.Inbound.Policies[:1]
+						}
+						c.Endpoints[ep.Path] = ep
+					}
+				}
+				f.Update(c)
+				switch d.n(4) {
+				case 0:
+					f.Audit()
+					f.generation = 0
+				case 1:
+					continue
+				}
+				if r, err := f.Apply(t.Context()); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				} else if r.Repairs > 0 {
+					t.Errorf("seed %d: what waits is taken for a change by somebody else: %d repairs", seed, r.Repairs)
+				}
+			}
+			mustApplyAll(t, f)
+			same(t, f)
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
