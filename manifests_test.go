@@ -4,8 +4,12 @@ package calico_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // TestManifests holds the files that users apply to the kustomize sources that they are made from.
@@ -17,6 +21,56 @@ func TestManifests(t *testing.T) {
 	out, err := exec.Command("go", "run", "-C", "tools", "./manifests", "-check", "-release", release[0]).CombinedOutput()
 	if err != nil {
 		t.Errorf("run make manifests: %v\n%s", err, out)
+	}
+}
+
+// privileges are what containers have beyond the least; each manifest says why.
+var privileges = map[string]string{
+	"calico-node": "NET_ADMIN NET_RAW NET_BIND_SERVICE SYS_ADMIN",
+	"uninstall":   "privileged",
+}
+
+// TestConfined: containers run with RuntimeDefault's system calls, a root file system that is read-only, and no more rights than are listed.
+func TestConfined(t *testing.T) {
+	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-uninstall.yaml"} {
+		for object := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
+			var o struct {
+				Kind string
+				Spec struct {
+					Template    corev1.PodTemplateSpec
+					JobTemplate struct {
+						Spec struct{ Template corev1.PodTemplateSpec }
+					}
+				}
+			}
+			if err := yaml.Unmarshal([]byte(object), &o); err != nil {
+				continue // of another kind
+			}
+			pod := o.Spec.Template.Spec
+			if o.Kind == "CronJob" {
+				pod = o.Spec.JobTemplate.Spec.Template.Spec
+			}
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				s := c.SecurityContext
+				var has []string
+				if s.Privileged != nil && *s.Privileged {
+					has = append(has, "privileged")
+				} else if pod.SecurityContext.SeccompProfile == nil || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+					t.Errorf("%s: container %s: want the seccomp profile RuntimeDefault, and all capabilities dropped", file, c.Name)
+				}
+				if s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+					t.Errorf("%s: container %s: its root file system isn't read-only", file, c.Name)
+				}
+				if s.Capabilities != nil {
+					for _, add := range s.Capabilities.Add {
+						has = append(has, string(add))
+					}
+				}
+				if got := strings.Join(has, " "); got != privileges[c.Name] {
+					t.Errorf("%s: container %s has %q, want %q", file, c.Name, got, privileges[c.Name])
+				}
+			}
+		}
 	}
 }
 

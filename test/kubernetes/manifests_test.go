@@ -37,7 +37,7 @@ func TestManifestsAreValid(t *testing.T) {
 			check(t, string(text))
 		})
 	}
-	for _, components := range []string{"ha", "unprivileged", "host-protection", "ha unprivileged host-protection"} {
+	for _, components := range []string{"ha", "host-protection", "ha host-protection"} {
 		t.Run(components, func(t *testing.T) { check(t, kustomize(t, "calico", strings.Fields(components)...)) })
 	}
 }
