@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go} dir=bin/soak
 alone=(routing chaos firewall differential lab nsm)
-parts=(unit "${alone[@]}" pages e2e e2e-k8s e2e-vm fuzz vuln)
+parts=(unit "${alone[@]}" pages e2e e2e-k8s e2e-vm fuzz images vuln)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 for p in "$@"; do
 	case " ${parts[*]} " in *" $p "*) ;; *) echo "soak: there is no part $p; there are: ${parts[*]}" >&2; exit 2 ;; esac
@@ -29,7 +29,8 @@ run() {
 	pages) make test FULL=1 PKG=./cmd/calico-lab ;;
 	e2e-k8s) NETPOL=. make e2e-k8s ;;
 	e2e | e2e-vm | fuzz) make "$1" ;;
-	vuln) make vuln ;;
+	images) scripts/reproduce.sh ;;
+	vuln) SOAK=1 make vuln ;;
 	*) make test FULL=1 PKG="./test/$1" ;;
 	esac
 }
@@ -39,6 +40,7 @@ counts() {
 	case $1 in
 	fuzz) echo "$(grep -c '^fuzz: [^ ]* Fuzz' "$2") $(grep -c '^fuzz: Fuzz.*: failed' "$2")" ;;
 	e2e-vm) echo "$(grep -cE -- '--- (PASS|FAIL)' "$2") $(grep -c -- '--- FAIL' "$2")" ;;
+	images) echo "$(grep -c '^sha256:' "$2") $(grep -c '^[<>]' "$2")" ;;
 	vuln) echo "$(grep -cE '^(No vulnerabilities found|=== Symbol Results)' "$2") $(grep -c '^Vulnerability #' "$2")" ;; # none where its database can't be reached
 	*) awk '$1 == "DONE" { for (i = 2; i < NF; i++) { if ($(i + 1) ~ /^tests?/) n += $i; if ($(i + 1) ~ /^failures?/) f += $i } } END { print n + 0, f + 0 }' "$2" ;;
 	esac

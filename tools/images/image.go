@@ -36,7 +36,7 @@ type file struct {
 }
 
 // assemble makes the image of one architecture: a layer of what any image needs, and one of each binary, so that a node
-// that has the last release fetches what has changed.
+// that has the last release fetches what has changed. The last has what describe has written.
 func assemble(o options, r recipe, arch, binaries string) (v1.Image, error) {
 	licence, err := os.ReadFile(filepath.Join(o.root, "LICENSE"))
 	if err != nil {
@@ -55,6 +55,15 @@ func assemble(o options, r recipe, arch, binaries string) (v1.Image, error) {
 		}
 		layers = append(layers, []file{{b.name, 0o755, content}})
 	}
+	var about []file
+	for _, name := range []string{noticeFile, billFile} {
+		content, err := os.ReadFile(filepath.Join(binaries, name))
+		if err != nil {
+			return nil, err
+		}
+		about = append(about, file{name, 0o644, content})
+	}
+	layers = append(layers, about)
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	img, err = mutate.ConfigFile(img, &v1.ConfigFile{

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,6 +31,11 @@ func TestImage(t *testing.T) {
 	binaries := t.TempDir()
 	if err := os.WriteFile(filepath.Join(binaries, "calico"), []byte("a program"), 0o700); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range []string{noticeFile, billFile} {
+		if err := os.WriteFile(filepath.Join(binaries, name), []byte("of others"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	o := options{root: "../..", out: t.TempDir(), version: "1.2.3+abc", tag: "1.2.3", repository: "registry.test/calico", created: time.Unix(1, 0).UTC(), arch: []string{"amd64", "arm64"}}
 	r := recipe{name: "calico", binary: []binary{{"calico", "./cmd/calico"}}, run: []string{"/calico"}}
@@ -117,7 +123,7 @@ func checkFiles(t *testing.T, image v1.Image) {
 	}
 	want := map[string]int64{
 		"etc": 0o755, "etc/ssl": 0o755, "etc/ssl/certs": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644,
-		"LICENSE": 0o644, "tmp": 0o1777, "calico": 0o755,
+		"LICENSE": 0o644, "tmp": 0o1777, "calico": 0o755, noticeFile: 0o644, billFile: 0o644,
 	}
 	if diff := cmp.Diff(want, modes); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -225,5 +231,51 @@ func TestDockerfile(t *testing.T) {
 		if !strings.Contains(build, step) {
 			t.Errorf("stage build has no %q:\n%s", step, build)
 		}
+	}
+}
+
+// TestDescribe names the modules of this very program, with their licences, and the same twice.
+func TestDescribe(t *testing.T) {
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before []byte
+	for range 2 {
+		dir := t.TempDir()
+		if err := os.Symlink(own, filepath.Join(dir, "calico")); err != nil {
+			t.Fatal(err)
+		}
+		r := recipe{name: "calico", dir: ".", binary: []binary{{"calico", "./cmd/calico"}}}
+		if err := describe(t.Context(), r, "arm64", "1.2.3", dir); err != nil {
+			t.Fatal(err)
+		}
+		bill, err := os.ReadFile(filepath.Join(dir, billFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		notices, err := os.ReadFile(filepath.Join(dir, noticeFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read cdx.BOM
+		if err := cdx.NewBOMDecoder(bytes.NewReader(bill), cdx.BOMFileFormatJSON).Decode(&read); err != nil {
+			t.Fatal(err)
+		}
+		if read.Metadata.Component.Version != "1.2.3" || !slices.ContainsFunc(*read.Components, func(c cdx.Component) bool {
+			return c.Name == "golang.org/x/sync" && strings.HasPrefix(c.PackageURL, "pkg:golang/golang.org/x/sync@v") && strings.HasSuffix(c.PackageURL, "?goarch=arm64&goos=linux")
+		}) {
+			t.Errorf("%s", bill)
+		}
+		for _, want := range []string{"the Go programming language\n", "github.com/google/go-containerregistry v", "Redistribution and use in source and binary forms"} {
+			if !strings.Contains(string(notices), want) {
+				t.Errorf("the notices lack %q", want)
+			}
+		}
+		both := slices.Concat(bill, notices)
+		if before != nil && !bytes.Equal(both, before) {
+			t.Error("another text for the same binary")
+		}
+		before = both
 	}
 }

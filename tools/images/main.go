@@ -119,6 +119,9 @@ func run(ctx context.Context, args []string) error {
 			if err != nil {
 				return fmt.Errorf("build the binaries of %s for %s: %w", r.name, arch, err)
 			}
+			if err := describe(ctx, r, arch, o.version, binaries); err != nil {
+				return fmt.Errorf("say what %s for %s is made of: %w", r.name, arch, err)
+			}
 			if images[arch], err = assemble(o, r, arch, binaries); err != nil {
 				return fmt.Errorf("image %s for %s: %w", r.name, arch, err)
 			}
