@@ -21,6 +21,7 @@ type ruleset struct {
 	dirty   map[string]bool // names of chains to render again
 	changed map[string]bool // names of sets with something to write
 	later   map[string]bool // names of chains that wait for another Apply: see choose
+	passed  bool            // nothing that waited was written by the last Apply
 	turn    int             // rules of policies that an Apply writes
 }
 

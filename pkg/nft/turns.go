@@ -22,10 +22,11 @@ const turnRules = 512
 // errWaits is why an endpoint is not programmed yet.
 var errWaits = errors.New("a policy of its own is still being written, after smaller ones")
 
-// choose notes what is to wait for another Apply: of the policies to write the largest, and what leads to a chain that waits.
-// In a table that is made anew nothing does.
+// choose notes what is to wait for another Apply: of the policies to write the largest, and what leads to a chain that waits. Of what
+// waited one goes on in every other Apply, however many small ones come. In a table that is made anew nothing waits.
 func (rs *ruleset) choose() error {
-	clear(rs.later)
+	waited := rs.later
+	rs.later = make(map[string]bool)
 	if !rs.there || rs.rebuild {
 		return nil
 	}
@@ -55,12 +56,16 @@ func (rs *ruleset) choose() error {
 	slices.SortFunc(all, func(a, b work) int {
 		return cmp.Or(cmp.Compare(a.rules, b.rules), strings.Compare(a.name, b.name))
 	})
-	sum := 0
+	sum, progress := 0, len(waited) == 0
 	for i, w := range all {
-		if sum += w.rules; i > 0 && sum > rs.turn {
+		if i > 0 && sum+w.rules > rs.turn && (progress || !rs.passed || !waited[w.name]) {
 			rs.later[w.name] = true
+			continue
 		}
+		sum += w.rules
+		progress = progress || waited[w.name]
 	}
+	rs.passed = !progress
 	for more := len(rs.later) > 0; more; {
 		more = false
 		for name := range rs.dirty {

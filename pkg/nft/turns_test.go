@@ -38,7 +38,7 @@ func TestTurns(t *testing.T) {
 		})
 		mustApply(t, f)
 		large := workload(1, "huge", "large", "larger")
-		f.Update(policy.Changes{Endpoints: endpoints(large), Rules: rules(many("huge", 4000), many("large", turnRules+100), many("larger", turnRules+200))})
+		f.Update(policy.Changes{Endpoints: endpoints(large), Rules: rules(many("huge", 1500), many("large", turnRules+100), many("larger", turnRules+200))})
 		has := func(text string) bool {
 			return strings.Contains(run(t, "nft", "list", "table", "inet", TableName), text)
 		}
@@ -75,13 +75,39 @@ func TestTurns(t *testing.T) {
 		same(t, f)
 
 		// A large change of what is in force waits as well, and so does a workload that comes to it.
-		changed := many("huge", 3000)
+		changed := many("huge", 1400)
 		changed.Inbound[0].Match.DstPorts[0] = model.Port{Min: 65000, Max: 65000}
 		f.Update(policy.Changes{Endpoints: endpoints(large), Rules: rules(changed, many("larger", turnRules+300), deny)})
-		f.Update(policy.Changes{Rules: rules(many("others", 3000))})
+		f.Update(policy.Changes{Rules: rules(many("others", 1000))})
 		_ = mustApplyAll(t, f)
 		if !has("tcp dport 65000") {
 			t.Error("a large change is not in force at last")
+		}
+		same(t, f)
+	})
+}
+
+// What is large is written although something small is changed again and again.
+func TestTurnsProgress(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(2, "deny")), Rules: rules(policy.Rules{ID: policyID("deny")}, policy.Rules{ID: profileID("prod")})})
+		mustApply(t, f)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "large", "larger")), Rules: rules(many("large", turnRules+1), many("larger", turnRules+2))})
+		for i := uint16(1); ; i++ {
+			f.Update(policy.Changes{Rules: rules(policy.Rules{ID: policyID("deny"), Inbound: []policy.Rule{
+				{Action: model.ActionDeny, Match: policy.Criteria{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: i, Max: i}}}},
+			}})})
+			r, err := f.Apply(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.More {
+				break
+			}
+			if i == 10 {
+				t.Fatal("large policies wait for ever")
+			}
 		}
 		same(t, f)
 	})
