@@ -91,6 +91,7 @@ func (l *loop) start(ctx context.Context) error {
 	l.workload = workload.New(workload.Config{
 		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.open, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload,
 	})
+	l.workload.SetLoopback(l.params.Firewall().Metadata.Addr().IsLoopback())
 	l.firewall = firewall.New(firewall.Config{
 		Host: l.etcd.host, Open: l.system.openFirewall, Alive: l.health.Turn, Roles: l.system.roles, Logger: l.log, Metrics: l.metrics.firewall,
 	})
@@ -393,6 +394,7 @@ func (l *loop) settle(ctx context.Context) error {
 	l.adopt()
 	l.configureRouter()
 	l.firewall.Configure(l.params.Firewall())
+	l.workload.SetLoopback(l.params.Firewall().Metadata.Addr().IsLoopback())
 	prefixes := l.params.InterfacePrefixes
 	if slices.Equal(before, prefixes) {
 		return nil

@@ -41,7 +41,7 @@ func TestEndpointLife(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"ipv4/conf/cali1/rp_filter": "1", "ipv4/conf/cali1/route_localnet": "1", "ipv4/conf/cali1/proxy_arp": "1",
+		"ipv4/conf/cali1/rp_filter": "1", "ipv4/conf/cali1/route_localnet": "0", "ipv4/conf/cali1/proxy_arp": "1",
 		"ipv4/conf/cali1/forwarding": "1", "ipv4/conf/cali1/accept_source_route": "0", "ipv4/neigh/cali1/proxy_delay": "0",
 		"ipv6/conf/cali1/proxy_ndp": "1", "ipv6/conf/cali1/accept_ra": "0", "ipv6/conf/cali1/forwarding": "1",
 	}

@@ -119,6 +119,13 @@ func (c Config) removeLists(dir string) error {
 // clearNetwork opens all interfaces and takes away what leads to other hosts. It returns the links of pods, where there are
 // some; else it takes away what led to them too, and what accepts their packets in chains that drop others.
 func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
+	closed, err := link.CloseLoopback() // before there is no rule any more that drops what is sent there
+	if err != nil {
+		return nil, fmt.Errorf("close the host's loopback to pods: %w", err)
+	}
+	if len(closed) > 0 {
+		c.Logger.Info("the host's loopback is closed to pods (route_localnet)", "interfaces", strings.Join(closed[:min(len(closed), 10)], ","))
+	}
 	there, err := nft.Remove()
 	if err != nil {
 		return nil, fmt.Errorf("remove policy: %w", err)

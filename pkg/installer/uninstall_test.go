@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,48 @@ func (h *host) kernel() (ours []string) {
 		}
 	}
 	return ours
+}
+
+// localnet is the sysctl by which what comes by a pod's link may go to the host's loopback.
+func (h *host) localnet(p *lab.Pod) string {
+	return "net.ipv4.conf." + p.Result().Interfaces[0].Name + ".route_localnet"
+}
+
+// reachesLoopback says whether what a pod sends to the host's 127.0.0.1 arrives. The pod can reach another by then.
+func (h *host) reachesLoopback(p, other *lab.Pod) (arrives bool) {
+	h.t.Helper()
+	var at *net.UDPConn
+	err := h.Do(func() (err error) {
+		at, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer func() { _ = at.Close() }()
+	err = p.Do(func() error {
+		c, err := net.DialUDP("udp4", &net.UDPAddr{IP: p.Addrs()[0].AsSlice()}, at.LocalAddr().(*net.UDPAddr))
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("x"))
+		return errors.Join(err, c.Close())
+	})
+	// What is sent later by the same link arrives later.
+	if err := errors.Join(err, p.Ping(h.t.Context(), other)); err != nil {
+		h.t.Fatal(err)
+	}
+	raw, err := at.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_DONTWAIT)
+			arrives = err == nil
+		})
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return arrives
 }
 
 // TestLifecycle: a node is installed, runs pods with policy, and is uninstalled under them.
@@ -120,6 +163,27 @@ func TestLifecycle(t *testing.T) {
 	if _, err := os.Stat(list); err != nil {
 		t.Errorf("after the agent's end: %v", err)
 	}
+	// A pod sends to 127.0.0.1 by its link, as an attacker has it do. The sysctl is as older versions left it.
+	for _, args := range [][]string{{"ip", "rule", "add", "pref", "5", "lookup", "local"}, {"ip", "rule", "add", "pref", "1", "to", "127.0.0.0/8", "lookup", "9"},
+		{"ip", "rule", "del", "pref", "0"}, {"ip", "route", "add", "127.0.0.0/8", "via", "169.254.1.1", "dev", "eth0", "onlink", "table", "9"},
+		{"sysctl", "-w", "net.ipv4.conf.eth0.route_localnet=1"}} {
+		if out, err := one.Exec(t.Context(), args[0], args[1:]...); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	exec := func(args ...string) {
+		if out, err := h.Exec(t.Context(), args[0], args[1:]...); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	exec("nft", "flush", "ruleset")
+	if h.reachesLoopback(one, two) {
+		t.Error("a pod reaches the host's loopback while no agent runs and no rule stands")
+	}
+	exec("sysctl", "-w", h.localnet(one)+"=1")
+	if !h.reachesLoopback(one, two) {
+		t.Error("this test couldn't tell: a pod doesn't reach the host's loopback by any means")
+	}
 	db := filepath.Join(dir, "etcd", "data", "member", "snap", "db")
 	if err := os.MkdirAll(filepath.Dir(db), 0o700); err != nil {
 		t.Fatal(err)
@@ -140,6 +204,9 @@ func TestLifecycle(t *testing.T) {
 		if err := ping(way[0], way[1]); err != nil {
 			t.Errorf("pods of one host, uninstalled: %v", err)
 		}
+	}
+	if h.reachesLoopback(one, two) {
+		t.Error("a pod reaches the host's loopback, uninstalled")
 	}
 	for _, line := range h.kernel() {
 		if !strings.Contains(line, "dev cali") && !strings.HasPrefix(line, "link cali") {

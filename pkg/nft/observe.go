@@ -172,8 +172,8 @@ func (rs *ruleset) observeSet(conn *nfnl.Conn, s *set, there bool) (repairs int,
 
 // read gives what the kernel has where that isn't what is wanted.
 func (s *set) read(conn *nfnl.Conn) (map[string]held, error) {
-	if s.def.Timeout {
-		return map[string]held{}, nil // its elements come and go by themselves: see Firewall.Cut
+	if s.def.Timeout || s.def.Expires > 0 {
+		return map[string]held{}, nil // its elements come and go by themselves: see Firewall.Cut and table.Add
 	}
 	differing, right := make(map[string]held), make(map[string]struct{}, len(s.elems))
 	err := conn.ReadElements(&s.def, func(e nfnl.Element) {

@@ -95,6 +95,9 @@ func (m *Manager) audits(ctx context.Context) error {
 // audit looks at everything once.
 func (m *Manager) audit(ctx context.Context, links bool) {
 	m.lookAtEndpoints(ctx)
+	if err := m.guard(); err != nil {
+		m.cfg.Logger.Warn("tunnels take packets from anybody: it is tried again", "error", err)
+	}
 	began := m.now().Unix()
 	spaces, err := crossconnect.Scan()
 	if err != nil {
@@ -234,9 +237,9 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 	case c.Tunnel.VNI == 0:
 		return crossconnect.Veth(open[0], client, open[1], server)
 	case c.Key.Remote:
-		return crossconnect.VXLAN(open[1], server, tunnel(c.Tunnel))
+		return m.link(open[1], server, c.Tunnel)
 	}
-	return crossconnect.VXLAN(open[0], client, tunnel(c.Tunnel))
+	return m.link(open[0], client, c.Tunnel)
 }
 
 // askPeers tells every manager that has endpoints of connections of ours which these are, and hears which it has.

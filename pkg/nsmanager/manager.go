@@ -47,6 +47,7 @@ type Manager struct {
 	now   func() time.Time
 	seed  func() uint64
 
+	guarding  sync.Mutex // is held while the rules for tunnels are compared and written
 	mu        sync.Mutex
 	ledger    nsm.Ledger
 	busy      map[nsm.Key]chan struct{}
@@ -67,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("listen for other managers: %w", err)
 	}
-	if err := m.recover(ctx); err != nil {
+	if err := errors.Join(m.guard(), m.recover(ctx)); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	cfg.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)

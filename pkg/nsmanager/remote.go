@@ -11,11 +11,31 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/kernel/killpoint"
+	"github.com/calico-go/calico/pkg/nft/guard"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-func tunnel(t nsm.Tunnel) crossconnect.Tunnel { return crossconnect.Tunnel(t) }
+// guard keeps strangers from all tunnels.
+func (m *Manager) guard() error {
+	m.guarding.Lock()
+	defer m.guarding.Unlock()
+	var tunnels []guard.Tunnel
+	for _, c := range m.all() {
+		if c.Tunnel.VNI != 0 {
+			tunnels = append(tunnels, guard.Tunnel{Remote: c.Tunnel.Remote, Port: c.Tunnel.Port})
+		}
+	}
+	return guard.Apply(tunnels)
+}
+
+// link makes the device of a tunnel that the ledger has.
+func (m *Manager) link(n *crossconnect.Namespace, end crossconnect.End, t nsm.Tunnel) error {
+	if err := m.guard(); err != nil {
+		return err
+	}
+	return crossconnect.VXLAN(n, end, crossconnect.Tunnel(t))
+}
 
 // remote makes a connection with the manager of another node.
 func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, error) {
@@ -37,7 +57,7 @@ func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, 
 	}
 	killpoint.Step("remote agreed")
 	client, _ := ends(c)
-	if err = crossconnect.VXLAN(a.pod, client, tunnel(c.Tunnel)); err == nil {
+	if err = a.link(a.pod, client, c.Tunnel); err == nil {
 		killpoint.Step("remote linked")
 		c.Phase = nsm.Ready
 		err = a.save(c)
@@ -132,7 +152,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 	}
 	killpoint.Step("accept reserved")
 	_, end := ends(c)
-	if err := crossconnect.VXLAN(server, end, tunnel(c.Tunnel)); err != nil {
+	if err := m.link(server, end, c.Tunnel); err != nil {
 		return nsm.RemoteReply{}, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), m.undo(c))
 	}
 	killpoint.Step("accept linked")

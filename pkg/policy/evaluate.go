@@ -33,8 +33,9 @@ import (
 //     (a) no endpoint: dropped, but for UDP 68→67 from 0.0.0.0, where there is none that is Dropped: it asks for
 //     the endpoint's address, and goes on to 3.
 //     (b) its source is one of the endpoint's Addrs: on to 3.
-//     (c) neighbour discovery: on to 3. UDP 68→67 from 0.0.0.0, UDP 546→547 from fe80::/10 to ff02::1:2 or no
-//     multicast address: untracked, on to 3. So is what (a) lets go on.
+//     (c) neighbour discovery from fe80::/10 or ::: on to 3. UDP 68→67 from 0.0.0.0, UDP 546→547 from fe80::/10 to ff02::1:2 or no
+//     multicast address: untracked, on to 3. So is what (a) lets go on. An interface may come with some
+//     addresses of fe80::/10 in an hour; what is from more of them, which Evaluate doesn't know, is dropped.
 //     (d) else: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:
@@ -204,8 +205,8 @@ func (e *evaluation) admit(ep *Endpoint) bool {
 	case p.asksDHCP():
 		e.r.Untracked = true
 		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
-	case e.p.isNeighbour(true):
-		e.of(ep, model.Outbound, "neighbour discovery: not checked for spoofing")
+	case e.p.isNeighbour(true) && (p.Src.IsLinkLocalUnicast() || p.Src.IsUnspecified()):
+		e.of(ep, model.Outbound, "neighbour discovery from a link-local address, or before there is an address")
 	default:
 		return e.foreign(ep)
 	}

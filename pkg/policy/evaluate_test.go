@@ -304,6 +304,7 @@ func TestSpoofing(t *testing.T) {
 		{nil, "cali1>- fe80::1>ff02::1:2 udp:68>67", Drop, "not an address"},
 		{nil, "cali1>- 10.0.0.1>192.0.2.10 udp:546>547", Drop, "endpoint to host action"},
 		{nil, "cali1>- fe80::1>ff02::1:ff00:1 icmpv6:135/0", Accept, "neighbour discovery"},
+		{nil, "cali1>- fd00::7>ff02::1:ff00:1 icmpv6:135/0", Drop, "not an address of the endpoint"},
 		{nil, "cali1>- ::>ff02::16 icmpv6:143/0", Accept, "neighbour discovery"},
 		{nil, "cali1>- fe80::1>ff02::1 icmpv6:134/0", Drop, "not an address"},
 		{nil, "cali1>- fe80::1>ff02::2 icmpv6:133/0", Accept, "neighbour discovery"},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/pki"
@@ -30,7 +31,7 @@ type rig struct {
 func newRig(t testing.TB, tags string, hosts ...string) *rig {
 	t.Helper()
 	r := &rig{TB: t, bin: lab.Build(t, lab.BuildOptions{Tags: tags}), dir: t.TempDir()}
-	r.lab = lab.ForTest(t, lab.Config{Hosts: hosts, BinDir: r.bin, NoFsync: true})
+	r.lab = lab.ForTest(t, lab.Config{Hosts: hosts, BinDir: r.bin, NoFsync: true, Pool: func(p *model.Pool) { p.Masquerade = true }})
 	ca, err := pki.NewAuthority(r.dir, "ca", "managers")
 	if err == nil {
 		err = ca.Issue(r.dir, "manager", &x509.Certificate{

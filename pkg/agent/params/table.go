@@ -58,7 +58,7 @@ func Table() []param {
 		{
 			Name: "MetadataAddr", Initial: "none", Effect: atOnce,
 			Values: read("address", "`none` or an IPv4 address", func(p *Params) *string { return &p.MetadataAddr }, parseMetadata),
-			Does: "Where what virtual machines ask of 169.254.169.254, TCP port 80, goes, whatever policy says: 127.0.0.1, or another host. The server sees the machine's own address. " +
+			Does: "Where what virtual machines ask of 169.254.169.254, TCP port 80, goes, whatever policy says: 127.0.0.1, or another host. With a loopback address `route_localnet` is 1 on their interfaces, and else 0. The server sees the machine's own address. " +
 				"With `none` they are refused at once. Pods, whose interfaces begin with `cali`, have no part in it.",
 		},
 		{

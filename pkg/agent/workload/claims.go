@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // claims are this host's workload endpoints as etcd holds them, and which of them has
@@ -22,6 +23,7 @@ import (
 type claims struct {
 	host      string
 	prefixes  []string // what the names of workload interfaces begin with
+	loopback  bool     // virtual machines find metadata at the host's loopback
 	endpoints map[string]*endpoint
 	by        map[claim][]*endpoint
 	// reserved are addresses that no endpoint may have, with whose they are: this host
@@ -90,6 +92,7 @@ func (s *claims) claim(ep *endpoint) {
 	ep.want, ep.refused = hostpath.Endpoint{}, ep.invalid
 	if ep.invalid == nil {
 		ep.want, ep.refused = endpointOf(ep.spec, s.prefixes)
+		ep.want.Loopback = s.loopback && !strings.HasPrefix(ep.want.Interface, policy.VethPrefix)
 	}
 	for _, c := range claimsOf(ep) {
 		for _, other := range s.by[c] {

@@ -39,5 +39,5 @@ func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (hostpath.Endpoi
 
 // sameEndpoint reports whether two desired endpoints are one and the same.
 func sameEndpoint(a, b hostpath.Endpoint) bool {
-	return a.Interface == b.Interface && a.Container == b.Container && a.MAC == b.MAC && a.Active == b.Active && slices.Equal(a.Addrs, b.Addrs)
+	return a.Interface == b.Interface && a.Container == b.Container && a.MAC == b.MAC && a.Active == b.Active && a.Loopback == b.Loopback && slices.Equal(a.Addrs, b.Addrs)
 }

@@ -162,6 +162,14 @@ func (r *Reconciler) SetPrefixes(ctx context.Context, prefixes []string) (lost [
 	return lost, r.Open(ctx)
 }
 
+// SetLoopback says whether virtual machines find metadata at the host's loopback, where nothing else of a workload's comes.
+func (r *Reconciler) SetLoopback(on bool) {
+	if on != r.claims.loopback {
+		r.claims.loopback = on
+		r.claims.setPrefixes(r.claims.prefixes)
+	}
+}
+
 // Note takes in an event of the kernel; ok is false where there will be no more.
 func (r *Reconciler) Note(e hostpath.Event, ok bool) {
 	r.unrouted = r.unrouted || e.Forwarding

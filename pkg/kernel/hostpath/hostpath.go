@@ -27,10 +27,12 @@ type Endpoint struct {
 	MAC       model.MAC    // of the workload's end; zero = found out by ARP and neighbour discovery
 	Addrs     []netip.Addr // NAT addresses included
 	Active    bool
+	// Loopback: something that workloads ask is translated to the host's loopback (route_localnet).
+	Loopback bool
 }
 
 func (e Endpoint) equal(o Endpoint) bool {
-	return e.Interface == o.Interface && e.Container == o.Container && e.MAC == o.MAC && e.Active == o.Active && slices.Equal(e.Addrs, o.Addrs)
+	return e.Interface == o.Interface && e.Container == o.Container && e.MAC == o.MAC && e.Active == o.Active && e.Loopback == o.Loopback && slices.Equal(e.Addrs, o.Addrs)
 }
 
 func (e Endpoint) hasIPv6() bool {

@@ -45,14 +45,18 @@ type setting struct {
 	value  int32
 }
 
-func settings4() []setting {
+func (e Endpoint) settings4() []setting {
+	localnet := int32(0) // else the workload reaches what listens on the loopback as soon as no rule keeps it from that
+	if e.Loopback {
+		localnet = 1
+	}
 	return []setting{
 		{1, "forwarding", 1},
 		{3, "proxy_arp", 1}, // the host end answers for link.HostGateway
 		{8, "rp_filter", 1},
 		{9, "accept_source_route", 0}, // else a workload writes the path into the packet, and policy sees its first stop for the destination
 		{19, "arp_ignore", 0},         // else a host without a default route doesn't answer for link.HostGateway
-		{26, "route_localnet", 1},
+		{26, "route_localnet", localnet},
 	}
 }
 
@@ -206,7 +210,7 @@ func (d *differ) settings(p *interfacePlan, e Endpoint, l link.Link) {
 		p.add(change{what: fmt.Sprintf("set sysctl net/%s to %d", sysctl, value), sysctl: true,
 			make: func(*Path) error { return rtnl.WriteSysctl(sysctl, strconv.Itoa(int(value))) }})
 	}
-	for _, s := range settings4() {
+	for _, s := range e.settings4() {
 		if v, ok := l.Conf4.At(s.number - 1); ok && v != s.value {
 			set("ipv4/conf/"+l.Name+"/"+s.name, s.value)
 		}

@@ -42,7 +42,7 @@ func TestPropertiesRepaired(t *testing.T) {
 			ip(false, "neigh", "replace", "fd00::1", "dev", "cali1", "lladdr", "02:00:00:00:00:99", "nud", "permanent"),
 		}
 		quiet := map[string]bool{"accept_source_route": true, "route_localnet": true, "accept_ra": true, "arp_ignore": true} // of these the kernel tells nothing
-		for family, settings := range map[string][]setting{"ipv4": settings4(), "ipv6": a.endpoint.settings6()} {
+		for family, settings := range map[string][]setting{"ipv4": a.endpoint.settings4(), "ipv6": a.endpoint.settings6()} {
 			for _, s := range settings {
 				sysctl := family + "/conf/cali1/" + s.name
 				properties = append(properties, property{sysctl, func() { netns.SetSysctl(t, sysctl, strconv.Itoa(int(1-s.value))) }, !quiet[s.name]})

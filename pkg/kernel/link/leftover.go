@@ -3,7 +3,9 @@
 package link
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -24,6 +26,27 @@ func Workloads() ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// CloseLoopback has the host's loopback be reached by no link of a workload's in the current namespace, also where an older version
+// of this program, or metadata for virtual machines, had it be (route_localnet). It returns the links that this changed.
+func CloseLoopback() (closed []string, err error) {
+	all, err := List("")
+	for _, l := range all {
+		sysctl := "ipv4/conf/" + l.Name + "/route_localnet"
+		if !strings.HasPrefix(l.Alias, WorkloadAlias) && !l.GatewayLL().IsValid() && !(l.IsUnnamed() && strings.HasPrefix(l.Name, "cali")) {
+			continue
+		}
+		on, readErr := rtnl.ReadSysctl(sysctl)
+		if readErr == nil && on != 0 {
+			readErr = rtnl.WriteSysctl(sysctl, "0")
+			closed = append(closed, l.Name)
+		}
+		if !errors.Is(readErr, os.ErrNotExist) { // the link is gone
+			err = errors.Join(err, readErr)
+		}
+	}
+	return closed, err
 }
 
 // DeleteRoutes deletes what is left of the routes of RouteProtocol in the current namespace, of all tables, and says how

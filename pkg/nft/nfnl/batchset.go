@@ -66,8 +66,11 @@ func ShapeOf(s *table.Set) shape {
 	if s.Interval {
 		out.flags |= unix.NFT_SET_INTERVAL
 	}
-	if s.Timeout {
+	if s.Timeout || s.Expires > 0 {
 		out.flags |= unix.NFT_SET_TIMEOUT
+	}
+	if s.Expires > 0 {
+		out.flags |= unix.NFT_SET_EVAL
 	}
 	if s.Data != "" {
 		out.flags |= unix.NFT_SET_MAP
@@ -117,6 +120,10 @@ func (b *Batch) set(s table.Set, flags uint32) {
 	if s.Data != "" {
 		body = appendUint32(body, unix.NFTA_SET_DATA_TYPE, kind.dataType)
 		body = appendUint32(body, unix.NFTA_SET_DATA_LEN, kind.dataSize)
+	}
+	if s.Expires > 0 {
+		body = appendUint64(body, unix.NFTA_SET_TIMEOUT, uint64(s.Expires.Milliseconds()))
+		body = appendNested(body, unix.NFTA_SET_DESC, func(b []byte) []byte { return appendUint32(b, unix.NFTA_SET_DESC_SIZE, table.MaxAdded) })
 	}
 	if s.Count {
 		body = appendNested(body, setExpr, func(b []byte) []byte { return appendString(b, unix.NFTA_EXPR_NAME, "counter") })

@@ -32,6 +32,11 @@ func (e *encoder) encode(s table.Statement) {
 	case table.InSet:
 		from := e.loadAll(s.Fields)
 		e.add(&expr.Lookup{SourceRegister: from, SetName: s.Set, Invert: s.Not})
+	case table.Add:
+		e.add(&expr.Dynset{SrcRegKey: e.loadAll(s.Fields), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_ADD})
+	case table.Exceeds:
+		limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(s.PerHour), Unit: expr.LimitTimeHour, Burst: s.PerHour, Over: true}
+		e.add(&expr.Dynset{SrcRegKey: e.loadAll(s.Fields), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{limit}})
 	case table.Dispatch:
 		e.load(s.Field, register)
 		e.add(&expr.Lookup{SourceRegister: register, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})

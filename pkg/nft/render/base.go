@@ -39,6 +39,7 @@ func (x Renderer) Base(u Uses) []table.Chain {
 		{Name: "filter-input", Hook: table.Hook{Type: "filter", At: "input", Priority: "filter - 1"}, Comment: "for the host itself", Rules: x.input(u)},
 		{Name: "filter-output", Hook: table.Hook{Type: "filter", At: "output", Priority: "filter - 1"}, Comment: "from the host itself", Rules: x.output(u)},
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
+		{Name: chainLinkLocal, Comment: "before connection tracking: is it one of the few link-local addresses that a workload may have", Rules: linkLocals()},
 		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
 		{Name: chainForward, Comment: "what is forwarded and of no connection yet: asks both sides", Rules: x.forward(u)},
 		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender()},
@@ -180,10 +181,34 @@ func sources() []table.Rule {
 	none := drop("no endpoint has the interface")
 	none.Do = append([]table.Statement{table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetWorkloads}}, none.Do...)
 	out = append(out, notTracked(dhcpBefore()), none)
-	for _, r := range asksDHCP() {
+	unknown := []table.Statement{linkLocal(), table.InSet{Fields: linkLocalFields(), Not: true, Set: setLinkLocals}}
+	dhcp := asksDHCP()
+	out = append(out, notTracked(dhcp[0]), table.Rule{Do: append(unknown, table.Verdict{Kind: table.Jump, Chain: chainLinkLocal})})
+	for _, r := range dhcp[1:] {
 		out = append(out, notTracked(r))
 	}
-	return append(out, discovers(), drop("spoofed source"))
+	for _, from := range [...]table.Statement{linkLocal(), table.Is{Field: address(6, false), Value: table.AddrBytes(netip.IPv6Unspecified())}} {
+		out = append(out, accept(table.Return, "neighbour discovery", from, neighbours(true)))
+	}
+	return append(out, drop("spoofed source"))
+}
+
+// maxLinkLocals is how many link-local addresses a workload may come with at once, and then in an hour. One is made from its MAC
+// address, or by rules of the workload's own (RFC 7217); the others are for its next operating systems.
+const maxLinkLocals = 8
+
+// linkLocals are asked about a link-local address that the interface hasn't used in the last hour. The host enters each into its table of
+// neighbours, which is one for all of its interfaces.
+func linkLocals() []table.Rule {
+	many := drop("too many link-local addresses")
+	many.Do = append([]table.Statement{table.Exceeds{Add: table.Add{Fields: []table.Field{inName}, Set: setLearning}, PerHour: maxLinkLocals}}, many.Do...)
+	return []table.Rule{many, accept(table.Return, "", table.Add{Fields: linkLocalFields(), Set: setLinkLocals}), drop("no room for a link-local address")}
+}
+
+func linkLocalFields() []table.Field { return []table.Field{inName, address(6, false)} }
+
+func linkLocal() table.Statement {
+	return table.Within{Field: address(6, false), Prefix: netip.MustParsePrefix("fe80::/10")}
 }
 
 // foreign is sources again, without what is exempt: that is for the host itself, and
@@ -212,7 +237,7 @@ func macs() []table.Rule {
 	}
 }
 
-// discovers lets neighbour discovery pass unchecked. The tracker leaves it alone by itself.
+// discovers lets neighbour discovery pass from any MAC address. The tracker leaves it alone by itself.
 func discovers() table.Rule { return accept(table.Return, "neighbour discovery", neighbours(true)) }
 
 // notTracked keeps from the connection tracker what a rule lets pass: a forged address

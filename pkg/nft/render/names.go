@@ -44,11 +44,13 @@ const (
 
 // Sets per IP version that are named here alone.
 const (
-	setSources = "sources" // see Source
-	setIndexed = "sources-by-index"
-	setCut     = "cut" // flows that can't begin a connection
-	setAddrs   = "s"   // + IP version - ID
-	setPorts   = "p"   // + IP version - ID
+	setSources    = "sources" // see Source
+	setIndexed    = "sources-by-index"
+	setLinkLocals = "link-locals" // of interfaces, as they were seen
+	setLearning   = "learning"    // interfaces that had another one of late
+	setCut        = "cut"         // flows that can't begin a connection
+	setAddrs      = "s"           // + IP version - ID
+	setPorts      = "p"           // + IP version - ID
 )
 
 // ChainSNAT is the chain that translates sources.
@@ -57,6 +59,7 @@ const ChainSNAT = "nat-postrouting"
 const (
 	chainSpoof     = "workload-source"
 	chainMAC       = "workload-mac"
+	chainLinkLocal = "workload-link-local"
 	chainFrom      = "from-workload"
 	chainTo        = "to-workload"
 	chainToHost    = "workload-to-host"

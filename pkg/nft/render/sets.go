@@ -3,6 +3,8 @@
 package render
 
 import (
+	"time"
+
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -39,6 +41,9 @@ func Sets() []table.Set {
 			table.Set{Name: Versioned(SetPools, version), Key: []table.Type{addr}, Interval: true, Comment: "all pools"},
 			table.Set{Name: Versioned(SetMasquerade, version), Key: []table.Type{addr}, Interval: true, Comment: "pools whose addresses are masqueraded outside of all pools"})
 	}
+	sets = append(sets,
+		table.Set{Name: setLinkLocals, Key: []table.Type{table.TypeInterface, table.TypeIPv6}, Expires: time.Hour, Comment: "link-local addresses that workloads have used"},
+		table.Set{Name: setLearning, Key: []table.Type{table.TypeInterface}, Expires: time.Hour, Comment: "how often a workload came with one more"})
 	return append(sets, CutSets()...)
 }
 

@@ -81,12 +81,11 @@ func dhcp() []table.Rule {
 // to all servers (RFC 8415, section 7.1) or the host.
 func asksDHCP() []table.Rule {
 	out, to := []table.Rule{accept(table.Return, "DHCP", asksDHCPv4()...)}, address(6, true)
-	from := table.Within{Field: address(6, false), Prefix: netip.MustParsePrefix("fe80::/10")}
 	for _, server := range [...]table.Statement{
 		table.Is{Field: to, Value: table.AddrBytes(netip.MustParseAddr("ff02::1:2"))},
 		table.Within{Field: to, Not: true, Prefix: netip.MustParsePrefix("ff00::/8")},
 	} {
-		out = append(out, accept(table.Return, "DHCPv6", append(udpBetween(from, 546, 547), server)...))
+		out = append(out, accept(table.Return, "DHCPv6", append(udpBetween(linkLocal(), 546, 547), server)...))
 	}
 	return out
 }

@@ -53,6 +53,17 @@ type (
 		Not    bool
 		Set    string
 	}
+	// Add adds fields to a set whose elements expire. It matches where they are in the set afterwards.
+	Add struct {
+		Fields []Field
+		Set    string
+	}
+	// Exceeds does the same, and matches where that is done more often than so many times in an hour, of which
+	// as many may be at once.
+	Exceeds struct {
+		Add
+		PerHour uint32
+	}
 	// Dispatch looks a field up in a verdict map.
 	Dispatch struct {
 		Field Field
@@ -111,6 +122,8 @@ func (Between) statement()    {}
 func (Among) statement()      {}
 func (InSet) statement()      {}
 func (Dispatch) statement()   {}
+func (Add) statement()        {}
+func (Exceeds) statement()    {}
 func (State) statement()      {}
 func (MarkIs) statement()     {}
 func (MarkSet) statement()    {}
@@ -167,6 +180,12 @@ func (s Among) String() string {
 }
 
 func (s InSet) String() string { return fieldsText(s.Fields) + " " + not(s.Not) + "@" + s.Set }
+
+func (s Add) String() string { return "add @" + s.Set + " { " + fieldsText(s.Fields) + " }" }
+
+func (s Exceeds) String() string {
+	return fmt.Sprintf("update @%s { %s limit rate over %d/hour burst %[3]d packets }", s.Set, fieldsText(s.Fields), s.PerHour)
+}
 
 func (s Dispatch) String() string { return s.Field.Text + " vmap @" + s.Map }
 

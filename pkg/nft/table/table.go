@@ -4,6 +4,8 @@
 // as the nft tool prints them.
 package table
 
+import "time"
+
 // Table is a table of nftables, of family inet. The zero value of each part
 // below is empty.
 type Table struct {
@@ -14,16 +16,21 @@ type Table struct {
 
 // Set is a named set; where Data is given, a map.
 type Set struct {
-	Name     string
-	Key      []Type // concatenated
-	Data     Type   // "" = a set
-	Jump     bool   // a verdict map's elements come back; else they go for good
-	Count    bool   // each element counts the packets that found it
-	Timeout  bool   // the kernel removes each element after a time of its own
-	Interval bool   // each key is the start of a range, its end in End
+	Name    string
+	Key     []Type // concatenated
+	Data    Type   // "" = a set
+	Jump    bool   // a verdict map's elements come back; else they go for good
+	Count   bool   // each element counts the packets that found it
+	Timeout bool   // the kernel removes each element after a time of its own
+	// Expires is how long elements stay that rules add (Add), of which there are at most MaxAdded; 0 = rules add none.
+	Expires  time.Duration
+	Interval bool // each key is the start of a range, its end in End
 	Comment  string
 	Elements []Element
 }
+
+// MaxAdded is how many elements of one set rules may add.
+const MaxAdded = 65535
 
 // Chain is a list of rules. One with a hook is a base chain.
 type Chain struct {

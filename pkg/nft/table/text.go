@@ -3,7 +3,9 @@
 package table
 
 import (
+	"fmt"
 	"strings"
+	"time"
 )
 
 // String prints the table as `nft list table` does.
@@ -38,7 +40,10 @@ func (s Set) String() string {
 	if s.Interval {
 		b.WriteString("\t\tflags interval\n")
 	}
-	if s.Timeout {
+	switch {
+	case s.Expires > 0:
+		fmt.Fprintf(&b, "\t\tsize %d\n\t\tflags dynamic,timeout\n\t\ttimeout %s\n", MaxAdded, expiry(s.Expires))
+	case s.Timeout:
 		b.WriteString("\t\tflags timeout\n")
 	}
 	if s.Count {
@@ -89,6 +94,11 @@ func (r Rule) String() string {
 		parts = append(parts, "comment "+quote(r.Comment))
 	}
 	return strings.Join(parts, " ")
+}
+
+// expiry prints a time of whole hours, minutes or seconds.
+func expiry(d time.Duration) string {
+	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 }
 
 // text prints an element of the set.

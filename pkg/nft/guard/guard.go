@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard keeps strangers from the VXLAN tunnels of network service connections.
+package guard
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/table"
+)
+
+// TableName is that of the table that is all ours. It stays when the program ends that made it, as the tunnels do.
+const TableName = "calico-nsm"
+
+// Tunnel is one whose device takes packets at the UDP port.
+type Tunnel struct {
+	Remote netip.Addr // of the node at the other end
+	Port   uint16
+}
+
+// Apply has tunnels take packets from the nodes at their other ends, and from nobody else: a frame in a packet with a tunnel's VNI comes out in a
+// pod, whoever sent it. What the calling thread's network namespace forwards to such a node's port, as from one of its pods, is dropped as well:
+// masqueraded, it would come from this node. These are all tunnels, with those whose device is made afterwards.
+func Apply(tunnels []Tunnel) error {
+	conn, err := nfnl.Open(TableName)
+	if err != nil {
+		return fmt.Errorf("guard tunnels: %w", err)
+	}
+	defer conn.Close()
+	has, err := conn.ReadTable()
+	if err != nil {
+		return fmt.Errorf("guard tunnels: %w", err)
+	}
+	chains := chainsOf(tunnels)
+	b, same := conn.NewBatch(), !has.Foreign && len(has.Chains) == len(chains)
+	b.AddTable() // or there is none to delete
+	b.DeleteTable()
+	if len(chains) > 0 {
+		b.AddTable()
+	}
+	for _, c := range chains {
+		b.AddChain(c)
+		rules := has.Rules[c.Name]
+		same = same && has.Chains[c.Name] == nfnl.HookOf(c.Hook) && len(rules) == len(c.Rules)
+		for i, r := range c.Rules {
+			encoded, err := nfnl.EncodeRule(r)
+			if err != nil {
+				return err
+			}
+			b.AddRule(c.Name, encoded, 0)
+			same = same && rules[i].Hash == encoded.Hash
+		}
+	}
+	if same {
+		return nil
+	}
+	if _, err := b.Commit(0); err != nil {
+		return fmt.Errorf("guard tunnels: %w", err)
+	}
+	return nil
+}
+
+// chainsOf are none where nothing receives.
+func chainsOf(tunnels []Tunnel) []table.Chain {
+	peers := map[uint16]map[netip.Addr]bool{}
+	for _, t := range tunnels {
+		if peers[t.Port] == nil {
+			peers[t.Port] = map[netip.Addr]bool{}
+		}
+		peers[t.Port][t.Remote] = true
+	}
+	if len(peers) == 0 {
+		return nil
+	}
+	in := table.Chain{Name: "input", Hook: table.Hook{Type: "filter", At: "input", Priority: "filter - 2"}, Comment: "VXLAN from nodes without a connection"}
+	forward := table.Chain{Name: "forward", Hook: table.Hook{Type: "filter", At: "forward", Priority: "filter - 2"}, Comment: "VXLAN that the node itself didn't send"}
+	for _, port := range slices.Sorted(maps.Keys(peers)) {
+		to := table.Is{Field: table.Field{Text: "udp dport", Type: table.TypeService, From: table.FromTransport, Offset: 2, Protocol: 17}, Value: table.PortBytes(port)}
+		for _, v := range [...]struct {
+			family   byte
+			from, to table.Field
+		}{
+			{table.FamilyIPv4, table.Field{Text: "ip saddr", Type: table.TypeIPv4, From: table.FromNetwork, Offset: 12, Family: table.FamilyIPv4},
+				table.Field{Text: "ip daddr", Type: table.TypeIPv4, From: table.FromNetwork, Offset: 16, Family: table.FamilyIPv4}},
+			{table.FamilyIPv6, table.Field{Text: "ip6 saddr", Type: table.TypeIPv6, From: table.FromNetwork, Offset: 8, Family: table.FamilyIPv6},
+				table.Field{Text: "ip6 daddr", Type: table.TypeIPv6, From: table.FromNetwork, Offset: 24, Family: table.FamilyIPv6}},
+		} {
+			var nodes []table.Element
+			for _, a := range slices.SortedFunc(maps.Keys(peers[port]), netip.Addr.Compare) {
+				if a.Is4() == (v.family == table.FamilyIPv4) {
+					nodes = append(nodes, table.Element{Key: table.AddrBytes(a)})
+				}
+			}
+			drop := []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}
+			stranger := []table.Statement{to, table.Is{Field: table.Field{Text: "meta nfproto", Type: table.TypeNFProto, From: table.FromNFProto}, Value: string([]byte{v.family})}}
+			if len(nodes) > 0 {
+				stranger = []table.Statement{to, table.Among{Fields: []table.Field{v.from}, Not: true, Values: nodes}}
+				forward.Rules = append(forward.Rules, table.Rule{Do: append([]table.Statement{to, table.Among{Fields: []table.Field{v.to}, Values: nodes}}, drop...)})
+			}
+			in.Rules = append(in.Rules, table.Rule{Do: append(stranger, drop...)})
+		}
+	}
+	return []table.Chain{in, forward}
+}
