@@ -22,6 +22,9 @@ They are served at ` + "`/metrics`" + `, for Prometheus, where the parameters ` 
 [configuration](configuration.md). Beside them stand those of the Go runtime and of the process, ` + "`go_…` and `process_…`" + `, which are
 everybody's. What to look at first: [debugging](debugging.md#what-the-agent-says).
 
+A source has 8 connections and 10 new ones a second, all have 64, and 16 pages are written at once; more are refused. Who asks more
+often than 5 times a second gets what was gathered last.
+
 Counters begin at 0 with each start of the agent. Those that end in ` + "`_drift_repaired_total`" + ` grow where something else on the host changes what the agent keeps.
 
 `
