@@ -36,6 +36,7 @@ const (
 // Those of which there is one per IP version: see Versioned.
 const (
 	SetHosts      = "hosts"      // addresses of other hosts
+	SetPeers      = "bgp-peers"  // addresses from which BGP sessions are opened
 	MapDNAT       = "dnat"       // 1:1 NAT: own address by the outer one
 	MapHairpin    = "hairpin"    // of an endpoint that calls itself by it
 	SetPools      = "pools"      // all
@@ -64,6 +65,7 @@ const (
 	chainCut       = "cut-connections"
 	chainCutIn     = "cut-input"
 	chainCutOut    = "cut-output"
+	chainServices  = "host-services"
 	chainForward   = "forward-calico"
 	chainAllow     = "allow"
 	chainNextTier  = "next-tier"
