@@ -153,6 +153,7 @@ func (d *desired) putUses() {
 		Shut:       d.ruleset.filled(render.SetShut),
 		Tunnels:    d.tunnels,
 		BGPPort:    d.bgpPort,
+		Metrics:    d.interfaces.byPath[policy.MetricsPath] != nil && len(d.settings.MetricsPorts) > 0,
 	}
 	u.Translated = d.uses.Translated || u.NAT || u.Masquerade || u.Tunnels != (render.Tunnels{})
 	if u != d.uses {

@@ -71,7 +71,8 @@ import (
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well. What begins a connection with a server of the agent's own, before (b) and (c), and
-//     in (a) once Outbound of the endpoint allows it: TCP to BGP.Port from none of BGP.Peers: dropped.
+//     in (a) once Outbound of the endpoint allows it: TCP to BGP.Port from none of BGP.Peers: dropped;
+//     to one of MetricsPorts that is none of FailsafeInbound: Inbound of the endpoint of MetricsPath, where there is one.
 //     (a) from a workload interface: invalid dropped; established accept; related as
 //     in 4(b); DHCP (UDP 68→67 over IPv4, 546→547 over IPv6) and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
 //     dropped; not from the
@@ -316,18 +317,6 @@ func (e *evaluation) input(host *Endpoint) bool {
 		return false
 	}
 	e.of(from, model.Outbound, "to the host, endpoint to host action %s: accept", e.s.EndpointToHost)
-	return true
-}
-
-// services is what 5 says of the agent's own servers; false = dropped.
-func (e *evaluation) services() bool {
-	if e.p.Conn == ConnEstablished || e.p.Conn == ConnRelated {
-		return true
-	}
-	if e.st.Tunnels.BGP.refuses(&e.p) {
-		e.note("BGP from no peer: drop")
-		return false
-	}
 	return true
 }
 

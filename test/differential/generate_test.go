@@ -241,6 +241,7 @@ func (c chance) settings() policy.Settings {
 		FailsafeInbound:  one(c, nil, tcp(22), append(tcp(22, 179, 2379), udp)),
 		FailsafeOutbound: one(c, nil, tcp(179), append(tcp(179, 2379), policy.ProtoPort{Protocol: model.ProtocolUDP, Port: 53}, policy.ProtoPort{Protocol: model.ProtocolUDP, Port: 67})),
 		LogPrefix:        one(c, "calico-packet", "other"),
+		MetricsPorts:     one(c, nil, nil, tcp(c.port())),
 	}
 	if !c.in(6) {
 		s.FlowLogGroup = flowGroup

@@ -21,11 +21,12 @@ type Uses struct {
 	Translated bool
 	Tunnels    Tunnels
 	BGPPort    uint16 // that the host's own speaker listens at, 0 = none
+	Metrics    bool   // there is the chain of the metrics ports
 }
 
 // All are uses for which there is each chain that Base may have.
 func All() Uses {
-	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true, BGPPort: 179}
+	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true, BGPPort: 179, Metrics: true}
 }
 
 // Base are the chains that don't belong to an endpoint, policy or profile. They

@@ -52,6 +52,9 @@ const (
 	setPorts   = "p"   // + IP version - ID
 )
 
+// ChainMetrics is the chain of the metrics ports' endpoint.
+const ChainMetrics = "metrics"
+
 // ChainSNAT is the chain that translates sources.
 const ChainSNAT = "nat-postrouting"
 

@@ -5,10 +5,11 @@ package render
 import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // servesHost is whether there is the chain of what the agents of the cluster themselves serve.
-func (u Uses) servesHost() bool { return u.BGPPort != 0 }
+func (u Uses) servesHost() bool { return u.BGPPort != 0 || u.Metrics }
 
 // asksServices has what begins a connection with the host itself go by the chain of services, which returns what may go on. What is
 // of a connection pays one comparison.
@@ -34,5 +35,17 @@ func (x Renderer) services(u Uses) []table.Rule {
 			out = append(out, r)
 		}
 	}
+	if u.Metrics {
+		for _, r := range failsafe(x.Settings.MetricsPorts, true, table.Jump, "metrics") {
+			r.Do[len(r.Do)-1] = table.Verdict{Kind: table.Jump, Chain: ChainMetrics}
+			out = append(out, r)
+		}
+	}
 	return out
+}
+
+// Metrics is the chain of the endpoint that has the metrics ports: what it allows comes back.
+func (x Renderer) Metrics(ep *policy.Endpoint) table.Chain {
+	out := append(failsafe(x.Settings.FailsafeInbound, true, table.Return, "fail-safe"), asks(ep.Inbound, model.Inbound)...)
+	return table.Chain{Name: ChainMetrics, Comment: "who may read the metrics of this host", Rules: out}
 }
