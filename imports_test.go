@@ -29,6 +29,7 @@ const (
 	layerMain   layer = "main"
 	layerTest   layer = "test"
 	layerWire   layer = "wire"
+	layerBase   layer = "base"
 )
 
 // layers names the layer of every package; a new package must be given its place here.
@@ -36,6 +37,7 @@ var layers = map[string]layer{
 	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/ipam/invariants": layerPure, "pkg/ipam/usage": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/dhcp": layerPure, "pkg/classic": layerPure, "pkg/classic/source": layerPure, "pkg/garbage": layerPure, "pkg/kubepolicy": layerPure, "pkg/nft/table": layerPure, "pkg/nft/fate": layerPure, "pkg/nft/render": layerPure,
 	"pkg/controllers/collector": layerShell,
 	"netconf":                   layerConf,
+	"pkg/server":                layerBase,
 	"api/nsm":                   layerWire, "pkg/nsm": layerPure, "pkg/nsmgrpc": layerEdge, "pkg/kernel/crossconnect": layerEdge, "pkg/nsmanager": layerShell, "pkg/nsmclient": layerShell, "cmd/calico-nsm": layerMain, "cmd/nsmctl": layerMain,
 	"pkg/store": layerEdge, "pkg/dhcpsock": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/nft/beside": layerEdge, "pkg/nft/guard": layerEdge, "pkg/bgp": layerEdge, "pkg/kube": layerEdge, "pkg/kube/leader": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/legacy": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
@@ -60,8 +62,8 @@ var layers = map[string]layer{
 var mayImport = map[layer][]layer{
 	layerPure:   {layerPure},
 	layerConf:   {layerPure},
-	layerEdge:   {layerPure, layerWire},
-	layerDaemon: {layerPure},
+	layerEdge:   {layerPure, layerWire, layerBase},
+	layerDaemon: {layerPure, layerBase},
 	layerShell:  {layerPure, layerConf, layerEdge, layerDaemon},
 	layerMain:   {layerPure, layerConf, layerEdge, layerDaemon, layerShell},
 	layerTest:   {layerPure, layerWire, layerConf, layerEdge, layerDaemon, layerShell, layerTest},

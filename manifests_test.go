@@ -24,18 +24,19 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// privileges are what containers have beyond the least; each manifest says why.
-var privileges = map[string]string{
-	"calico-node": "NET_ADMIN NET_RAW NET_BIND_SERVICE SYS_ADMIN",
-	"uninstall":   "privileged",
+// A podContainer is a container of a pod of the manifests.
+type podContainer struct {
+	file string
+	pod  corev1.PodSpec
+	corev1.Container
 }
 
-// TestConfined: containers run with RuntimeDefault's system calls, a root file system that is read-only, and no more rights than are listed.
-func TestConfined(t *testing.T) {
+// containers are those of all pods that the manifests make.
+func containers(t *testing.T) (all []podContainer) {
+	t.Helper()
 	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-uninstall.yaml"} {
 		for object := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
 			var o struct {
-				Kind string
 				Spec struct {
 					Template    corev1.PodTemplateSpec
 					JobTemplate struct {
@@ -44,32 +45,56 @@ func TestConfined(t *testing.T) {
 				}
 			}
 			if err := yaml.Unmarshal([]byte(object), &o); err != nil {
-				continue // of another kind
+				continue // no pod: its spec is of another form
 			}
-			pod := o.Spec.Template.Spec
-			if o.Kind == "CronJob" {
-				pod = o.Spec.JobTemplate.Spec.Template.Spec
-			}
-			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
-				s := c.SecurityContext
-				var has []string
-				if s.Privileged != nil && *s.Privileged {
-					has = append(has, "privileged")
-				} else if pod.SecurityContext.SeccompProfile == nil || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
-					t.Errorf("%s: container %s: want the seccomp profile RuntimeDefault, and all capabilities dropped", file, c.Name)
-				}
-				if s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
-					t.Errorf("%s: container %s: its root file system isn't read-only", file, c.Name)
-				}
-				if s.Capabilities != nil {
-					for _, add := range s.Capabilities.Add {
-						has = append(has, string(add))
-					}
-				}
-				if got := strings.Join(has, " "); got != privileges[c.Name] {
-					t.Errorf("%s: container %s has %q, want %q", file, c.Name, got, privileges[c.Name])
+			for _, pod := range []corev1.PodSpec{o.Spec.Template.Spec, o.Spec.JobTemplate.Spec.Template.Spec} {
+				for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+					all = append(all, podContainer{file, pod, c})
 				}
 			}
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("the manifests have %d containers", len(all))
+	}
+	return all
+}
+
+// privileges are what containers have beyond the least; each manifest says why.
+var privileges = map[string]string{
+	"calico-node": "NET_ADMIN NET_RAW NET_BIND_SERVICE SYS_ADMIN",
+	"uninstall":   "privileged",
+}
+
+// TestConfined: containers run with RuntimeDefault's system calls, a root file system that is read-only, and no more rights than are listed.
+func TestConfined(t *testing.T) {
+	for _, c := range containers(t) {
+		s := c.SecurityContext
+		var has []string
+		if s.Privileged != nil && *s.Privileged {
+			has = append(has, "privileged")
+		} else if profile := c.pod.SecurityContext.SeccompProfile; profile == nil || profile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("%s: container %s: want the seccomp profile RuntimeDefault, and all capabilities dropped", c.file, c.Name)
+		}
+		if s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+			t.Errorf("%s: container %s: its root file system isn't read-only", c.file, c.Name)
+		}
+		if s.Capabilities != nil {
+			for _, add := range s.Capabilities.Add {
+				has = append(has, string(add))
+			}
+		}
+		if got := strings.Join(has, " "); got != privileges[c.Name] {
+			t.Errorf("%s: container %s has %q, want %q", c.file, c.Name, got, privileges[c.Name])
+		}
+	}
+}
+
+// TestMemoryLimits: a container that takes too much memory is ended, not its neighbours. None is throttled.
+func TestMemoryLimits(t *testing.T) {
+	for _, c := range containers(t) {
+		if l := c.Resources.Limits; l.Memory().IsZero() || !l.Cpu().IsZero() {
+			t.Errorf("%s: container %s has the limits %v: want memory alone", c.file, c.Name, l)
 		}
 	}
 }

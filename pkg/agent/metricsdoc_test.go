@@ -4,6 +4,8 @@ package agent
 
 import (
 	"log/slog"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -22,8 +24,47 @@ They are served at ` + "`/metrics`" + `, for Prometheus, where the parameters ` 
 [configuration](configuration.md). Beside them stand those of the Go runtime and of the process, ` + "`go_…` and `process_…`" + `, which are
 everybody's. What to look at first: [debugging](debugging.md#what-the-agent-says).
 
+### Who may read them
+
+The host itself, and those that a policy lets in: the ports (PrometheusMetricsPort, and MetricsPorts for the controllers') are closed to all
+others, by the host's firewall, with or without host endpoints. They are an endpoint with the label ` + "`projectcalico.org/serves: metrics`" + ` and
+without profiles: its policies' ingress rules decide. This one lets a Prometheus in that is a pod, and one at an address outside:
+
+` + "```yaml\n" + metricsPolicy + "```" + `
+
+- A pod whose pool masquerades comes to other hosts with the address of its own: then name the hosts' addresses among ` + "`nets`" + `. To its own host
+  a pod comes only where DefaultEndpointToHostAction is not ` + "`DROP`" + `. ` + "`calicoctl explain`" + ` tells both.
+- Policies for ` + "`all()`" + ` hold for this endpoint as for others. Those of host endpoints are asked besides, as of any other port.
+- Fail-safe ports stay open.
+
+### What a reader may cost
+
+A source has 8 connections and 10 new ones a second, all have 64, and 16 pages are written at once; more are refused. Who asks more
+often than 5 times a second gets what was gathered last.
+
+### What there is
+
 Counters begin at 0 with each start of the agent. Those that end in ` + "`_drift_repaired_total`" + ` grow where something else on the host changes what the agent keeps.
 
+`
+
+// metricsPolicy is what the explanation of calicoctl's tests goes by.
+const metricsPolicy = `apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata:
+  name: prometheus
+spec:
+  selector: projectcalico.org/serves == 'metrics'
+  types: [Ingress]
+  ingress:
+  - action: Allow
+    protocol: TCP
+    source:
+      selector: app == 'prometheus'
+  - action: Allow
+    protocol: TCP
+    source:
+      nets: [203.0.113.0/24]
 `
 
 // allMetrics has all that a run of the agent registers.
@@ -37,6 +78,10 @@ func allMetrics(t *testing.T) *metrics {
 // TestMetricsPage holds docs/metrics.md to what is registered.
 func TestMetricsPage(t *testing.T) {
 	page := metricspage.Section{Page: metricsPage, Head: metricsHead, Registry: allMetrics(t).registry, Prefixes: []string{"calico_node_"}}
+	script, err := os.ReadFile("../ctl/testdata/script/explain.txt")
+	if err != nil || !strings.Contains(string(script), "-- metrics.yaml --\n"+metricsPolicy) {
+		t.Errorf("the policy of the page isn't that of calicoctl's tests (%v):\n%s", err, metricsPolicy)
+	}
 	if names := page.Check(t, *update); len(names) == 0 {
 		t.Error("no metrics")
 	}

@@ -117,7 +117,7 @@ func tryPort(s plan.Speaker) error {
 		}
 		l, err := net.Listen(network, net.JoinHostPort(a, strconv.Itoa(int(s.ListenPort))))
 		if err != nil {
-			return fmt.Errorf("BGP stays at its former port, as it can't listen at the one that is set: %w: %s", err, listenAdvice(s.ListenPort, err))
+			return &ListenError{s.ListenPort, err, true}
 		}
 		if err := l.Close(); err != nil {
 			return fmt.Errorf("BGP stays at its former port: %w", err)

@@ -13,10 +13,15 @@ import (
 type ListenError struct {
 	Port uint16
 	Err  error
+	// Stays: it goes on at its former port.
+	Stays bool
 }
 
 // Error says what to do.
 func (e *ListenError) Error() string {
+	if e.Stays {
+		return fmt.Sprintf("BGP stays at its former port, as it can't listen at the one that is set: %v: %s", e.Err, listenAdvice(e.Port, e.Err))
+	}
 	return fmt.Sprintf("listen for BGP: %v: %s", e.Err, listenAdvice(e.Port, e.Err))
 }
 

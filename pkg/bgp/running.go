@@ -86,7 +86,7 @@ func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, er
 		UseMultiplePaths: true,
 	}})
 	if err != nil {
-		return nil, errors.Join(&ListenError{speaker.ListenPort, err}, r.stop(ctx, false))
+		return nil, errors.Join(&ListenError{Port: speaker.ListenPort, Err: err}, r.stop(ctx, false))
 	}
 	if r.watch, err = newWatch(r.srv, speaker.AS, &s.sessions, &s.learned, &r.changes); err != nil {
 		return nil, errors.Join(err, r.stop(ctx, false))

@@ -183,6 +183,7 @@ func (c *Cluster) state(host string) *policy.State {
 	if c.states[host] == nil {
 		engine := policy.NewEngine(host)
 		engine.SetInterfaces(c.interfaces(host))
+		engine.CloseMetrics(true)
 		engine.Update(c.entries...)
 		s := &policy.State{}
 		_ = s.Apply(engine.Flush()) // the first changes of an engine fit

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -227,6 +228,11 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 		EndpointDNS:      slices.Contains([]string{"true", "yes", "1"}, strings.ToLower(c.setting(host, "AllowDNSPacketsFromWorkloads"))),
 		FailsafeInbound:  c.failsafe(host, "FailsafeInboundHostPorts", policy.DefaultFailsafeInbound),
 		FailsafeOutbound: c.failsafe(host, "FailsafeOutboundHostPorts", policy.DefaultFailsafeOutbound),
+		MetricsPorts:     c.failsafe(host, "MetricsPorts", policy.DefaultMetricsPorts),
+	}
+	if !slices.Contains([]string{"false", "no", "0"}, strings.ToLower(c.setting(host, "PrometheusMetricsEnabled"))) {
+		own := "tcp:" + cmp.Or(c.setting(host, "PrometheusMetricsPort"), "9091")
+		settings.MetricsPorts = append(settings.MetricsPorts, c.failsafe(host, "", own)...)
 	}
 	if a, err := netip.ParseAddr(c.setting(host, "MetadataAddr")); err == nil {
 		port, err := strconv.ParseUint(c.setting(host, "MetadataPort"), 10, 16)

@@ -134,7 +134,7 @@ func podHandler(w Waiter) http.HandlerFunc {
 			reply(out, http.StatusBadRequest, answer{Reason: err.Error()})
 			return
 		}
-		ctx, cancel := within(in)
+		ctx, cancel := within(out, in)
 		defer cancel()
 		p, err := w.Pod(ctx, r)
 		switch {

@@ -12,11 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/calico-go/calico/pkg/server"
 )
 
 const (
-	// headerTimeout is how long a client may take to send its request.
-	headerTimeout = 5 * time.Second
+	// maxCalls is how many clients wait at once: all pods of a host that start. Its socket is the host's own.
+	maxCalls = 1024
 	// stopTimeout is how long answers already due may take when stopping.
 	stopTimeout = time.Second
 	// lookInterval is how often the server looks whether its socket is there.
@@ -46,12 +48,8 @@ func Serve(ctx context.Context, socket string, w Waiter) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{
-		Handler:           handler(w),
-		ReadHeaderTimeout: headerTimeout,
-		MaxHeaderBytes:    maxAnswer,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-	}
+	server := server.HTTP(handler(w))
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	p := &place{socket: socket, own: own}
 	kept := make(chan struct{})
 	keeping, enough := context.WithCancel(ctx)
@@ -141,7 +139,7 @@ func listen(socket string) (net.Listener, os.FileInfo, error) {
 		_ = os.Remove(made)
 		return nil, nil, fmt.Errorf("put the gate's socket in place: %w", err)
 	}
-	return listener, own, nil
+	return server.Limit(listener, maxCalls), own, nil
 }
 
 // removeOwn removes the socket unless another agent has taken its place.
@@ -164,7 +162,7 @@ func handler(w Waiter) http.Handler {
 			reply(out, http.StatusBadRequest, answer{Reason: err.Error()})
 			return
 		}
-		ctx, cancel := within(in)
+		ctx, cancel := within(out, in)
 		defer cancel()
 		replyError(out, in, w.Wait(ctx, r))
 	})
@@ -178,8 +176,12 @@ func handler(w Waiter) http.Handler {
 	return mux
 }
 
-// within is the context of a request, which ends when the client wants its answer.
-func within(in *http.Request) (context.Context, context.CancelFunc) {
+// within is the context of a request, which ends when the client wants its answer. That may be late: the server's
+// deadlines are for requests that come and answers that go.
+func within(out http.ResponseWriter, in *http.Request) (context.Context, context.CancelFunc) {
+	late := http.NewResponseController(out)
+	_ = late.SetReadDeadline(time.Time{})  // else the request's context ends by it
+	_ = late.SetWriteDeadline(time.Time{}) // an answer fits into the socket's buffer
 	if d, ok := parseWithin(in.URL.RawQuery); ok {
 		return context.WithTimeout(in.Context(), d)
 	}

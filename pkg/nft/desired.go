@@ -32,6 +32,7 @@ type desired struct {
 	interfaces *interfaces
 	settings   policy.Settings
 	tunnels    render.Tunnels
+	bgpPort    uint16
 	pools      policy.Pools
 	uses       render.Uses
 }
@@ -113,20 +114,27 @@ func (d *desired) setTunnels(t policy.Tunnels) {
 	if t.VXLANPort == 0 && !t.IPIP {
 		t.Hosts = nil // no rule asks
 	}
-	hosts := map[int]map[string]string{4: {}, 6: {}}
-	for _, a := range t.Hosts {
-		if a = a.Unmap().WithZone(""); a.IsValid() {
-			hosts[versionOf(a)][table.AddrBytes(a)] = ""
-		}
-	}
-	for version, elements := range hosts {
-		d.ruleset.replace(render.Versioned(render.SetHosts, version), elements)
-	}
+	d.putAddrs(render.SetHosts, t.Hosts)
+	d.putAddrs(render.SetPeers, t.BGP.Peers)
+	d.bgpPort = t.BGP.Port
 	if now := (render.Tunnels{VXLANPort: t.VXLANPort, IPIP: t.IPIP}); now != d.tunnels {
 		d.tunnels = now
 		d.interfaces.putHosts() // untracked policies are asked before anything else
 	}
 	d.putUses()
+}
+
+// putAddrs replaces the addresses of the sets of a name.
+func (d *desired) putAddrs(set string, addrs []netip.Addr) {
+	of := map[int]map[string]string{4: {}, 6: {}}
+	for _, a := range addrs {
+		if a = a.Unmap().WithZone(""); a.IsValid() {
+			of[versionOf(a)][table.AddrBytes(a)] = ""
+		}
+	}
+	for version, elements := range of {
+		d.ruleset.replace(render.Versioned(set, version), elements)
+	}
 }
 
 // putUses renders the chains that every packet passes again where others are needed.
@@ -144,6 +152,8 @@ func (d *desired) putUses() {
 		Masquerade: len(d.pools.Masquerade) > 0,
 		Shut:       d.ruleset.filled(render.SetShut),
 		Tunnels:    d.tunnels,
+		BGPPort:    d.bgpPort,
+		Metrics:    d.interfaces.byPath[policy.MetricsPath] != nil && len(d.settings.MetricsPorts) > 0,
 	}
 	u.Translated = d.uses.Translated || u.NAT || u.Masquerade || u.Tunnels != (render.Tunnels{})
 	if u != d.uses {

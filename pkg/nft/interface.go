@@ -72,6 +72,14 @@ func (in *interfaces) put(path string, ep *policy.Endpoint) {
 			}
 		}
 	}
+	if path == policy.MetricsPath {
+		if ep == nil {
+			in.ruleset.removeChain(render.ChainMetrics)
+		} else {
+			in.ruleset.putChain(render.ChainMetrics, func() table.Chain { return in.renderer().Metrics(ep) })
+		}
+		return
+	}
 	for _, list := range [...]map[string][]string{in.workloads, in.hosts} {
 		if old != nil && nameOf(old) != "" {
 			if list[nameOf(old)] = without(list[nameOf(old)], path); len(list[nameOf(old)]) == 0 {

@@ -14,6 +14,7 @@ import (
 
 	api "github.com/calico-go/calico/api/nsm"
 	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -29,6 +30,10 @@ const (
 
 const (
 	maxMessage = 1 << 20
+	maxHeader  = 16 << 10
+	maxStreams = 64 // of a connection
+	// maxConnections are those of all clients of a node, or of all other managers: each has one.
+	maxConnections = 1024
 	// connectTimeout is how long a stranger may take for the handshake.
 	connectTimeout = 10 * time.Second
 	// monitorInterval is how often a monitor is told what there is.
@@ -60,25 +65,30 @@ func ServePods(ctx context.Context, dir string, m Pods) error {
 	if err != nil {
 		return errors.Join(err, clients.Close())
 	}
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout))
-	api.RegisterClientConnectionServer(server, podServer{m: m})
-	api.RegisterEndpointOperationsServer(server, podServer{m: m})
-	return serve(ctx, server, clients, endpoints)
+	s := newServer()
+	api.RegisterClientConnectionServer(s, podServer{m: m})
+	api.RegisterEndpointOperationsServer(s, podServer{m: m})
+	return serve(ctx, s, clients, endpoints)
 }
 
 // ServePeers serves other managers until the context ends.
 func ServePeers(ctx context.Context, l net.Listener, t TLS, m Peers) error {
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout), grpc.Creds(t.server()),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}))
-	api.RegisterNSM2NSMServer(server, peerServer{m: m})
-	return serve(ctx, server, l)
+	s := newServer(grpc.Creds(t.server()))
+	api.RegisterNSM2NSMServer(s, peerServer{m: m})
+	return serve(ctx, s, l)
 }
 
 // ServeEndpoint answers a manager at the endpoint's socket: every connection that allow lets through ends in the namespace.
 func ServeEndpoint(ctx context.Context, l net.Listener, namespace uint64, allow func(id, service string) error) error {
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout))
-	api.RegisterEndpointConnectionServer(server, endpointServer{namespace: namespace, allow: allow})
-	return serve(ctx, server, l)
+	s := newServer()
+	api.RegisterEndpointConnectionServer(s, endpointServer{namespace: namespace, allow: allow})
+	return serve(ctx, s, l)
+}
+
+// newServer returns a server that no client holds up for long.
+func newServer(options ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeader), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: server.Timeout, Time: server.Timeout}))...)
 }
 
 // Listen makes a unix socket that its user alone may use, over a stale one.
@@ -101,17 +111,17 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-func serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) error {
-	stop := context.AfterFunc(ctx, server.Stop)
+func serve(ctx context.Context, s *grpc.Server, listeners ...net.Listener) error {
+	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	ended := make(chan error, len(listeners))
 	for _, l := range listeners {
-		go func() { ended <- server.Serve(l) }()
+		go func() { ended <- s.Serve(server.Limit(l, maxConnections)) }()
 	}
 	var errs error
 	for range listeners {
 		err := <-ended
-		server.Stop() // where one ends, so do the others
+		s.Stop() // where one ends, so do the others
 		if err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
 			errs = errors.Join(errs, err)
 		}

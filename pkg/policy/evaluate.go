@@ -71,7 +71,9 @@ import (
 //     (f) to a workload interface: Inbound of its endpoint; to any other: ForwardOutbound of its host endpoint.
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
-//     the host sends to itself as well.
+//     the host sends to itself as well. What begins a connection with a server of the agent's own, before (b) and (c), and
+//     in (a) once Outbound of the endpoint allows it: TCP to BGP.Port from none of BGP.Peers: dropped;
+//     to one of MetricsPorts that is none of FailsafeInbound: Inbound of the endpoint of MetricsPath, where there is one.
 //     (a) from a workload interface: invalid dropped; established accept; related as
 //     in 4(b); DHCP (UDP 68→67 over IPv4, 546→547 over IPv6) and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
 //     dropped; not from the
@@ -287,7 +289,7 @@ func (e *evaluation) input(host *Endpoint) bool {
 		return false
 	}
 	if !e.isWorkload(p.In) {
-		return e.hostEndpoint(host, model.Inbound)
+		return e.services() && e.hostEndpoint(host, model.Inbound)
 	}
 	if accepted, decided := e.tracked(); decided {
 		return accepted
@@ -312,7 +314,7 @@ func (e *evaluation) input(host *Endpoint) bool {
 		e.of(from, model.Outbound, "to the host, endpoint to host action %s: drop", ToHostDrop)
 		return false
 	}
-	if !e.asks(from, model.Outbound, from.Outbound) {
+	if !e.asks(from, model.Outbound, from.Outbound) || !e.services() {
 		return false
 	}
 	e.of(from, model.Outbound, "to the host, endpoint to host action %s: accept", e.s.EndpointToHost)

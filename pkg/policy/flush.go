@@ -44,6 +44,9 @@ func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
 		if a != nil {
 			ep.Inbound, ep.Outbound, ep.UntrackedInbound, ep.UntrackedOutbound = a.in, a.out, a.rawIn, a.rawOut
 			ep.PreDNAT, ep.ForwardInbound, ep.ForwardOutbound = a.preDNAT, a.forwardIn, a.forwardOut
+			if ep.Path == MetricsPath { // it is asked about connections with the ports alone
+				*ep = Endpoint{Path: ep.Path, Interface: ep.Interface, Inbound: a.in}
+			}
 		}
 		out[l.path] = ep
 	}

@@ -237,8 +237,9 @@ type Settings struct {
 	EndpointDNS      bool           // workloads may ask the host's own DNS server
 	FailsafeInbound  []ProtoPort    // to the host, on host endpoints
 	FailsafeOutbound []ProtoPort
-	FlowLogGroup     uint16 // NFLOG group of rules that log, 0 = the kernel's log alone
-	LogPrefix        string // of rules that log and say no prefix
+	MetricsPorts     []ProtoPort // of the host, which the endpoint of MetricsPath is asked about
+	FlowLogGroup     uint16      // NFLOG group of rules that log, 0 = the kernel's log alone
+	LogPrefix        string      // of rules that log and say no prefix
 }
 
 // Interface is one of the host's own.

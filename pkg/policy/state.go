@@ -28,6 +28,19 @@ type Tunnels struct {
 	// Hosts are the addresses of the other hosts. From anybody else nothing gets
 	// into a tunnel: while there are none, nothing at all.
 	Hosts []netip.Addr
+	BGP   BGP
+}
+
+// BGP is who may open BGP sessions with this host: nobody else gets to the speaker, which would read what strangers say.
+type BGP struct {
+	Port  uint16 // that the host's own speaker listens at, 0 = it doesn't
+	Peers []netip.Addr
+}
+
+// refuses says whether a packet would open a session of a stranger's.
+func (b *BGP) refuses(p *Packet) bool {
+	return b.Port != 0 && p.Protocol == model.ProtocolTCP && p.DstPort == b.Port &&
+		!slices.ContainsFunc(b.Peers, func(a netip.Addr) bool { return a.Unmap().WithZone("") == p.Src })
 }
 
 // Set is one set with all its members.

@@ -130,7 +130,7 @@ var checks = func() map[string]func(string) error {
 			return wants(strings.EqualFold(s, "none") || err == nil && a.Is4(), s, "none, or an IPv4 address")
 		},
 		"MetadataPort":             number(1, 65535),
-		"FailsafeInboundHostPorts": ports, "FailsafeOutboundHostPorts": ports,
+		"FailsafeInboundHostPorts": ports, "FailsafeOutboundHostPorts": ports, "MetricsPorts": ports,
 		"LogPrefix": func(s string) error {
 			bad := strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-") != ""
 			return wants(!bad && s != "" && len(s) <= 27, s, "1 to 27 of A-Z a-z 0-9 _ : -")

@@ -216,8 +216,9 @@ func (c chance) rules(max int) []model.Rule {
 const vxlanPort = 4789
 
 func (c chance) tunnels() policy.Tunnels {
-	t := policy.Tunnels{VXLANPort: one[uint16](c, 0, vxlanPort), IPIP: c.in(2)}
+	t := policy.Tunnels{VXLANPort: one[uint16](c, 0, vxlanPort), IPIP: c.in(2), BGP: policy.BGP{Port: one(c, 0, c.port())}}
 	for _, version := range [...]int{4, 6} {
+		t.BGP.Peers = append(t.BGP.Peers, some(c, 2, outside(c.IntN(2), version)...)...)
 		for uplink := range 2 {
 			t.Hosts = append(t.Hosts, some(c, 2, outside(uplink, version)...)...)
 		}
@@ -240,6 +241,7 @@ func (c chance) settings() policy.Settings {
 		FailsafeInbound:  one(c, nil, tcp(22), append(tcp(22, 179, 2379), udp)),
 		FailsafeOutbound: one(c, nil, tcp(179), append(tcp(179, 2379), policy.ProtoPort{Protocol: model.ProtocolUDP, Port: 53}, policy.ProtoPort{Protocol: model.ProtocolUDP, Port: 67})),
 		LogPrefix:        one(c, "calico-packet", "other"),
+		MetricsPorts:     one(c, nil, nil, tcp(c.port())),
 	}
 	if !c.in(6) {
 		s.FlowLogGroup = flowGroup

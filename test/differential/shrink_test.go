@@ -184,6 +184,7 @@ func (s *shrinker) tunnels() {
 			func(t *policy.Tunnels) { t.VXLANPort = 0 },
 			func(t *policy.Tunnels) { t.IPIP = false },
 			func(t *policy.Tunnels) { t.Hosts = nil },
+			func(t *policy.Tunnels) { t.BGP = policy.BGP{} },
 		} {
 			s.change(i, func(w *world) bool {
 				before := text(w.Tunnels)

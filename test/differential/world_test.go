@@ -83,6 +83,7 @@ func (n *node) become(w world) error {
 			n.engine.Update(i.entry())
 		}
 	}
+	n.engine.CloseMetrics(len(w.Settings.MetricsPorts) > 0)
 	n.now = w.clone()
 	changes := n.engine.Flush()
 	if err := n.state.Apply(changes); err != nil {

@@ -54,6 +54,9 @@ func newPaths(now Policy, routes Routes) *paths {
 		}
 	}
 	for _, ep := range now.State.Endpoints {
+		if ep.Path == policy.MetricsPath {
+			continue // it has no interface
+		}
 		if ep.Wildcard {
 			p.closable = append(p.closable, elsewhere)
 		} else if !ep.Workload {
@@ -81,7 +84,8 @@ func newPaths(now Policy, routes Routes) *paths {
 func (p *paths) packets(f nft.Flow, q query) []policy.Packet {
 	_, from := p.workloads[f.Src]
 	_, to := p.workloads[f.Dst]
-	if !from && !to && !p.host {
+	metrics := slices.Contains(p.Settings.MetricsPorts, policy.ProtoPort{Protocol: f.Protocol, Port: f.DstPort})
+	if !from && !to && !p.host && !metrics {
 		return nil
 	}
 	packet := policy.Packet{

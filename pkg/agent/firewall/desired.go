@@ -65,7 +65,7 @@ func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 	c := r.engine.Flush()
 	for path, ep := range c.Endpoints {
 		if before := r.found[path]; ep != nil && !ep.Workload || before != nil && !before.Workload {
-			r.hosts[path] = struct{}{}
+			r.ReportHost(path)
 		}
 		if ep == nil {
 			delete(r.found, path)
@@ -151,7 +151,7 @@ func (r *Reconciler) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 		r.counts.rules[path] = n
 	}
 	for path, ep := range c.Endpoints {
-		if _, own := r.own.paths[path]; ep == nil || own {
+		if ep == nil || r.isOwn(path) {
 			delete(r.counts.rules, path)
 		} else {
 			recount(path, ep)

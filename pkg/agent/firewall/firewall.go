@@ -154,6 +154,7 @@ func (r *Reconciler) Configure(s policy.Settings) {
 	r.mu.Unlock()
 	r.work.All = true
 	r.engine.SetPrefixes(s.Prefixes)
+	r.engine.CloseMetrics(len(s.MetricsPorts) > 0)
 	r.table.Configure(s)
 }
 
@@ -285,8 +286,8 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 // read takes in why the firewall of endpoints isn't up, and returns the workloads for which that changed.
 func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 	for path, problem := range programmed {
-		if _, own := r.own.paths[path]; own {
-			continue // whether they are connected is tried
+		if r.isOwn(path) {
+			continue // whether probes are connected is tried
 		}
 		if problem == nil {
 			problem = r.Denies(path)
@@ -300,7 +301,7 @@ func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 			r.failing[path] = fmt.Errorf("firewall: %w", problem)
 		}
 		if ep := r.found[path]; ep != nil && !ep.Workload {
-			r.hosts[path] = struct{}{}
+			r.ReportHost(path)
 		} else {
 			changed = append(changed, path)
 		}
@@ -346,13 +347,17 @@ func (r *Reconciler) Unmade(path string, needed func(profile string) []model.Key
 // Host returns a host endpoint as policy has it, nil = it has none.
 func (r *Reconciler) Host(path string) *policy.Endpoint { return r.found[path] }
 
-// ReportHost has TakeHosts return a host endpoint.
-func (r *Reconciler) ReportHost(path string) { r.hosts[path] = struct{}{} }
+// ReportHost has TakeHosts return a host endpoint, if etcd has it.
+func (r *Reconciler) ReportHost(path string) {
+	if path != policy.MetricsPath {
+		r.hosts[path] = struct{}{}
+	}
+}
 
 func (r *Reconciler) reportHosts() {
 	for path, ep := range r.found {
 		if !ep.Workload {
-			r.hosts[path] = struct{}{}
+			r.ReportHost(path)
 		}
 	}
 }

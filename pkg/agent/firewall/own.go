@@ -54,6 +54,12 @@ func (r *Reconciler) SetProbe(ends []probe.End) {
 	}
 }
 
+// isOwn says whether etcd knows nothing of an endpoint.
+func (r *Reconciler) isOwn(path string) bool {
+	_, own := r.own.paths[path]
+	return own || path == policy.MetricsPath
+}
+
 // addOwn adds what SetProbe brought, once.
 func (r *Reconciler) addOwn(c policy.Changes) {
 	maps.Copy(c.Endpoints, r.own.changes.Endpoints)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -48,6 +49,8 @@ type Params struct {
 	// FailsafeInbound and FailsafeOutbound are open on host endpoints, whatever
 	// policy says.
 	FailsafeInbound, FailsafeOutbound []policy.ProtoPort
+	// MetricsPorts are closed but for what a policy allows; the agent's own is one of them.
+	MetricsPorts []policy.ProtoPort
 	// LogPrefix is that of rules that log and say none.
 	LogPrefix string
 	// ChainInsertMode is where in iptables' FORWARD chains workloads are let through.
@@ -78,7 +81,12 @@ func (p Params) Firewall() policy.Settings {
 	if a, err := netip.ParseAddr(p.MetadataAddr); err == nil {
 		metadata = netip.AddrPortFrom(a, p.MetadataPort)
 	}
+	closed := slices.Clone(p.MetricsPorts)
+	if own := (policy.ProtoPort{Protocol: model.ProtocolTCP, Port: p.Metrics.Port}); p.Metrics.Enabled && !slices.Contains(closed, own) {
+		closed = append(closed, own)
+	}
 	return policy.Settings{
+		MetricsPorts:     closed,
 		Metadata:         metadata,
 		Prefixes:         slices.Clone(p.InterfacePrefixes),
 		EndpointToHost:   p.EndpointToHost,

@@ -39,6 +39,7 @@ func defaults() Params {
 		LogFileLevel:      slog.LevelInfo,
 		EndpointToHost:    policy.ToHostDrop,
 		FailsafeInbound:   append(tcp(22, 179, 2379, 2380, 6443), udp(68), udp(546)),
+		MetricsPorts:      tcp(9094),
 		FailsafeOutbound:  append(tcp(179, 2379, 2380, 6443), udp(53), udp(67), udp(547)),
 		LogPrefix:         "calico-packet",
 		MetadataPort:      8775,
@@ -154,6 +155,7 @@ func TestParamValues(t *testing.T) {
 		}, []string{"", "nova", "::1", "0.0.0.0", "224.0.0.1", "169.254.169.254", "127.0.0.1:8775"}},
 		"MetadataPort":              {ports(func(p *Params) *uint16 { return &p.MetadataPort }), append(badNumbers, "0")},
 		"FailsafeInboundHostPorts":  {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeInbound }), badPorts},
+		"MetricsPorts":              {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.MetricsPorts }), badPorts},
 		"FailsafeOutboundHostPorts": {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeOutbound }), badPorts},
 		"LogPrefix": {good{
 			"a": func(p *Params) { p.LogPrefix = "a" }, "A_b:c-123456789012345678901\n": func(p *Params) { p.LogPrefix = "A_b:c-123456789012345678901" },
@@ -244,11 +246,13 @@ func TestParamValues(t *testing.T) {
 func TestFirewall(t *testing.T) {
 	p := Resolve(map[string]string{
 		"InterfacePrefix": "tap", "DefaultEndpointToHostAction": "RETURN", "AllowDNSPacketsFromWorkloads": "true", "NFLogGroup": "7",
-		"FailsafeInboundHostPorts": "22", "FailsafeOutboundHostPorts": "none", "LogPrefix": "x", "MetadataAddr": "127.0.0.1", "MetadataPort": "80",
+		"FailsafeInboundHostPorts": "22", "FailsafeOutboundHostPorts": "none", "MetricsPorts": "80", "LogPrefix": "x", "MetadataAddr": "127.0.0.1", "MetadataPort": "80",
 	}).Params
 	want := policy.Settings{
 		Prefixes: []string{"tap"}, EndpointToHost: policy.ToHostReturn, EndpointDNS: true, FlowLogGroup: 7,
-		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, LogPrefix: "x", Metadata: netip.MustParseAddrPort("127.0.0.1:80"),
+		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, LogPrefix: "x",
+		MetricsPorts: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 80}, {Protocol: model.ProtocolTCP, Port: 9091}},
+		Metadata:     netip.MustParseAddrPort("127.0.0.1:80"),
 	}
 	if diff := cmp.Diff(want, p.Firewall(), cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

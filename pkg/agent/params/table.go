@@ -100,6 +100,12 @@ func Table() []param {
 			Does:   "Ports elsewhere that the host may reach through host endpoints whatever policy says. `none` closes them all.",
 		},
 		{
+			Name: "MetricsPorts", Initial: policy.DefaultMetricsPorts, Effect: atOnce,
+			Values: protoPorts(func(p *Params) *[]policy.ProtoPort { return &p.MetricsPorts }),
+			Does: "Ports of the host that are closed to all but the host itself and those that a policy lets in which selects " +
+				"`projectcalico.org/serves == 'metrics'`, beside PrometheusMetricsPort. The default is that of calico-controllers.",
+		},
+		{
 			Name: "LogPrefix", Initial: "calico-packet", Effect: atOnce,
 			Values: logPrefix(func(p *Params) *string { return &p.LogPrefix }),
 			Does:   "What the kernel's log says before a packet that a rule logs, where the rule has no `log_prefix` of its own.",

@@ -51,8 +51,11 @@ type bgpUpdater struct {
 	health   *health.Monitor
 	desired  *mailbox.Box[bgp.Desired]
 
-	mu  sync.Mutex
-	err error // of the last try
+	wake func() // tells the router that port is another
+
+	mu   sync.Mutex
+	err  error  // of the last try
+	port uint16 // that the speaker is known to listen at, 0 = none
 
 	routerID netip.Addr // the last by which BGP spoke
 	unsaved  error      // why it is not on disk
@@ -66,6 +69,13 @@ func (t *bgpUpdater) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
+}
+
+// listensAt is the port that the speaker is known to listen at, 0 = none: another program may have it.
+func (t *bgpUpdater) listensAt() uint16 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.port
 }
 
 // run applies until the context ends. Then sessions end as for a restart:
@@ -105,7 +115,7 @@ func (t *bgpUpdater) run(ctx context.Context) {
 		if err != nil && ctx.Err() != nil {
 			continue // to the end
 		}
-		t.note(err)
+		t.note(now, err)
 		t.health.SetDegraded("BGP", unheard(now, err))
 		if err != nil {
 			pause = min(max(2*pause, leastPause), greatestPause)
@@ -134,18 +144,25 @@ func (t *bgpUpdater) save(d bgp.Desired) bool {
 // pool without an encapsulation needs it.
 func unheard(d bgp.Desired, err error) string {
 	var silent *bgp.ListenError
-	if !errors.As(err, &silent) || len(d.Neighbours) == 0 || len(d.Speaker.Import) == 0 {
+	if !errors.As(err, &silent) || silent.Stays || len(d.Neighbours) == 0 || len(d.Speaker.Import) == 0 {
 		return ""
 	}
 	return "BGP doesn't run: " + silent.Error()
 }
 
 // note keeps how it went, and logs what is new.
-func (t *bgpUpdater) note(err error) {
+func (t *bgpUpdater) note(d bgp.Desired, err error) {
+	port := d.Speaker.ListenPort
+	if d.Speaker.AS == 0 || errors.As(err, new(*bgp.ListenError)) {
+		port = 0
+	}
 	t.mu.Lock()
-	before := t.err
-	t.err = err
+	before, moved := t.err, t.port != port
+	t.err, t.port = err, port
 	t.mu.Unlock()
+	if moved {
+		t.wake()
+	}
 	t.problems.Note(problems.Host, "BGP", err)
 	switch {
 	case problems.Reason(before) == problems.Reason(err):

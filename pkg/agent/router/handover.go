@@ -37,7 +37,7 @@ type News struct {
 func (n News) equal(o News) bool {
 	return n.MTU == o.MTU && maps.Equal(n.Hosts, o.Hosts) && maps.Equal(n.Routers, o.Routers) && n.Tunnels.IPIP == o.Tunnels.IPIP &&
 		n.Tunnels.VXLANPort == o.Tunnels.VXLANPort && slices.Equal(n.Tunnels.Hosts, o.Tunnels.Hosts) &&
-		slices.Equal(n.Blocks, o.Blocks) && slices.Equal(n.VXLAN, o.VXLAN)
+		n.Tunnels.BGP.Port == o.Tunnels.BGP.Port && slices.Equal(n.Tunnels.BGP.Peers, o.Tunnels.BGP.Peers) && slices.Equal(n.Blocks, o.Blocks) && slices.Equal(n.VXLAN, o.VXLAN)
 }
 
 // orders is what the router is told.
@@ -62,6 +62,9 @@ func (h *Handover) Tell(n News) <-chan struct{} {
 	})
 	return n.Stands
 }
+
+// wake has the router turn.
+func (h *Handover) wake() { h.orders.Update(func(o orders) orders { return o }) }
 
 // Configure leaves the router the parameters, those that stand in etcd included.
 func (h *Handover) Configure(p params.Params) {

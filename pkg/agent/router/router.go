@@ -23,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 const (
@@ -123,7 +124,7 @@ func New(cfg Config, n network) *Router {
 		log: cfg.Logger, network: n, handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
 		bgp: &bgpUpdater{
 			log: cfg.Logger, speaker: n.speaker, state: n.state, problems: cfg.Problems, health: cfg.Health,
-			desired: mailbox.New[bgp.Desired](),
+			desired: mailbox.New[bgp.Desired](), wake: cfg.Handover.wake,
 		},
 		kernel:       &kernel{open: n.open, reports: reports, health: cfg.Health, metrics: cfg.Metrics, whole: true},
 		disturbances: &disturbances{losses: n.carriers, reports: reports, metrics: cfg.Metrics, counts: map[string][]carrierCount{}, clock: time.Now()},
@@ -406,6 +407,9 @@ func (r *Router) news() News {
 	}
 	if len(state.Tunnels) > 0 {
 		n.Tunnels.Hosts = slices.SortedFunc(maps.Keys(state.Hosts), netip.Addr.Compare)
+	}
+	if port := r.bgp.listensAt(); port == state.Speaker.ListenPort {
+		n.Tunnels.BGP = policy.BGP{Port: port, Peers: slices.SortedFunc(maps.Keys(state.Neighbours), netip.Addr.Compare)}
 	}
 	return n
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/test/doubles"
 )
 
@@ -745,6 +746,33 @@ func TestRouterNotesLeftovers(t *testing.T) {
 		expect("not ready")
 		c.Hear(model.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4), testPool("10.9.0.0/16", "", 4)}})
 		expect("its pool")
+	})
+}
+
+// TestPeersForTheFirewall: the firewall keeps strangers from the speaker as long as that listens, and from no other program that has its port.
+func TestPeersForTheFirewall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(c *crossroads) { c.refuse = &bgp.ListenError{Port: 179, Err: errors.New("in use")} })
+		expect := func(name string, want policy.BGP) {
+			t.Helper()
+			time.Sleep(2 * greatestPause)
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if diff := cmp.Diff(want, c.heard.Tunnels.BGP, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+		peers := policy.BGP{Port: 179, Peers: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}
+		expect("another program has the port", policy.BGP{})
+		c.with(func() { c.refuse = errors.New("a password can't be read") })
+		expect("it listens", peers)
+		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{put(model.HostMetadataKey{Host: "p"}, model.HostMetadata{}, 2), hostAddr("p", "192.0.2.3", 2)}})
+		peers.Peers = append(peers.Peers, netip.MustParseAddr("192.0.2.3"))
+		expect("a peer comes", peers)
+		c.with(func() { c.refuse = &bgp.ListenError{Port: 1179, Err: errors.New("in use"), Stays: true} })
+		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 3)}})
+		expect("it isn't known at which port it listens", policy.BGP{})
 	})
 }
 

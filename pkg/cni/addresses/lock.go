@@ -87,10 +87,10 @@ func (l Locks) takeFile(ctx context.Context, offset int64) (*os.File, error) {
 }
 
 func (l Locks) open() (*os.File, error) {
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if os.IsNotExist(err) {
 		if err = os.MkdirAll(filepath.Dir(l.path), 0o755); err == nil {
-			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 		}
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (l Locks) remember(blocks []netip.Prefix) {
 			text = append(append(text, p.String()...), '\n')
 		}
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(l.path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return
 	}

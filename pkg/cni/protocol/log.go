@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,10 +63,10 @@ func openLog(conf netconf.Log, now time.Time) (*os.File, error) {
 	if conf.File == "" {
 		return nil, nil
 	}
-	f, err := appendTo(conf.File)
+	f, err := statefile.Append(conf.File, logPerm)
 	if os.IsNotExist(err) {
 		if err = os.MkdirAll(filepath.Dir(conf.File), 0o755); err == nil {
-			f, err = appendTo(conf.File)
+			f, err = statefile.Append(conf.File, logPerm)
 		}
 	}
 	if err != nil {
@@ -78,15 +79,14 @@ func openLog(conf netconf.Log, now time.Time) (*os.File, error) {
 		return f, fmt.Errorf("rotate the log file: %w", err)
 	}
 	_ = f.Close() // it has been moved away
-	if f, err = appendTo(conf.File); err != nil {
+	if f, err = statefile.Append(conf.File, logPerm); err != nil {
 		return nil, fmt.Errorf("log file: %w", err)
 	}
 	return f, nil
 }
 
-func appendTo(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NONBLOCK, 0o600)
-}
+// logPerm are the permissions of the plugins' log.
+const logPerm = 0o600
 
 func tooLarge(f *os.File, maxMB int) bool {
 	info, err := f.Stat()

@@ -53,6 +53,12 @@ func (a *archive) add(name string, text []byte, err error) {
 	if a.err != nil || len(text) == 0 {
 		return
 	}
+	switch path.Ext(name) {
+	case ".jsonl":
+		text = redactKeys(text)
+	case ".cfg":
+		text = redactSettings(text)
+	}
 	text = redact(text)
 	a.err = a.tar.WriteHeader(&tar.Header{Name: path.Join(a.dir, name), Mode: 0o600, Size: int64(len(text)), ModTime: a.now})
 	if a.err == nil {

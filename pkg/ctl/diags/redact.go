@@ -3,8 +3,14 @@
 package diags
 
 import (
+	"bytes"
+	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 const removed = "<removed>"
@@ -37,4 +43,54 @@ func redact(text []byte) []byte {
 		}
 		return []byte(name + removed)
 	})
+}
+
+// setting is a line of a file of parameters.
+var setting = regexp.MustCompile(`(?m)^([ \t]*([^\s#;=\[][^=\n]*?)[ \t]*=[ \t]*)\S.*$`)
+
+// redactSettings takes out of a file of parameters what those have of which nothing is known: it may be a secret.
+func redactSettings(text []byte) []byte {
+	return setting.ReplaceAllFunc(text, func(line []byte) []byte {
+		parts := setting.FindSubmatch(line)
+		if isParameter(string(parts[2])) {
+			return line
+		}
+		return append(parts[1], removed...)
+	})
+}
+
+func isParameter(name string) bool {
+	return slices.ContainsFunc(resource.Parameters(), func(p string) bool { return strings.EqualFold(p, name) })
+}
+
+// redactKeys does the same with the lines of an export, {"key": …, "value": …}.
+func redactKeys(text []byte) []byte {
+	var out bytes.Buffer
+	lines := json.NewEncoder(&out)
+	lines.SetEscapeHTML(false)
+	for line := range bytes.Lines(text) {
+		var l struct {
+			Key   string `json:"key"`
+			Value string `json:"value"`
+		}
+		if json.Unmarshal(line, &l) == nil && l.Key != "" && !isKnown(l.Key, l.Value) {
+			l.Value = removed
+			_ = lines.Encode(l) // into memory
+		} else {
+			out.Write(line)
+		}
+	}
+	return out.Bytes()
+}
+
+// isKnown says whether a key, and each field of its value, are of our data model.
+func isKnown(path, value string) bool {
+	key, err := model.ParseKey(path)
+	switch k := key.(type) {
+	case model.GlobalConfigKey:
+		return isParameter(k.Name)
+	case model.HostConfigKey:
+		return isParameter(k.Name)
+	}
+	return err == nil && model.UnknownFields(key, []byte(value)) == nil
 }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
 // LevelNone is above every level that is logged.
@@ -114,8 +114,7 @@ func openLog(path string) (*os.File, error) {
 	} else if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	// Not to wait for the other end of a pipe; what is no file is refused.
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NONBLOCK, 0o640)
+	f, err := statefile.Append(path, 0o640) // what is no file is refused
 	if err != nil {
 		return nil, err
 	}

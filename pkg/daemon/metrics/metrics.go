@@ -6,10 +6,20 @@ package metrics
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// gathersPerSecond are those after the first gathersAtOnce.
+	gathersPerSecond, gathersAtOnce = 5, 10
+	// maxInFlight are pages that are written at once: to compress each takes 1 MiB.
+	maxInFlight = 16
 )
 
 // NewRegistry returns a registry with the metrics of Go and of the process, and with <daemon>_build_info.
@@ -26,6 +36,26 @@ func NewRegistry(daemon, version string) *prometheus.Registry {
 // Handler serves /metrics.
 func Handler(r *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(&paced{Gatherer: r, rate: rate.NewLimiter(gathersPerSecond, gathersAtOnce)}, promhttp.HandlerOpts{MaxRequestsInFlight: maxInFlight}))
 	return mux
+}
+
+// paced is gathered only so often: one who asks more often gets what was gathered last.
+type paced struct {
+	prometheus.Gatherer
+	rate *rate.Limiter
+
+	mu   sync.Mutex
+	last []*dto.MetricFamily
+	err  error
+}
+
+// Gather returns what nobody changes.
+func (p *paced) Gather() ([]*dto.MetricFamily, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rate.Allow() {
+		p.last, p.err = p.Gatherer.Gather()
+	}
+	return p.last, p.err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/server"
 )
 
 const (
@@ -29,8 +30,8 @@ const (
 type Servers struct {
 	problems *problems.Ledger
 	wake     mailbox.Signal
-	health   *server
-	metrics  *server
+	health   *endpoint
+	metrics  *endpoint
 	served   chan struct{}
 
 	mu   sync.Mutex
@@ -41,8 +42,8 @@ type Servers struct {
 func New(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	return &Servers{
 		problems: p, wake: mailbox.NewSignal(), served: make(chan struct{}),
-		health:  &server{what: "health", params: "Health", handler: health},
-		metrics: &server{what: "metrics", params: "PrometheusMetrics", handler: metrics},
+		health:  &endpoint{what: "health", params: "Health", handler: health},
+		metrics: &endpoint{what: "metrics", params: "PrometheusMetrics", handler: metrics},
 	}
 }
 
@@ -100,7 +101,7 @@ func (s *Servers) Move() (health, metrics error) {
 }
 
 // say reports why a server isn't where it is wanted, with the parameter that is to be changed.
-func (s *Servers) say(srv *server, err error) {
+func (s *Servers) say(srv *endpoint, err error) {
 	host, port := error(nil), err
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		host, port = err, nil
@@ -137,8 +138,8 @@ func (s *Servers) Close() {
 	s.metrics.close(0)
 }
 
-// server is one HTTP server, or none for the time being.
-type server struct {
+// endpoint is one HTTP server, or none for the time being.
+type endpoint struct {
 	what    string
 	params  string // what the names of its parameters begin with
 	handler http.Handler
@@ -149,7 +150,7 @@ type server struct {
 }
 
 // stand says where it serves.
-func (s *server) stand() string {
+func (s *endpoint) stand() string {
 	if s.address == "" {
 		return "not served"
 	}
@@ -158,7 +159,7 @@ func (s *server) stand() string {
 
 // move has it serve at the address, "" = nowhere. The new address is taken
 // before the old one is left, where that can be.
-func (s *server) move(address string) error {
+func (s *endpoint) move(address string) error {
 	if address == s.address {
 		return nil
 	}
@@ -188,24 +189,24 @@ func (s *server) move(address string) error {
 	return nil
 }
 
-func (s *server) samePort(address string) bool {
+func (s *endpoint) samePort(address string) bool {
 	_, before, _ := net.SplitHostPort(s.address)
 	_, after, _ := net.SplitHostPort(address)
 	return before == after
 }
 
-func (s *server) serve(address string, l net.Listener) {
-	h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+func (s *endpoint) serve(address string, l net.Listener) {
+	h := server.HTTP(s.handler)
 	ended := make(chan struct{})
 	s.address, s.http, s.ended = address, h, ended
 	go func() {
 		defer close(ended)
-		_ = h.Serve(l) // it is tried anew, and why it fails is known then
+		_ = h.Serve(server.Limit(l, server.Connections)) // it is tried anew, and why it fails is known then
 	}()
 }
 
 // close ends it, after requests under way or the pause.
-func (s *server) close(pause time.Duration) {
+func (s *endpoint) close(pause time.Duration) {
 	if s.http == nil {
 		return
 	}
@@ -217,4 +218,4 @@ func (s *server) close(pause time.Duration) {
 	s.forget()
 }
 
-func (s *server) forget() { s.address, s.http, s.ended = "", nil, nil }
+func (s *endpoint) forget() { s.address, s.http, s.ended = "", nil, nil }

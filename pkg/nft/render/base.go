@@ -20,11 +20,13 @@ type Uses struct {
 	// the connections that run, and their packets leave with the workload's own address.
 	Translated bool
 	Tunnels    Tunnels
+	BGPPort    uint16 // that the host's own speaker listens at, 0 = none
+	Metrics    bool   // there is the chain of the metrics ports
 }
 
 // All are uses for which there is each chain that Base may have.
 func All() Uses {
-	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true}
+	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true, BGPPort: 179, Metrics: true}
 }
 
 // Base are the chains that don't belong to an endpoint, policy or profile. They
@@ -44,7 +46,7 @@ func (x Renderer) Base(u Uses) []table.Chain {
 		{Name: chainForward, Comment: "what is forwarded and of no connection yet: asks both sides", Rules: x.forward(u)},
 		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender()},
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksReceiver()},
-		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
+		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost(u)},
 		{Name: chainRelated, Comment: "errors about connections", Rules: x.related()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
 		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]table.Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
@@ -52,6 +54,9 @@ func (x Renderer) Base(u Uses) []table.Chain {
 	}
 	if u.Hosts {
 		chains = append(chains, x.hostCut()...)
+	}
+	if u.servesHost() {
+		chains = append(chains, table.Chain{Name: chainServices, Comment: "what begins a connection with what the agent serves", Rules: x.services(u)})
 	}
 	if u.Untracked {
 		chains = append(chains, table.Chain{Name: "raw-output", Hook: table.Hook{Type: "filter", At: "output", Priority: "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut(u)},
@@ -323,6 +328,7 @@ func asksCut(chain string, match ...table.Statement) table.Rule {
 
 func (x Renderer) input(u Uses) []table.Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(table.Goto, chainToHost))...)
+	out = append(out, u.asksServices(table.Is{Field: inName, Not: true, Value: table.NameBytes(policy.Loopback)})...)
 	if u.Hosts {
 		out = append(out, between(u.Tunnels, false, table.Accept)...)
 		out = append(out, asksCut(chainCutIn))
@@ -350,7 +356,7 @@ func (x Renderer) output(u Uses) []table.Rule {
 // translated to it: so the connection's own destination tells, before any translation.
 var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
 
-func (x Renderer) toHost() []table.Rule {
+func (x Renderer) toHost(u Uses) []table.Rule {
 	out := append(connected(), dropInvalid(), jump(chainCut, ""))
 	out = append(out, dhcp()...)
 	out = append(out, accept(table.Accept, "neighbour discovery", neighbours(true)))
@@ -366,7 +372,8 @@ func (x Renderer) toHost() []table.Rule {
 	}
 	switch x.Settings.EndpointToHost {
 	case policy.ToHostAccept, policy.ToHostReturn:
-		return append(out, jump(chainFrom, ""), accepted("endpoint to host action "+string(x.Settings.EndpointToHost)))
+		out = append(append(out, jump(chainFrom, "")), u.asksServices()...)
+		return append(out, accepted("endpoint to host action "+string(x.Settings.EndpointToHost)))
 	}
 	// Policy isn't asked: it could only log. With each commit the kernel walks all
 	// that a hook reaches, for each hook.

@@ -36,6 +36,7 @@ const (
 // Those of which there is one per IP version: see Versioned.
 const (
 	SetHosts      = "hosts"      // addresses of other hosts
+	SetPeers      = "bgp-peers"  // addresses from which BGP sessions are opened
 	MapDNAT       = "dnat"       // 1:1 NAT: own address by the outer one
 	MapHairpin    = "hairpin"    // of an endpoint that calls itself by it
 	SetPools      = "pools"      // all
@@ -53,6 +54,9 @@ const (
 	setPorts      = "p"           // + IP version - ID
 )
 
+// ChainMetrics is the chain of the metrics ports' endpoint.
+const ChainMetrics = "metrics"
+
 // ChainSNAT is the chain that translates sources.
 const ChainSNAT = "nat-postrouting"
 
@@ -67,6 +71,7 @@ const (
 	chainCut       = "cut-connections"
 	chainCutIn     = "cut-input"
 	chainCutOut    = "cut-output"
+	chainServices  = "host-services"
 	chainForward   = "forward-calico"
 	chainAllow     = "allow"
 	chainNextTier  = "next-tier"

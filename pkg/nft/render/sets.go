@@ -34,6 +34,7 @@ func Sets() []table.Set {
 		addr := address(version, false).Type
 		sets = append(sets,
 			table.Set{Name: Versioned(SetHosts, version), Key: []table.Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
+			table.Set{Name: Versioned(SetPeers, version), Key: []table.Type{addr}, Comment: "BGP peers, which alone may open sessions"},
 			sourceSet(version),
 			indexedSet(version),
 			table.Set{Name: Versioned(MapDNAT, version), Key: []table.Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},

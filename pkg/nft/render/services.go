@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// servesHost is whether there is the chain of what the agents of the cluster themselves serve.
+func (u Uses) servesHost() bool { return u.BGPPort != 0 || u.Metrics }
+
+// asksServices has what begins a connection with the host itself go by the chain of services, which returns what may go on. What is
+// of a connection pays one comparison.
+func (u Uses) asksServices(match ...table.Statement) []table.Rule {
+	if !u.servesHost() {
+		return nil
+	}
+	r := jump(chainServices, "")
+	r.Do = append(append(match, table.State{New: true, Invalid: true, Untracked: true}), r.Do...)
+	return []table.Rule{r}
+}
+
+// services drops what strangers say to servers of the agent's own, which would cost the host each time.
+func (x Renderer) services(u Uses) []table.Rule {
+	var out []table.Rule
+	if u.BGPPort != 0 {
+		for _, version := range [...]int{4, 6} {
+			r := drop("BGP from no peer")
+			r.Do = append([]table.Statement{
+				table.Is{Field: port(model.ProtocolTCP, true), Value: table.PortBytes(u.BGPPort)},
+				table.InSet{Fields: []table.Field{address(version, false)}, Not: true, Set: Versioned(SetPeers, version)},
+			}, r.Do...)
+			out = append(out, r)
+		}
+	}
+	if u.Metrics {
+		for _, r := range failsafe(x.Settings.MetricsPorts, true, table.Jump, "metrics") {
+			r.Do[len(r.Do)-1] = table.Verdict{Kind: table.Jump, Chain: ChainMetrics}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Metrics is the chain of the endpoint that has the metrics ports: what it allows comes back.
+func (x Renderer) Metrics(ep *policy.Endpoint) table.Chain {
+	out := append(failsafe(x.Settings.FailsafeInbound, true, table.Return, "fail-safe"), asks(ep.Inbound, model.Inbound)...)
+	return table.Chain{Name: ChainMetrics, Comment: "who may read the metrics of this host", Rules: out}
+}

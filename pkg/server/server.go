@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server bounds what clients cost a server: how many connect, how often, and for how long one holds a connection.
+package server
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// Connections is how many a server of ours has at once where nothing else is said.
+	Connections = 64
+	// share is how many of them one source has, of those that are not the host itself.
+	share = 8
+	// newPerSecond are new connections of a source, after the first newAtOnce.
+	newPerSecond, newAtOnce = 10, 32
+	// maxSources is of how many sources that have no connection it is known how often they connect.
+	maxSources = 1024
+
+	headTimeout = 5 * time.Second
+	// Timeout is what a request, its answer, or the wait for the next takes at most.
+	Timeout   = 30 * time.Second
+	maxHeader = 16 << 10
+)
+
+// HTTP returns a server that no client holds up for long. A handler that answers late on purpose
+// moves its deadlines by http.ResponseController.
+func HTTP(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headTimeout, ReadTimeout: Timeout, WriteTimeout: Timeout, IdleTimeout: Timeout, MaxHeaderBytes: maxHeader,
+	}
+}
+
+// Limit bounds the connections of a listener. One that is too many is closed at once, so that none waits in
+// vain. A source, which of IPv6 is a /64, has a share of them, so that it locks out no other; the host itself and
+// Unix sockets have no share.
+func Limit(l net.Listener, connections int) net.Listener {
+	return &listener{Listener: l, most: connections, sources: map[netip.Addr]*source{}}
+}
+
+type listener struct {
+	net.Listener
+	most int
+
+	mu      sync.Mutex
+	open    int
+	sources map[netip.Addr]*source
+}
+
+type source struct {
+	open int
+	rate *rate.Limiter
+}
+
+// Accept returns the next connection that is not too many.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := sourceOf(c.RemoteAddr())
+		if l.admit(from) {
+			return &conn{Conn: c, left: sync.OnceFunc(func() { l.leave(from) })}, nil
+		}
+		if t, ok := c.(*net.TCPConn); ok {
+			_ = t.SetLinger(0) // the kernel keeps nothing of it
+		}
+		_ = c.Close()
+	}
+}
+
+// sourceOf is invalid for the host itself.
+func sourceOf(remote net.Addr) netip.Addr {
+	t, ok := remote.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	a := t.AddrPort().Addr().Unmap().WithZone("")
+	switch {
+	case a.IsLoopback():
+		return netip.Addr{}
+	case a.Is6():
+		return netip.PrefixFrom(a, 64).Masked().Addr()
+	}
+	return a
+}
+
+func (l *listener) admit(from netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open >= l.most {
+		return false
+	}
+	if from.IsValid() {
+		s := l.sources[from]
+		if s == nil {
+			l.forget()
+			s = &source{rate: rate.NewLimiter(newPerSecond, newAtOnce)}
+			l.sources[from] = s
+		}
+		if s.open >= share || !s.rate.Allow() {
+			return false
+		}
+		s.open++
+	}
+	l.open++
+	return true
+}
+
+// forget makes room for another source.
+func (l *listener) forget() {
+	if len(l.sources) < maxSources {
+		return
+	}
+	for a, s := range l.sources {
+		if s.open == 0 {
+			delete(l.sources, a)
+		}
+	}
+}
+
+func (l *listener) leave(from netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if from.IsValid() {
+		l.sources[from].open--
+	}
+}
+
+type conn struct {
+	net.Conn
+	left func()
+}
+
+// Close makes room for another.
+func (c *conn) Close() error {
+	defer c.left()
+	return c.Conn.Close()
+}
