@@ -185,6 +185,9 @@ func run(ctx context.Context, cfg Config) error {
 		keeper := newPods(cfg, kubernetes, cidrs.SetNode)
 		gates.pods = keeper
 		group.Go(func() error { return keeper.Run(ctx) })
+		if len(cfg.Kubernetes.Members) > 0 {
+			group.Go(func() error { return cfg.labelMember(ctx, kubernetes) })
+		}
 	}
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })
 	group.Go(func() error { return l.report.Run(ctx) })

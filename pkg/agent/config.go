@@ -57,6 +57,14 @@ func options(c *Config, hostname string) []program.Option {
 			}
 			return nil
 		}},
+		{Flag: "etcd-members", Variable: "CALICO_ETCD_MEMBERS", Help: "comma list of <node>=<URL>, the members of the manifests' etcd: this host's Node has the label " + memberLabel + " where it is among them, and else hasn't; default: the label is left alone", Set: func(s string) error {
+			for m := range strings.SplitSeq(s, ",") {
+				if node, _, is := strings.Cut(m, "="); is {
+					c.Kubernetes.Members = append(c.Kubernetes.Members, strings.TrimSpace(node))
+				}
+			}
+			return nil
+		}},
 		{Flag: "run-dir", Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "directory of the gate's socket, " + socketName, Set: program.Absolute(&c.RunDir)},
 		{Flag: "var-dir", Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + ", " + reclaim.GUIDName + " and " + router.BGPStateName, Set: program.Absolute(&c.VarDir)},
 		{Flag: "config", Variable: "CALICO_CONFIG_FILE", Initial: params.DefaultFile, Help: "file of parameters, [global] and lines Name = value; it need not be there", Set: program.Absolute(&c.ConfigFile)},

@@ -4,8 +4,11 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +23,8 @@ type Kubernetes struct {
 	Off        bool   // it isn't
 	Kubeconfig string // "" = as a pod, if InCluster
 	InCluster  bool
+	// Members are the Nodes that members of the manifests' etcd run on; none: it isn't known, or there is no such etcd.
+	Members []string
 }
 
 // kubernetes is a client of the Kubernetes API, nil where there is none to read.
@@ -56,4 +61,35 @@ func nodeEvents(node string, client *kube.Client) func(reason, message string) {
 	// kubelet has no uid for its Node either, and puts the name in its place: `kubectl describe node` finds both.
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
 	return func(reason, message string) { client.Warning(about, reason, message) }
+}
+
+// memberLabel is the label of Nodes on which the pods of the manifests' etcd run, and memberRetry how soon it is tried again to set it.
+const (
+	memberLabel = "projectcalico.org/etcd"
+	memberRetry = 2 * time.Second
+)
+
+// labelMember gives this host's Node the label where it is a member's, and takes it away where it isn't, once that succeeds.
+func (c Config) labelMember(ctx context.Context, client *kube.Client) error {
+	var value any // null: none
+	if slices.Contains(c.Kubernetes.Members, c.Node) {
+		value = "member"
+	}
+	// The status' patch changes labels as well, and the agent has no right to the Node's spec.
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: value}}}
+	for failed := ""; ; {
+		err := kube.PatchStatus[corev1.Node](ctx, client, "", c.Node, patch)
+		if err == nil {
+			return nil
+		}
+		if text := err.Error(); ctx.Err() == nil && text != failed {
+			failed = text
+			c.Logger.Warn("the Node's label of etcd's members could not be set, trying again", "label", memberLabel, "value", value, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(memberRetry):
+		}
+	}
 }

@@ -69,8 +69,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return b.data(ctx, cfg.Store, pools)
 }
 
-// own makes Calico's own etcd. The order is that of what waits for what: pods can't start without the secrets, and find the
-// ConfigMap when they do.
+// own makes Calico's own etcd. The order is that of what waits for what: pods can't start without what is in the secrets, and find
+// the ConfigMap filled when they do. The agents label the members' nodes.
 func (b *bootstrapper) own(ctx context.Context) error {
 	members, pools, err := b.chosen(ctx)
 	if errors.Is(err, errNotChosen) {
@@ -86,14 +86,6 @@ func (b *bootstrapper) own(ctx context.Context) error {
 	}
 	for _, want := range bundles(members) {
 		if err := b.ensure(ctx, ca, want); err != nil {
-			return err
-		}
-	}
-	if err := b.unlabel(ctx, members); err != nil {
-		return err
-	}
-	for _, m := range members {
-		if err := b.label(ctx, m); err != nil {
 			return err
 		}
 	}

@@ -5,12 +5,8 @@ package bootstrap
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -135,7 +131,7 @@ func TestChooseMembers(t *testing.T) {
 		{"the oldest of the control plane", []*corev1.Node{young, worker, old}, 1, "z=10.0.0.1"},
 		{"two", []*corev1.Node{young, worker, old}, 2, "z=10.0.0.1 a=10.0.0.2"},
 		{"workers are not taken to make up the number", []*corev1.Node{young, worker, old}, 3, ""},
-		{"a provider's cluster", []*corev1.Node{worker}, 1, "w=10.0.0.3"},
+		{"a provider's cluster", []*corev1.Node{worker}, 1, ""},
 		{"IPv6 alone", []*corev1.Node{v6}, 1, "c=fd00::4"},
 		{"no address yet, leaving", []*corev1.Node{bare, leaving}, 1, ""},
 		{"nobody", nil, 1, ""},
@@ -152,7 +148,7 @@ func TestChooseMembers(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		back, err := parseMembers(formatChosen(members, nil).Data[clusterKey])
+		back, err := parseMembers(formatChosen(members, nil)[clusterKey])
 		if diff := cmp.Diff(members, back, cmp.AllowUnexported(member{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 			t.Errorf("%s: read back (-want +got): %v\n%s", test.name, err, diff)
 		}
@@ -307,61 +303,5 @@ func TestUsers(t *testing.T) {
 				t.Errorf("%s may write %s: its key lies on every node, and policy is no business of a node's", u.Name, prefix)
 			}
 		}
-	}
-}
-
-// TestLabel: a member's node gets one label, once, and nothing else of it is written; one that was a member before loses it.
-func TestLabel(t *testing.T) {
-	n := node("a", 1, map[string]string{controlPlane: ""})
-	former := node("b", 1, map[string]string{memberLabel: memberValue})
-	var patches []string
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-		w.Header().Set("Content-Type", "application/json")
-		switch r.Method + " " + r.URL.Path + r.URL.RawQuery {
-		case "PATCH /api/v1/nodes/a", "PATCH /api/v1/nodes/b":
-			body, _ := io.ReadAll(r.Body)
-			patches = append(patches, r.Header.Get("Content-Type")+" "+string(body))
-			if strings.HasSuffix(r.URL.Path, "a") {
-				n.Labels[memberLabel] = memberValue
-			} else {
-				delete(former.Labels, memberLabel)
-			}
-		case "GET /api/v1/nodes/a":
-		case "GET /api/v1/nodeslabelSelector=projectcalico.org%2Fetcd&limit=500":
-			list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-			for _, n := range []*corev1.Node{n, former} {
-				if n.Labels[memberLabel] != "" {
-					list.Items = append(list.Items, *n)
-				}
-			}
-			_ = json.NewEncoder(w).Encode(list)
-			return
-		default:
-			t.Errorf("%s %s", r.Method, r.URL)
-		}
-		_ = json.NewEncoder(w).Encode(n)
-	}))
-	defer api.Close()
-	config := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": "` + api.URL + `"}}]}`
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	client, err := kube.New(kube.Config{Kubeconfig: config, Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	b := &bootstrapper{kube: client, log: slog.New(slog.DiscardHandler)}
-	for range 2 {
-		if err := errors.Join(b.label(t.Context(), member{node: "a"}), b.unlabel(t.Context(), []member{{node: "a"}})); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []string{`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":"member"}}}`,
-		`application/merge-patch+json {"metadata":{"labels":{"projectcalico.org/etcd":null}}}`}
-	if diff := cmp.Diff(want, patches); diff != "" {
-		t.Errorf("patches (-want +got):\n%s", diff)
 	}
 }

@@ -21,7 +21,7 @@ func EtcdConfig(environ []string) ([]byte, error) {
 	}
 	at := slices.IndexFunc(members, func(m member) bool { return m.node == node })
 	if at < 0 {
-		return nil, fmt.Errorf("node %q is none of etcd's members, %v: take the label %s off it", node, members, memberLabel)
+		return nil, fmt.Errorf("node %q is none of etcd's members, %v: its agent takes the label off it by which this pod came here", node, members)
 	}
 	tls := func(name string, more map[string]any) map[string]any {
 		more["client-cert-auth"], more["trusted-ca-file"] = true, "/certs/ca.crt"

@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
 )
@@ -26,8 +24,6 @@ const (
 	clusterKey    = "initial-cluster"
 	tokenKey      = "initial-cluster-token"
 	poolsKey      = "pools"
-	memberLabel   = "projectcalico.org/etcd"
-	memberValue   = "member"
 	controlPlane  = "node-role.kubernetes.io/control-plane"
 )
 
@@ -54,17 +50,17 @@ var errNotChosen = errors.New("where etcd runs has yet to be chosen")
 func (b *bootstrapper) chosen(ctx context.Context) (members []member, pools []netip.Prefix, err error) {
 	for {
 		config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, membersConfig)
-		if err == nil {
-			if members, err = parseMembers(config.Data[clusterKey]); err != nil {
+		if err != nil {
+			return nil, nil, applied(err)
+		}
+		if cluster := config.Data[clusterKey]; cluster != "" {
+			if members, err = parseMembers(cluster); err != nil {
 				return nil, nil, err
 			}
 			if pools, err = parsePools(config.Data[poolsKey]); err != nil {
 				return nil, nil, fmt.Errorf("ConfigMap %s/%s: %s: %w", namespace, membersConfig, poolsKey, err)
 			}
 			return members, pools, nil
-		}
-		if !errors.Is(err, os.ErrNotExist) {
-			return nil, nil, err
 		}
 		if b.cfg.Renew {
 			return nil, nil, errNotChosen
@@ -85,22 +81,22 @@ func (b *bootstrapper) chosen(ctx context.Context) (members []member, pools []ne
 		if err != nil {
 			return nil, nil, err
 		}
-		_, err = kube.Create(ctx, b.kube, formatChosen(chosen, pools))
+		config.Data = formatChosen(chosen, pools)
+		_, err = kube.Update(ctx, b.kube, config)
 		if err == nil {
 			b.log.Info("chose where etcd runs", "members", fmt.Sprint(chosen))
-		} else if !errors.Is(err, os.ErrExist) { // another one was faster
+		} else if !errors.Is(err, kube.ErrChanged) { // another one was faster
 			return nil, nil, err
 		}
 	}
 }
 
-// chooseMembers takes nodes of the control plane, the oldest first; where a cluster shows none, as those of providers do,
-// any nodes.
+// chooseMembers takes nodes of the control plane, the oldest first.
 func chooseMembers(nodes []*corev1.Node, want int) ([]member, error) {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return n.DeletionTimestamp != nil })
-	if slices.ContainsFunc(nodes, isControlPlane) {
-		nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !isControlPlane(n) })
-	}
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool {
+		_, is := n.Labels[controlPlane]
+		return !is || n.DeletionTimestamp != nil
+	})
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -117,17 +113,12 @@ func chooseMembers(nodes []*corev1.Node, want int) ([]member, error) {
 		}
 	}
 	if len(out) < want {
-		return nil, fmt.Errorf("%d of %d nodes of the control plane, or of all nodes where none has the label %s, have an InternalIP", len(out), want, controlPlane)
+		return nil, fmt.Errorf("%d nodes have the label %s and an InternalIP: want %d", len(out), controlPlane, want)
 	}
 	return out[:want], nil
 }
 
-func isControlPlane(n *corev1.Node) bool {
-	_, ok := n.Labels[controlPlane]
-	return ok
-}
-
-func formatChosen(members []member, pools []netip.Prefix) *corev1.ConfigMap {
+func formatChosen(members []member, pools []netip.Prefix) map[string]string {
 	var endpoints, cluster, networks []string
 	for _, p := range pools {
 		networks = append(networks, p.String())
@@ -136,13 +127,10 @@ func formatChosen(members []member, pools []netip.Prefix) *corev1.ConfigMap {
 		endpoints = append(endpoints, m.url(clientPort))
 		cluster = append(cluster, m.node+"="+m.url(peerPort))
 	}
-	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: membersConfig, Labels: map[string]string{"k8s-app": "calico-etcd"}},
-		Data: map[string]string{
-			endpointsKey: strings.Join(endpoints, ","), clusterKey: strings.Join(cluster, ","),
-			poolsKey: strings.Join(networks, ","),
-			tokenKey: "calico-" + rand.Text(), // members of two clusters never take one another for their own
-		},
+	return map[string]string{
+		endpointsKey: strings.Join(endpoints, ","), clusterKey: strings.Join(cluster, ","),
+		poolsKey: strings.Join(networks, ","),
+		tokenKey: "calico-" + rand.Text(), // members of two clusters never take one another for their own
 	}
 }
 
@@ -157,39 +145,4 @@ func parseMembers(cluster string) ([]member, error) {
 		out = append(out, member{node, at.Addr()})
 	}
 	return out, nil
-}
-
-// label lets the pods of etcd run on their nodes.
-func (b *bootstrapper) label(ctx context.Context, m member) error {
-	node, err := kube.Get[corev1.Node](ctx, b.kube, "", m.node)
-	if errors.Is(err, os.ErrNotExist) {
-		b.log.Warn("the node of a member of etcd is gone: make it anew under its name and address, or its member stays away", "node", m.node)
-		return nil
-	}
-	if err == nil && node.Labels[memberLabel] != memberValue {
-		labels := map[string]string{memberLabel: memberValue}
-		err = kube.Patch[corev1.Node](ctx, b.kube, "", m.node, map[string]any{"metadata": map[string]any{"labels": labels}})
-	}
-	if err != nil {
-		return fmt.Errorf("the node of a member of etcd: %w", err)
-	}
-	return nil
-}
-
-// unlabel takes the label off nodes that were members of an etcd before: a member's pod must not go there.
-func (b *bootstrapper) unlabel(ctx context.Context, members []member) error {
-	nodes, err := kube.List[corev1.Node](ctx, b.kube, kube.Select{Labels: memberLabel})
-	if err != nil {
-		return fmt.Errorf("nodes of members of etcd: %w", err)
-	}
-	for _, n := range nodes {
-		if slices.ContainsFunc(members, func(m member) bool { return m.node == n.Name }) {
-			continue
-		}
-		if err := kube.Patch[corev1.Node](ctx, b.kube, "", n.Name, map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: nil}}}); err != nil {
-			return fmt.Errorf("a node that is no member of etcd any more: %w", err)
-		}
-		b.log.Info("took the label off a node that is no member of etcd any more", "node", n.Name, "label", memberLabel)
-	}
-	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
 )
@@ -50,42 +49,55 @@ func bundles(members []member) []bundle {
 	return all
 }
 
+// read reads a secret, which the manifest has made.
+func (b *bootstrapper) read(ctx context.Context, name string) (*corev1.Secret, error) {
+	s, err := kube.Get[corev1.Secret](ctx, b.kube, namespace, name)
+	if err != nil {
+		return nil, applied(err)
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	return s, nil
+}
+
+// applied says where an object comes from that isn't there.
+func applied(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: apply the manifest again, which makes it", err)
+	}
+	return err
+}
+
 // authority reads the authority, or makes it.
 func (b *bootstrapper) authority(ctx context.Context) (*authority, error) {
-	s, err := kube.Get[corev1.Secret](ctx, b.kube, namespace, authoritySecret)
-	if errors.Is(err, os.ErrNotExist) {
-		var p pair
-		if p, err = newAuthority(b.now()); err != nil {
-			return nil, fmt.Errorf("make a certificate authority: %w", err)
-		}
-		s = newSecret(authoritySecret, corev1.SecretTypeTLS)
-		s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey] = p.cert, p.key
-		if s, err = kube.Create(ctx, b.kube, s); err == nil {
-			b.log.Info("made a certificate authority for etcd", "secret", authoritySecret)
-		}
-	}
+	s, err := b.read(ctx, authoritySecret)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := parseAuthority(pair{s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]})
+	p := pair{s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]}
+	if len(p.cert) == 0 && len(p.key) == 0 {
+		if p, err = newAuthority(b.now()); err != nil {
+			return nil, fmt.Errorf("make a certificate authority: %w", err)
+		}
+		s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey] = p.cert, p.key
+		if _, err = kube.Update(ctx, b.kube, s); err != nil { // of two that make one, one is refused
+			return nil, err
+		}
+		b.log.Info("made a certificate authority for etcd", "secret", authoritySecret)
+	}
+	ca, err := parseAuthority(p)
 	if err != nil {
-		return nil, fmt.Errorf("secret %s/%s: %w: put back the one that signed etcd's certificates, or delete it and the secrets calico-etcd-* to start anew", namespace, authoritySecret, err)
+		return nil, fmt.Errorf("secret %s/%s: %w: put back the one that signed etcd's certificates, or delete the secrets calico-etcd-* and apply the manifest to start anew", namespace, authoritySecret, err)
 	}
 	return ca, nil
 }
 
-// ensure makes a secret, or what is due in it.
+// ensure makes what is due in a secret.
 func (b *bootstrapper) ensure(ctx context.Context, ca *authority, want bundle) error {
-	s, err := kube.Get[corev1.Secret](ctx, b.kube, namespace, want.secret)
-	create := errors.Is(err, os.ErrNotExist)
-	if create {
-		s, err = newSecret(want.secret, corev1.SecretTypeOpaque), nil
-	}
+	s, err := b.read(ctx, want.secret)
 	if err != nil {
 		return err
-	}
-	if s.Data == nil {
-		s.Data = map[string][]byte{}
 	}
 	changed := !ca.same(s.Data[want.caFile])
 	s.Data[want.caFile] = ca.pem
@@ -101,20 +113,8 @@ func (b *bootstrapper) ensure(ctx context.Context, ca *authority, want bundle) e
 		s.Data[l.certFile], s.Data[l.keyFile], changed = p.cert, p.key, true
 		b.log.Info("made a certificate", "for", l.name, "secret", want.secret, "reason", why)
 	}
-	switch {
-	case !changed:
-		return nil
-	case create:
-		_, err = kube.Create(ctx, b.kube, s)
-	default:
+	if changed {
 		_, err = kube.Update(ctx, b.kube, s)
 	}
 	return err
-}
-
-func newSecret(name string, kind corev1.SecretType) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"k8s-app": "calico-etcd"}},
-		Type:       kind, Data: map[string][]byte{},
-	}
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/test/kubernetes"
+)
+
+// TestLabelMember: by its own account's rights an agent labels its own Node, and changes nothing else of any Node but its status.
+func TestLabelMember(t *testing.T) {
+	p := kubernetes.Control(t)
+	p.Kubectl("apply", "-f", kubernetes.Manifest(t))
+	p.Apply("{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {keep: me}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: n2, labels: {projectcalico.org/etcd: member}}}\n")
+	connect := func(account, node string) *kube.Client {
+		file := p.KubeconfigAs("system:serviceaccount:kube-system:" + account)
+		text, err := os.ReadFile(file)
+		if err == nil { // as the token of a pod there says
+			extra := `, as-user-extra: {authentication.kubernetes.io/node-name: [` + node + `]}, as: `
+			err = os.WriteFile(file, []byte(strings.Replace(string(text), ", as: ", extra, 1)), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kube.New(kube.Config{Kubeconfig: file, Name: account})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		return client
+	}
+	labels := func(node string) string { return p.Kubectl("get", "node", node, "-o", "jsonpath={.metadata.labels}") }
+	for node, want := range map[string]string{"n1": `{"keep":"me","projectcalico.org/etcd":"member"}`, "n2": ""} {
+		c := Config{Node: node, Logger: slog.New(slog.DiscardHandler), Kubernetes: Kubernetes{Members: []string{"n1"}}}
+		if err := c.labelMember(t.Context(), connect("calico-node", node)); err != nil {
+			t.Error(err)
+		}
+		if got := labels(node); got != want {
+			t.Errorf("labels of %s: %s, want %s", node, got, want)
+		}
+	}
+	type object = map[string]any
+	label := func(name string, value any) object { return object{"metadata": object{"labels": object{name: value}}} }
+	for _, refused := range []struct {
+		name, account, node string
+		patch               object
+	}{
+		{"another's label", "calico-node", "n2", label(memberLabel, "member")},
+		{"another's status", "calico-node", "n2", object{"status": object{"conditions": []object{{"type": "Ready", "status": "False"}}}}},
+		{"a label of the control plane", "calico-node", "n1", label("node-role.kubernetes.io/control-plane", "")},
+		{"a label is lost", "calico-node", "n1", label("keep", nil)},
+		{"an annotation", "calico-node", "n1", object{"metadata": object{"annotations": object{"a": "b"}}}},
+		{"a label by the controllers", "calico-controllers", "n1", label(memberLabel, nil)},
+	} {
+		client := connect(refused.account, "n1")
+		eventually.Within(t, kubernetes.Patience, refused.name+" to be refused", func() error { // once the API server has read the policy
+			err := kube.PatchStatus[corev1.Node](t.Context(), client, "", refused.node, refused.patch)
+			if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'calico-nodes'") {
+				return fmt.Errorf("patched, or refused for another reason: %w", err)
+			}
+			return nil
+		})
+	}
+	for _, account := range []string{"calico-node", "calico-controllers"} {
+		if err := kube.SetNetwork(t.Context(), connect(account, "n1"), "n1", account == "calico-controllers"); err != nil {
+			t.Errorf("%s: %v", account, err)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// rights are all that the manifests let Calico's accounts do, each role's by itself: verbs, resource, and the objects where
+// it isn't all. Whoever has an account's token has its rights: one that is new here needs a reason, and names objects where it can.
+const rights = `
+calico-etcd.yaml ClusterRole calico-controllers: create,patch events
+calico-etcd.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
+calico-etcd.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
+calico-etcd.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
+calico-etcd.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
+calico-etcd.yaml ClusterRole calico-controllers: patch nodes/status
+calico-etcd.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
+calico-etcd.yaml ClusterRole calico-node: create,patch events
+calico-etcd.yaml ClusterRole calico-node: get,list,watch pods,namespaces
+calico-etcd.yaml ClusterRole calico-node: list,watch nodes
+calico-etcd.yaml ClusterRole calico-node: patch nodes/status
+calico-etcd.yaml Role calico-bootstrap: get configmaps kubeadm-config
+calico-etcd.yaml Role calico-controllers: create coordination.k8s.io/leases
+calico-etcd.yaml Role calico-controllers: get apps/daemonsets calico-node
+calico-etcd.yaml Role calico-controllers: get,update coordination.k8s.io/leases calico-controllers
+calico.yaml ClusterRole calico-bootstrap: list nodes
+calico.yaml ClusterRole calico-controllers: create,patch events
+calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
+calico.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
+calico.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
+calico.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
+calico.yaml ClusterRole calico-controllers: patch nodes/status
+calico.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
+calico.yaml ClusterRole calico-node: create,patch events
+calico.yaml ClusterRole calico-node: get,list,watch pods,namespaces
+calico.yaml ClusterRole calico-node: list,watch nodes
+calico.yaml ClusterRole calico-node: patch nodes/status
+calico.yaml Role calico-bootstrap-etcd: get,update configmaps calico-etcd
+calico.yaml Role calico-bootstrap-etcd: get,update secrets calico-etcd-ca,calico-etcd-server,calico-etcd-node,calico-etcd-cni,calico-etcd-controllers,calico-etcd-ctl
+calico.yaml Role calico-bootstrap: get configmaps kubeadm-config
+calico.yaml Role calico-controllers: create coordination.k8s.io/leases
+calico.yaml Role calico-controllers: get apps/daemonsets calico-node
+calico.yaml Role calico-controllers: get,update coordination.k8s.io/leases calico-controllers
+`
+
+// A manifestObject is what the tests here ask of an object of the manifests.
+type manifestObject struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Data     map[string]any
+	Type     string
+	Rules    []struct {
+		APIGroups, Resources, ResourceNames, NonResourceURLs, Verbs []string
+	}
+	RoleRef  struct{ Kind, Name string }
+	Subjects []struct{ Kind, Name, Namespace string }
+}
+
+// manifestObjects are those of a file that users apply.
+func manifestObjects(t *testing.T, file string) (all []manifestObject) {
+	t.Helper()
+	for text := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
+		var o manifestObject
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatalf("%s: %v\n%s", file, err, text)
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func TestRights(t *testing.T) {
+	var got []string
+	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-uninstall.yaml"} {
+		for _, o := range manifestObjects(t, file) {
+			for _, r := range o.Rules {
+				var resources []string
+				for _, group := range r.APIGroups {
+					for _, resource := range r.Resources {
+						resources = append(resources, strings.TrimPrefix(group+"/"+resource, "/"))
+					}
+				}
+				resources = append(resources, r.NonResourceURLs...)
+				got = append(got, strings.TrimSpace(file+" "+o.Kind+" "+o.Metadata.Name+": "+strings.Join(r.Verbs, ",")+" "+
+					strings.Join(resources, ",")+" "+strings.Join(r.ResourceNames, ",")))
+			}
+			// An account has its own roles, and none of the cluster's.
+			for _, s := range o.Subjects {
+				if s.Kind != "ServiceAccount" || s.Namespace != "kube-system" || strings.TrimSuffix(o.RoleRef.Name, "-etcd") != s.Name {
+					t.Errorf("%s: %s %s gives %s %s to %s %s/%s", file, o.Kind, o.Metadata.Name, o.RoleRef.Kind, o.RoleRef.Name, s.Kind, s.Namespace, s.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(strings.Split(strings.TrimSpace(rights), "\n"), got); diff != "" {
+		t.Errorf("rights of the manifests' roles (-want +got):\n%s", diff)
+	}
+}
+
+// TestFilledByBootstrap: what bootstrap may write is made without data: an apply never takes back what was filled in.
+func TestFilledByBootstrap(t *testing.T) {
+	empty := map[string]bool{}
+	for _, o := range manifestObjects(t, "calico.yaml") {
+		if (o.Kind == "Secret" || o.Kind == "ConfigMap") && o.Data == nil && o.Type == "" {
+			empty[o.Metadata.Name] = true
+		}
+	}
+	for _, o := range manifestObjects(t, "calico.yaml") {
+		for _, r := range o.Rules {
+			if !slices.Contains(r.Verbs, "update") || !strings.HasPrefix(o.Metadata.Name, "calico-bootstrap") {
+				continue
+			}
+			for _, name := range r.ResourceNames {
+				if !empty[name] {
+					t.Errorf("%s may be written by %s: the manifest doesn't make it, or makes it with data", name, o.Metadata.Name)
+				}
+			}
+		}
+	}
+	if len(empty) != 7 {
+		t.Errorf("objects without data: %v", empty)
+	}
+}
