@@ -38,6 +38,7 @@ var layers = map[string]layer{
 	"pkg/controllers/collector": layerShell,
 	"netconf":                   layerConf,
 	"pkg/server":                layerBase,
+	"pkg/logopen":               layerBase,
 	"api/nsm":                   layerWire, "pkg/nsm": layerPure, "pkg/nsmgrpc": layerEdge, "pkg/kernel/crossconnect": layerEdge, "pkg/nsmanager": layerShell, "pkg/nsmclient": layerShell, "cmd/calico-nsm": layerMain, "cmd/nsmctl": layerMain,
 	"pkg/store": layerEdge, "pkg/dhcpsock": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/nft/beside": layerEdge, "pkg/nft/guard": layerEdge, "pkg/bgp": layerEdge, "pkg/kube": layerEdge, "pkg/kube/leader": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/legacy": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
@@ -64,7 +65,7 @@ var mayImport = map[layer][]layer{
 	layerConf:   {layerPure},
 	layerEdge:   {layerPure, layerWire, layerBase},
 	layerDaemon: {layerPure, layerBase},
-	layerShell:  {layerPure, layerConf, layerEdge, layerDaemon},
+	layerShell:  {layerPure, layerConf, layerEdge, layerDaemon, layerBase},
 	layerMain:   {layerPure, layerConf, layerEdge, layerDaemon, layerShell},
 	layerTest:   {layerPure, layerWire, layerConf, layerEdge, layerDaemon, layerShell, layerTest},
 }

@@ -163,6 +163,9 @@ func (a attempt) local(ctx context.Context, c nsm.Connection) (nsm.Connection, e
 func (m *Manager) ask(ctx context.Context, spaces crossconnect.Namespaces, e nsm.Endpoint, k nsm.Key) (*crossconnect.Namespace, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
+	if err := m.checkSocket(e.Socket); err != nil {
+		return nil, 0, err
+	}
 	inode, err := nsmgrpc.AskEndpoint(ctx, e.Socket, k.ID, k.Service)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", nsm.ErrAborted, err)

@@ -35,6 +35,9 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	if e.Host != "" && e.Host != m.cfg.Node {
 		return fmt.Errorf("%w: network_service_host is %.100q, and this node is %q", nsm.ErrInvalid, e.Host, m.cfg.Node)
 	}
+	if err := m.checkSocket(e.Socket); err != nil {
+		return err
+	}
 	e.Host, e.Address = m.cfg.Node, m.address()
 	if err := write(m.endpointFile(fileName(e.Service, e.Name)), e); err != nil {
 		return err
@@ -174,7 +177,11 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 	}
 	m.mu.Unlock()
 	for _, e := range own {
-		conn, err := (&net.Dialer{Timeout: endpointTimeout}).DialContext(ctx, "unix", e.Socket)
+		var conn net.Conn
+		err := m.checkSocket(e.Socket)
+		if err == nil {
+			conn, err = (&net.Dialer{Timeout: endpointTimeout}).DialContext(ctx, "unix", e.Socket)
+		}
 		if err == nil {
 			_ = conn.Close()
 			e.silent = 0

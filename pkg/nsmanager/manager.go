@@ -293,7 +293,7 @@ func (m *Manager) undo(c nsm.Connection) error {
 }
 
 func (m *Manager) peer(e nsm.Endpoint) nsmgrpc.Peer {
-	return nsmgrpc.Peer{Address: e.Address, TLS: m.cfg.TLS}
+	return nsmgrpc.Peer{Node: e.Host, Address: e.Address, TLS: m.cfg.TLS}
 }
 
 func (m *Manager) address() string {

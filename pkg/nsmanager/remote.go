@@ -173,13 +173,16 @@ func excludes(r nsm.RemoteRequest, vni uint32) bool {
 }
 
 // End ends this side of a connection of another manager's client.
-func (m *Manager) End(ctx context.Context, k nsm.Key) error {
+func (m *Manager) End(ctx context.Context, k nsm.Key, calls func(requestor string) error) error {
 	release, err := m.hold(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer release()
 	if c, known := m.get(k); known {
+		if err := calls(c.Requestor); err != nil {
+			return err
+		}
 		m.cfg.Logger.Info("closed by the client's manager", "service", k.Service, "request", k.ID)
 		return m.undo(c)
 	}
@@ -206,7 +209,7 @@ func (m *Manager) Lost(ctx context.Context, requestor string, held []nsm.Key) {
 	lost := m.ledger.Lost(requestor, held, m.now().Add(-graceOfLists).Unix())
 	m.mu.Unlock()
 	for _, c := range lost {
-		if err := m.End(ctx, c.Key); err != nil {
+		if err := m.End(ctx, c.Key, func(string) error { return nil }); err != nil {
 			m.cfg.Logger.Warn("a connection that its client's manager has lost can't be ended: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
 		}
 	}

@@ -118,12 +118,13 @@ func AskEndpoint(ctx context.Context, socket, id, service string) (namespace uin
 
 // A Peer is the manager of another node.
 type Peer struct {
+	Node    string
 	Address string // host:port
 	TLS     TLS
 }
 
 func (p Peer) with(fn func(api.NSM2NSMClient) error) error {
-	creds, err := p.TLS.client()
+	creds, err := p.TLS.client(p.Node)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,13 @@ func (m *recorder) Accept(_ context.Context, r nsm.RemoteRequest) (nsm.RemoteRep
 	m.remote = r
 	return nsm.RemoteReply{Tunnel: tunnelOfA, Context: nsm.Context{Client: netip.MustParsePrefix("10.0.0.2/30"), Endpoint: netip.MustParsePrefix("10.0.0.1/30")}}, m.err
 }
-func (m *recorder) End(_ context.Context, k nsm.Key) error { m.ended = k; return m.err }
+func (m *recorder) End(_ context.Context, k nsm.Key, calls func(string) error) error {
+	if err := calls("b"); err != nil {
+		return err
+	}
+	m.ended = k
+	return m.err
+}
 func (m *recorder) Lost(_ context.Context, _ string, held []nsm.Key) {
 	m.held = held
 }
@@ -124,6 +130,60 @@ func certificates(t *testing.T) (mine, strangers TLS) {
 	return mine, TLS{file("mine.crt"), file("strangers-manager.crt"), file("strangers-manager.key")}
 }
 
+// TestNodesCertificates: a certificate with a node's name speaks for that node's manager alone, in both directions. One with none is
+// of before there were names.
+func TestNodesCertificates(t *testing.T) {
+	for _, test := range []struct {
+		names []string
+		node  string
+		want  bool
+	}{
+		{[]string{ServerName}, "a", true},
+		{[]string{ServerName, "a." + ServerName}, "a", true},
+		{[]string{ServerName, "A.Calico-NSM"}, "a", true},
+		{[]string{ServerName, "a." + ServerName}, "b", false},
+		{[]string{ServerName, "a." + ServerName}, "", false},
+		{[]string{ServerName, "a." + ServerName, "b." + ServerName}, "b", true},
+	} {
+		dir := t.TempDir()
+		ca, err := pki.NewAuthority(dir, "ca", "ca")
+		if err == nil {
+			err = ca.Issue(dir, "m", &x509.Certificate{DNSNames: test.names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+		}
+		if err == nil {
+			err = ca.Issue(dir, "any", &x509.Certificate{DNSNames: []string{ServerName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := func(name string) string { return filepath.Join(dir, name) }
+		named, older := TLS{file("ca.crt"), file("m.crt"), file("m.key")}, TLS{file("ca.crt"), file("any.crt"), file("any.key")}
+		for _, side := range []struct{ server, client TLS }{{named, older}, {older, named}} {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			served := make(chan error, 1)
+			go func() { served <- ServePeers(ctx, l, side.server, &recorder{}) }()
+			_, err = Peer{test.node, l.Addr().String(), side.client}.Held(ctx, "x"+test.node, nil)
+			if side.client == named {
+				_, err = Peer{test.node, l.Addr().String(), side.client}.Held(ctx, test.node, nil)
+				if test.node == "" {
+					err = errors.New("no requestor")
+				}
+			}
+			if (err == nil) != test.want {
+				t.Errorf("%v for %q, as server %t: %v", test.names, test.node, side.server == named, err)
+			}
+			stop()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func TestPeers(t *testing.T) {
 	mine, strangers := certificates(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -134,7 +194,7 @@ func TestPeers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- ServePeers(ctx, l, mine, m) }()
-	peer := Peer{l.Addr().String(), mine}
+	peer := Peer{"a", l.Addr().String(), mine}
 	want := nsm.RemoteRequest{
 		ID: "1", Service: "s", Endpoint: "e", Requestor: "b",
 		VXLAN:   []nsm.VXLANOffer{{IP: netip.MustParseAddr("192.0.2.2"), Port: 12345, Excluded: []nsm.VNIs{{First: 0, Count: 17}, {First: 33, Count: 1<<24 - 33}}}},
@@ -172,7 +232,7 @@ func TestPeers(t *testing.T) {
 		t.Error(err)
 	}
 	m.remote = nsm.RemoteRequest{}
-	if _, err := (Peer{peer.Address, strangers}).Request(ctx, want); err == nil || m.remote.ID != "" {
+	if _, err := (Peer{"a", peer.Address, strangers}).Request(ctx, want); err == nil || m.remote.ID != "" {
 		t.Error("a stranger's certificate was taken:", err)
 	}
 	conn, err := tls.Dial("tcp", peer.Address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})

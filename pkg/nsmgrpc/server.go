@@ -47,10 +47,10 @@ type Pods interface {
 	Remove(ctx context.Context, e nsm.Endpoint) error
 }
 
-// Peers is what a manager does for others. Lost gets what a requestor holds, and ends the rest; Held is what it has here.
+// Peers is what a manager does for others. End asks whether the call is that of the connection's requestor. Lost gets what a requestor holds, and ends the rest; Held is what it has here.
 type Peers interface {
 	Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error)
-	End(ctx context.Context, k nsm.Key) error
+	End(ctx context.Context, k nsm.Key, calls func(requestor string) error) error
 	Lost(ctx context.Context, requestor string, held []nsm.Key)
 	Held(requestor string) []nsm.Key
 }
@@ -225,6 +225,9 @@ func (s peerServer) RequestRemoteConnection(ctx context.Context, in *api.RemoteC
 	r, err := remoteRequestFrom(in)
 	var reply nsm.RemoteReply
 	if err == nil {
+		err = callsFor(ctx, r.Requestor)
+	}
+	if err == nil {
 		reply, err = s.m.Accept(ctx, r)
 	}
 	if err != nil {
@@ -240,7 +243,8 @@ func (s peerServer) RequestProxyConnection(_ context.Context, in *api.ProxyConne
 
 // CloseRemoteConnection is another manager's.
 func (s peerServer) CloseRemoteConnection(ctx context.Context, in *api.RemoteConnectionClose) (*api.RemoteConnectionCloseReply, error) {
-	err := s.m.End(ctx, nsm.Key{ID: in.GetRequestId(), Service: in.GetNetworkServiceName(), Remote: true})
+	err := s.m.End(ctx, nsm.Key{ID: in.GetRequestId(), Service: in.GetNetworkServiceName(), Remote: true},
+		func(requestor string) error { return callsFor(ctx, requestor) })
 	return &api.RemoteConnectionCloseReply{}, refusal(err)
 }
 
@@ -248,6 +252,9 @@ func (s peerServer) CloseRemoteConnection(ctx context.Context, in *api.RemoteCon
 func (s peerServer) MonitorRemoteConnections(in *api.RemoteConnectionMonitor, out api.NSM2NSM_MonitorRemoteConnectionsServer) error {
 	if in.GetRequestor() == "" {
 		return refusal(fmt.Errorf("%w: requestor is empty: it is the name of the asking manager's node", nsm.ErrInvalid))
+	}
+	if err := callsFor(out.Context(), in.GetRequestor()); err != nil {
+		return refusal(err)
 	}
 	s.m.Lost(out.Context(), in.GetRequestor(), keysFrom(in.GetHeld()))
 	for {

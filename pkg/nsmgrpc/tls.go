@@ -3,17 +3,55 @@
 package nsmgrpc
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"os"
+	"strings"
 
+	"github.com/calico-go/calico/pkg/nsm"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 )
 
 // ServerName is a DNS name that the certificate of every manager has: who may manage connections is what the authority says,
 // whatever the address of the node.
 const ServerName = "calico-nsm"
+
+// nameOf is a DNS name that the certificate of one node's manager has beside ServerName.
+func nameOf(node string) string { return node + "." + ServerName }
+
+// speaksFor refuses a certificate of another node's manager. One without any name of that form is every manager's: so were all, before
+// there were such names.
+func speaksFor(cert *x509.Certificate, node string) error {
+	of := ""
+	for _, name := range cert.DNSNames {
+		if strings.EqualFold(name, nameOf(node)) {
+			return nil
+		}
+		if strings.HasSuffix(strings.ToLower(name), "."+ServerName) {
+			of = name
+		}
+	}
+	if of == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: the certificate is that of %.200q, and the manager of node %.200q is spoken with: give it the DNS name %s", nsm.ErrInvalid, of, node, nameOf(node))
+}
+
+// callsFor refuses a call in the name of another node than that of the caller's certificate.
+func callsFor(ctx context.Context, node string) error {
+	var info credentials.TLSInfo
+	p, ok := peer.FromContext(ctx)
+	if ok {
+		info, ok = p.AuthInfo.(credentials.TLSInfo)
+	}
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return fmt.Errorf("%w: the call comes without a certificate", nsm.ErrInvalid)
+	}
+	return speaksFor(info.State.PeerCertificates[0], node)
+}
 
 // TLS names PEM files: the authority of all managers, and this manager's certificate. They are read at each handshake, so
 // that new ones are taken up.
@@ -51,10 +89,12 @@ func (t TLS) server() credentials.TransportCredentials {
 	})
 }
 
-func (t TLS) client() (credentials.TransportCredentials, error) {
+// client is for the manager of a node.
+func (t TLS) client(node string) (credentials.TransportCredentials, error) {
 	cfg, err := t.config()
 	if err != nil {
 		return nil, err
 	}
+	cfg.VerifyConnection = func(s tls.ConnectionState) error { return speaksFor(s.PeerCertificates[0], node) }
 	return credentials.NewTLS(cfg), nil
 }

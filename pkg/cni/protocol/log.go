@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/netconf"
-	"github.com/calico-go/calico/pkg/daemon/statefile"
+	"github.com/calico-go/calico/pkg/logopen"
 	"golang.org/x/sys/unix"
 )
 
@@ -63,10 +63,10 @@ func openLog(conf netconf.Log, now time.Time) (*os.File, error) {
 	if conf.File == "" {
 		return nil, nil
 	}
-	f, err := statefile.Append(conf.File, logPerm)
+	f, err := logopen.Append(conf.File, logPerm)
 	if os.IsNotExist(err) {
 		if err = os.MkdirAll(filepath.Dir(conf.File), 0o755); err == nil {
-			f, err = statefile.Append(conf.File, logPerm)
+			f, err = logopen.Append(conf.File, logPerm)
 		}
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func openLog(conf netconf.Log, now time.Time) (*os.File, error) {
 		return f, fmt.Errorf("rotate the log file: %w", err)
 	}
 	_ = f.Close() // it has been moved away
-	if f, err = statefile.Append(conf.File, logPerm); err != nil {
+	if f, err = logopen.Append(conf.File, logPerm); err != nil {
 		return nil, fmt.Errorf("log file: %w", err)
 	}
 	return f, nil

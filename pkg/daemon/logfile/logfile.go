@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/daemon/statefile"
+	"github.com/calico-go/calico/pkg/logopen"
 )
 
 // LevelNone is above every level that is logged.
@@ -114,7 +114,7 @@ func openLog(path string) (*os.File, error) {
 	} else if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	f, err := statefile.Append(path, 0o640) // what is no file is refused
+	f, err := logopen.Append(path, 0o640) // what is no file is refused
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package statefile
+// Package logopen opens the logs of programs of ours.
+package logopen
 
 import (
 	"errors"
