@@ -38,6 +38,9 @@ In order of strength:
 5. etcd, for all hosts: ` + "`/calico/v1/config/<Name>`" + `;
 6. the default.
 
+What names a file, or an address to listen at, is not taken from etcd, where whoever may write would have root open it on this host: LogFilePath,
+HealthHost, PrometheusMetricsHost and BGPListenAddresses. Set there to anything but the default, it is a mistake, as below.
+
 Flags, environment and file are read when the agent starts. A change in etcd applies while it runs, to every parameter,
 and is logged with the value and where it comes from. Where a flag, the environment or the file stands before it, the
 change is without effect until the agent is started without that, and the log says so. Where one place has a parameter in

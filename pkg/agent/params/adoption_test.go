@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -214,7 +215,7 @@ level=INFO msg=setting name=RouteRefreshInterval value=30 from=default was=40 ap
 // TestTwoSpellings: what the same place says in another spelling is named, not passed over.
 func TestTwoSpellings(t *testing.T) {
 	a := newAdopter(t, Sources{Felix: map[string]string{"LogPrefix": "mine", "LOGPREFIX": "other"}, File: map[string]string{"HealthPort": "1", "healthport": "2"}, Health: "127.0.0.1:3"})
-	p, log := a.adopts(global("NftablesRefreshInterval", "20"), global("IptablesRefreshInterval", "30"), global("VXLANPort", "5"), global("vxlanport", "x"), global("HealthHost", "::1"))
+	p, log := a.adopts(global("NftablesRefreshInterval", "20"), global("IptablesRefreshInterval", "30"), global("VXLANPort", "5"), global("vxlanport", "x"), global("HealthPort", "4"))
 	want := `level=WARN msg="setting is not used" setting=/calico/v1/config/vxlanport reason="\"x\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
 level=INFO msg=setting name=NftablesRefreshInterval value=20 from=/calico/v1/config/ was=10 applies="at once"
 level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
@@ -223,7 +224,7 @@ level=INFO msg=setting name=VXLANPort value=5 from=/calico/v1/config/ was=4789 a
 level=WARN msg="setting is without effect: the same place has it in another spelling, which counts" setting=FELIX_LOGPREFIX counts=FELIX_LogPrefix value=mine
 level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting="/etc/felix.cfg: HealthPort" stronger=flag value=3
 level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting="/etc/felix.cfg: healthport" stronger=flag value=3
-level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/config/HealthHost stronger=flag value=127.0.0.1
+level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/config/HealthPort stronger=flag value=3
 level=WARN msg="setting is without effect: the same place has it in another spelling, which counts" setting=/calico/v1/config/IptablesRefreshInterval counts=/calico/v1/config/NftablesRefreshInterval value=20
 `
 	if diff := cmp.Diff(want, log); diff != "" || p.FirewallInterval != 20*time.Second || p.VXLANPort != 5 || p.LogPrefix != "mine" {
@@ -239,6 +240,30 @@ level=WARN msg="setting is without effect: the same place has it in another spel
 	}
 	if _, log := a.adopts(global("IptablesRefreshInterval", "30")); !strings.Contains(log, "name=NftablesRefreshInterval value=30") {
 		t.Errorf("the spelling that counted is gone:\n%s", log)
+	}
+}
+
+// TestLocal: what names a file, or an address to listen at, is not taken from etcd, but from the host; one that says the default is nobody's mistake.
+func TestLocal(t *testing.T) {
+	a := newAdopter(t, Sources{Felix: map[string]string{"PrometheusMetricsHost": "192.0.2.1"}, File: map[string]string{"BGPListenAddresses": "192.0.2.2"}})
+	p, _ := a.adopts(local("LogFilePath", "/etc/cron.d/x"), global("logfilepath", "NONE"), global("HealthHost", "0.0.0.0"), local("HealthHost", ""),
+		global("PrometheusMetricsHost", "::1"), local("BGPListenAddresses", "0.0.0.0"))
+	want := defaults()
+	want.Metrics.Host, want.BGPListen = "192.0.2.1", []netip.Addr{netip.MustParseAddr("192.0.2.2")}
+	if diff := cmp.Diff(want, p, sameParams()); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	var got []string
+	for _, p := range a.problems.All() {
+		if !strings.Contains(p.Reason, "isn't taken from etcd: set FELIX_") {
+			t.Errorf("%+v", p)
+		}
+		got = append(got, p.Path)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"/calico/v1/config/HealthHost", "/calico/v1/config/PrometheusMetricsHost",
+		"/calico/v1/host/h/config/BGPListenAddresses", "/calico/v1/host/h/config/HealthHost", "/calico/v1/host/h/config/LogFilePath"}, got); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 }
 

@@ -42,7 +42,8 @@ func TestListenJudge(t *testing.T) {
 		if changed := a.listens.review(); changed != step.changed {
 			t.Errorf("%s: a verdict changed: %v", step.name, changed)
 		}
-		p, log := a.adopts(global("BGPListenAddresses", step.value))
+		a.cfg.Felix = map[string]string{"BGPListenAddresses": step.value}
+		p, log := a.adopts()
 		all := a.problems.All()
 		if got := listenKey(p.BGPListen); got != step.want || (len(all) == 0) != (step.reason == "") || len(all) == 1 && !strings.Contains(all[0].Reason, step.reason) {
 			t.Errorf("%s: listens at %q, want %q; %v, want %q\n%s", step.name, got, step.want, all, step.reason, log)

@@ -106,8 +106,10 @@ type param struct {
 	Aliases []string
 	Values  values
 	Initial string // the default, as users spell it
-	Effect  string // when a change in etcd applies, in words
-	Does    string // what it does, in sentences of Markdown
+	// Local: etcd doesn't decide on it, as who writes there would have root open files, or pages to the network.
+	Local  bool
+	Effect string // when a change in etcd applies, in words
+	Does   string // what it does, in sentences of Markdown
 }
 
 // Names are all that users may call it.
@@ -202,6 +204,9 @@ func (x resolver) resolve() resolution {
 func (x resolver) check(p param, at unreadValue, text string) error {
 	if err := x.Unread[at]; err != nil {
 		return err
+	}
+	if p.Local && at.Layer >= layerHost && !strings.EqualFold(strings.TrimSpace(text), p.Initial) {
+		return fmt.Errorf("it names a file or an address to listen at, which isn't taken from etcd: set FELIX_%s in the agent's environment, or %s in its file, and delete this", strings.ToUpper(p.Name), p.Name)
 	}
 	var scratch Params
 	err := p.Values.set(&scratch, text)

@@ -104,7 +104,7 @@ func routingTable() []param {
 				"They are never given a greater one.",
 		},
 		{
-			Name: "BGPListenAddresses", Initial: "", Effect: atOnce,
+			Name: "BGPListenAddresses", Initial: "", Effect: atStart, Local: true,
 			Values: listenAddresses(func(p *Params) *[]netip.Addr { return &p.BGPListen }),
 			Does: "Where BGP listens. A change ends all sessions, as a restart does. A value makes no sense on a host that has " +
 				"not all of the addresses, or where nobody else reaches them; it is used as soon as the host has them.",

@@ -15,6 +15,7 @@ import (
 // read when the agent starts.
 const (
 	atOnce     = "at once"
+	atStart    = "at the next start: etcd does not decide on it"
 	nextReport = "with the next report"
 	// A BGP session in progress isn't ended for it.
 	nextSession = "with each neighbour's next session"
@@ -122,7 +123,7 @@ func Table() []param {
 			Does:   "The least severity that is written to standard error.",
 		},
 		{
-			Name: "LogFilePath", Initial: "none", Effect: atOnce,
+			Name: "LogFilePath", Initial: "none", Effect: atStart, Local: true,
 			Values: logFile(func(p *Params) *string { return &p.LogFile }),
 			Does: "A file to which the log is written as well. It is opened anew when it was renamed, so that it can be rotated. " +
 				"Its directory is made where that is missing, and none above.",
@@ -161,7 +162,7 @@ func Table() []param {
 			Does:   "Whether /liveness, /readiness, /debug/state and /debug/invalid are served.",
 		},
 		{
-			Name: "HealthHost", Initial: "127.0.0.1", Effect: atOnce,
+			Name: "HealthHost", Initial: "127.0.0.1", Effect: atStart, Local: true,
 			Values: listenHost(func(p *Params) *string { return &p.Health.Host }),
 			Does:   "Where they are served.",
 		},
@@ -176,7 +177,7 @@ func Table() []param {
 			Does:   "Whether /metrics is served.",
 		},
 		{
-			Name: "PrometheusMetricsHost", Initial: "", Effect: atOnce,
+			Name: "PrometheusMetricsHost", Initial: "", Effect: atStart, Local: true,
 			Values: listenHost(func(p *Params) *string { return &p.Metrics.Host }),
 			Does:   "Where it is served.",
 		},
