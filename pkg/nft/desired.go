@@ -50,6 +50,7 @@ func (d *desired) renderer() render.Renderer {
 // configure takes new settings, on which every chain may depend.
 func (d *desired) configure(s policy.Settings) {
 	d.settings = s
+	d.interfaces.setMost(s.MaxConnections)
 	d.ruleset.renderAll()
 	d.interfaces.setPrefixes(s.Prefixes)
 	d.interfaces.groups.settle()
@@ -144,6 +145,7 @@ func (d *desired) putUses() {
 		Masquerade: len(d.pools.Masquerade) > 0,
 		Shut:       d.ruleset.filled(render.SetShut),
 		Tunnels:    d.tunnels,
+		Bounds:     len(d.interfaces.bounds) > 0,
 	}
 	u.Translated = d.uses.Translated || u.NAT || u.Masquerade || u.Tunnels != (render.Tunnels{})
 	if u != d.uses {
