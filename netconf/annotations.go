@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -22,6 +23,7 @@ const (
 	AnnotationFloatingIPs   = annotationPrefix + "floatingIPs"
 	AnnotationHWAddr        = annotationPrefix + "hwAddr"
 	AnnotationIPFamilies    = annotationPrefix + "ipFamilies"
+	AnnotationConnections   = annotationPrefix + "maxConnections"
 	AnnotationIngress       = "kubernetes.io/ingress-bandwidth"
 	AnnotationEgress        = "kubernetes.io/egress-bandwidth"
 
@@ -44,6 +46,8 @@ type Annotations struct {
 	Families *Families
 	// Bandwidth of what the pod receives and sends.
 	Bandwidth Bandwidth
+	// MaxConnections is how many connections the pod may begin and have at a time, where the agent doesn't say less; 0 = as that says.
+	MaxConnections int
 }
 
 // Families are address families.
@@ -74,6 +78,7 @@ func ParseAnnotations(all map[string]string) (Annotations, error) {
 		a.Families.V4, a.Families.V6 = a.Families.V4 || family.V4, a.Families.V6 || family.V6
 	}
 	one(&p, AnnotationHWAddr, &a.MAC, parseMAC)
+	one(&p, AnnotationConnections, &a.MaxConnections, parseConnections)
 	one(&p, AnnotationIngress, &a.Bandwidth.Ingress, parseRate)
 	one(&p, AnnotationEgress, &a.Bandwidth.Egress, parseRate)
 	if len(a.IPAddrs) > 0 && len(a.IPAddrsNoIPAM) > 0 {
@@ -86,6 +91,14 @@ func ParseAnnotations(all map[string]string) (Annotations, error) {
 	}
 	slices.SortFunc(p.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return a, errors.Join(p.errs...)
+}
+
+func parseConnections(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > model.MaxConnections {
+		return 0, fmt.Errorf("want a number, 1 to %d", model.MaxConnections)
+	}
+	return n, nil
 }
 
 // Annotate has the annotations of the pod, or of its namespace, say what the network configuration doesn't, and which

@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -72,7 +73,8 @@ type loop struct {
 
 	params    params.Params
 	adoption  *params.Adoption
-	unsettled bool // settings in etcd changed
+	reached   map[string]int // workloads that are listed as they have too many connections
+	unsettled bool           // settings in etcd changed
 
 	etcd        *etcdState
 	workload    *workload.Reconciler
@@ -180,6 +182,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.firewall.Note(ok)
 		case <-firewallAudit.C:
 			l.firewall.Audit()
+			l.tellReached()
 		case <-l.firewall.Retry():
 		case <-l.workload.Retry():
 			l.workload.Retrying()
@@ -409,6 +412,27 @@ func (l *loop) settle(ctx context.Context) error {
 	l.firewall.SetIndexes(l.workload.AllIndexes())
 	l.links.again = time.After(0) // nothing tells what became of the host's own links since the prefixes were judged
 	return nil
+}
+
+// tellReached lists the workloads that came to as many connections as they may have.
+func (l *loop) tellReached() {
+	bounds, err := l.firewall.Reached()
+	if err != nil {
+		l.log.Warn("trying again", "err", err)
+		return
+	}
+	for path, bound := range bounds {
+		reason := fmt.Errorf("it begins connections beyond the %d that it may have (MaxConnectionsPerEndpoint): they are dropped", bound)
+		if before, after := l.problems.Note(problems.Host, path, reason); before != after {
+			l.log.Warn("a workload has too many connections", "endpoint", path, "reason", after)
+		}
+	}
+	for path := range l.reached {
+		if _, still := bounds[path]; !still {
+			l.problems.Note(problems.Host, path, nil)
+		}
+	}
+	l.reached = bounds
 }
 
 // lose has the connections of addresses deleted that no longer lead where they led.

@@ -32,7 +32,7 @@ func (e WorkloadEndpoint) Equal(o WorkloadEndpoint) bool {
 		maps.Equal(e.Labels, o.Labels) &&
 		slices.Equal(e.IPv4SubnetIDs, o.IPv4SubnetIDs) && slices.Equal(e.IPv6SubnetIDs, o.IPv6SubnetIDs) &&
 		e.FQDN == o.FQDN && e.ContainerID == o.ContainerID && e.PodUID == o.PodUID &&
-		slices.Equal(e.Ports, o.Ports) && e.MTU == o.MTU
+		slices.Equal(e.Ports, o.Ports) && e.MTU == o.MTU && e.MaxConnections == o.MaxConnections
 }
 
 func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
@@ -58,6 +58,7 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 		into("pod_uid", &e.PodUID, (*reader).optionalStr),
 		into("ports", &e.Ports, each(parseEndpointPort)),
 		into("mtu", &e.MTU, optionalInt(0, maxMTU)),
+		into("max_connections", &e.MaxConnections, optionalInt(0, MaxConnections)),
 	)
 	e.ContainerID = cmp.Or(e.ContainerID, older)
 	return e, err
@@ -65,6 +66,8 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 
 const (
 	maxMTU = 65535
+	// MaxConnections is the most that an endpoint's bound may be.
+	MaxConnections = 1 << 30
 	// maxNets bounds the addresses of an endpoint: each NAT is looked up in them.
 	maxNets = 1024
 )
@@ -160,6 +163,9 @@ func (e WorkloadEndpoint) format(w *writer) error {
 	}
 	if e.MTU > 0 {
 		w.integer("mtu", e.MTU)
+	}
+	if e.MaxConnections > 0 {
+		w.integer("max_connections", e.MaxConnections)
 	}
 	w.close('}')
 	return nil

@@ -69,6 +69,8 @@ type WorkloadEndpoint struct {
 	PodUID string
 	Ports  []EndpointPort
 	MTU    int // bytes, 0 = not stated
+	// MaxConnections is how many connections it may begin and have at a time, 0 = as the host's agent says.
+	MaxConnections int
 }
 
 // NAT maps ExtIP to IntIP, 1:1.

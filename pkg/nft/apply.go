@@ -22,6 +22,7 @@ type Firewall struct {
 	conn       *nfnl.Conn
 	desired    *desired
 	whole      bool   // compare everything in the next Apply
+	bounds     bool   // the kernel can count connections, as far as that was tried
 	started    bool   // what the kernel holds was known once
 	remake     bool   // make the table anew in the next Apply
 	remade     bool   // that was tried, and nothing has worked since
@@ -147,6 +148,13 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 func (f *Firewall) apply(ctx context.Context, r *Report) error {
 	if err := check(f.desired.settings); err != nil {
 		return err
+	}
+	if len(f.desired.interfaces.bounds) > 0 && !f.bounds {
+		if f.bounds = canBound(); !f.bounds {
+			f.cfg.Logger.Error("connections of workloads are not bounded: the kernel can't count them (nft_connlimit)")
+			f.desired.interfaces.unbound()
+			f.desired.putUses()
+		}
 	}
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {

@@ -51,6 +51,7 @@ func (d *desired) renderer() render.Renderer {
 // configure takes new settings, on which every chain may depend.
 func (d *desired) configure(s policy.Settings) {
 	d.settings = s
+	d.interfaces.setMost(s.MaxConnections)
 	d.ruleset.renderAll()
 	d.interfaces.setPrefixes(s.Prefixes)
 	d.interfaces.groups.settle()
@@ -154,6 +155,7 @@ func (d *desired) putUses() {
 		Tunnels:    d.tunnels,
 		BGPPort:    d.bgpPort,
 		Metrics:    d.interfaces.byPath[policy.MetricsPath] != nil && len(d.settings.MetricsPorts) > 0,
+		Bounds:     len(d.interfaces.bounds) > 0,
 	}
 	u.Translated = d.uses.Translated || u.NAT || u.Masquerade || u.Tunnels != (render.Tunnels{})
 	if u != d.uses {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -28,6 +29,9 @@ type interfaces struct {
 	hosts     map[string][]string // the same of a host's interface, and of render.Everywhere
 	indexes   map[string]int      // of workloads' links; 0 = it isn't known
 	sources   map[string][]slot   // elements of a workload interface
+	bounds    map[string]bool     // workload interfaces that may begin so many connections and no more
+	most      int                 // how many, where the endpoint has no less; 0 = any
+	unbounded bool                // the kernel can't
 	claims    claims
 	toReport  map[string]bool // paths
 }
@@ -36,7 +40,7 @@ func newInterfaces(rs *ruleset, rc *ruleChains, renderer func() render.Renderer)
 	return &interfaces{
 		ruleset: rs, rules: rc, groups: newGroups(rs, rc), renderer: renderer,
 		byPath: make(map[string]*policy.Endpoint), workloads: make(map[string][]string), hosts: make(map[string][]string),
-		indexes: make(map[string]int), sources: make(map[string][]slot), claims: newClaims(rs), toReport: make(map[string]bool),
+		indexes: make(map[string]int), sources: make(map[string][]slot), bounds: make(map[string]bool), claims: newClaims(rs), toReport: make(map[string]bool),
 	}
 }
 
@@ -134,7 +138,7 @@ func (in *interfaces) claimed(path string, ep *policy.Endpoint) map[slot]claim {
 // the interface.
 func (in *interfaces) asksOther(old, ep *policy.Endpoint) bool {
 	return old != nil && ep != nil && ep.Workload && old.Workload && ep.Dropped == "" && old.Dropped == "" &&
-		old.Interface == ep.Interface && old.MAC == ep.MAC &&
+		old.Interface == ep.Interface && old.MAC == ep.MAC && old.MaxConnections == ep.MaxConnections &&
 		slices.Equal(old.Addrs, ep.Addrs) && slices.Equal(old.NAT, ep.NAT) &&
 		in.isWorkload(ep.Interface) && len(in.workloads[ep.Interface]) == 1 && in.workloads[ep.Interface][0] == ep.Path
 }
@@ -186,6 +190,52 @@ func (in *interfaces) putWorkload(name string) {
 		delete(in.indexes, name)
 	}
 	in.putSources(name)
+	in.putBound(name)
+}
+
+// setMost says how many connections the endpoint of a workload interface may begin; 0 = any.
+func (in *interfaces) setMost(most int) {
+	if in.most == most || in.unbounded {
+		return
+	}
+	in.most = most
+	for name := range in.workloads {
+		in.putBound(name)
+	}
+}
+
+// unbound has no endpoint be bounded, ever.
+func (in *interfaces) unbound() {
+	in.most, in.unbounded = 0, true
+	for name := range in.workloads {
+		in.putBound(name)
+	}
+}
+
+// putBound is how many connections the owner of an interface may begin. There are sets for that while one has a bound.
+func (in *interfaces) putBound(name string) {
+	most, at := 0, slot{render.SetConnections, table.NameBytes(name)}
+	if owners := in.workloads[name]; len(owners) > 0 && !in.unbounded {
+		most = in.byPath[owners[0]].Bound(in.most)
+	}
+	switch {
+	case most > 0:
+		if len(in.bounds) == 0 {
+			for _, def := range render.BoundSets() {
+				in.ruleset.addSet(def)
+			}
+		}
+		in.bounds[name] = true
+		in.ruleset.put(at, strconv.Itoa(most))
+	case in.bounds[name]:
+		delete(in.bounds, name)
+		in.ruleset.remove(at)
+		if len(in.bounds) == 0 {
+			for _, def := range render.BoundSets() {
+				in.ruleset.removeSet(def.Name)
+			}
+		}
+	}
 }
 
 // setIndexes says which indexes links have; 0 = there is none.

@@ -105,6 +105,9 @@ import (
 // 4(d), 5 and 6 its packets are dropped where they are not established or
 // related, before anything is asked but 6(a) about DHCP, until policy allows the connection again.
 //
+// Where a workload begins more connections than its Bound, the first packet of each is dropped that policy
+// accepts in 4(e) and 5(a). Evaluate doesn't know how many there are: it takes them for few.
+//
 // Inbound and Outbound of an endpoint are asked like this: Policies in order, tier by
 // tier, each rule in order. allow goes on to what comes next above, deny drops, log
 // logs and goes on, next-tier goes on to the next tier. None of a tier decides: on to the

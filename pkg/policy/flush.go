@@ -101,11 +101,12 @@ func (ls *locals) buildWorkload(l *local, ep *Endpoint) {
 		return
 	}
 	ep.Addrs = w.Addrs()
+	ep.MaxConnections = w.MaxConnections
 	ep.NAT = slices.DeleteFunc(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) bool { return slices.Contains(without, n.ExtIP) })
 }
 
 // sameBut compares all but the rules; nil is like none.
 func (ep *Endpoint) sameBut(o *Endpoint) bool {
 	return o != nil && ep.Path == o.Path && ep.Workload == o.Workload && ep.Interface == o.Interface && ep.Wildcard == o.Wildcard &&
-		ep.Dropped == o.Dropped && ep.MAC == o.MAC && slices.Equal(ep.Addrs, o.Addrs) && slices.Equal(ep.NAT, o.NAT)
+		ep.Dropped == o.Dropped && ep.MAC == o.MAC && ep.MaxConnections == o.MaxConnections && slices.Equal(ep.Addrs, o.Addrs) && slices.Equal(ep.NAT, o.NAT)
 }

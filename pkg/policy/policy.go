@@ -113,6 +113,7 @@ type Endpoint struct {
 	MAC               model.MAC
 	Addrs             []netip.Addr // that it may send from; none of a host endpoint's
 	NAT               []model.NAT  // to an ExtIP that is no other's
+	MaxConnections    int          // where that is less than the settings', 0 = it isn't
 	Inbound, Outbound Verdicts
 	// The untracked policies, host endpoints only, as Verdicts.Policies: but no tier drops what none
 	// of its policies decides.
@@ -123,6 +124,14 @@ type Endpoint struct {
 	// ForwardInbound and ForwardOutbound are asked of what is forwarded by the interface, host endpoints only.
 	// They have no Profiles: what every tier passes on goes on.
 	ForwardInbound, ForwardOutbound Verdicts
+}
+
+// Bound is how many connections a workload may begin and have at a time where the settings say most; 0 = any number.
+func (ep *Endpoint) Bound(most int) int {
+	if ep.MaxConnections > 0 && (most == 0 || ep.MaxConnections < most) {
+		return ep.MaxConnections
+	}
+	return most
 }
 
 // Forwards says whether a host endpoint is asked of what is forwarded by its interface.
@@ -239,6 +248,7 @@ type Settings struct {
 	FailsafeOutbound []ProtoPort
 	MetricsPorts     []ProtoPort // of the host, which the endpoint of MetricsPath is asked about
 	FlowLogGroup     uint16      // NFLOG group of rules that log, 0 = the kernel's log alone
+	MaxConnections   int         // that each workload may begin and have at a time, 0 = any number
 	LogPrefix        string      // of rules that log and say no prefix
 }
 

@@ -135,7 +135,7 @@ var checks = func() map[string]func(string) error {
 			bad := strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-") != ""
 			return wants(!bad && s != "" && len(s) <= 27, s, "1 to 27 of A-Z a-z 0-9 _ : -")
 		},
-		"NFLogGroup": number(0, 65535), "LogSeverityScreen": severity, "LogSeverityFile": severity,
+		"MaxConnectionsPerEndpoint": number(0, 1<<30), "NFLogGroup": number(0, 65535), "LogSeverityScreen": severity, "LogSeverityFile": severity,
 		"LogFilePath":           func(s string) error { return wants(s == "none" || path.IsAbs(s), s, "none, or an absolute path") },
 		"ReportingIntervalSecs": orZero(seconds(1, 3600)), "ReportingTTLSecs": seconds(5, 86400), "EndpointReportingEnabled": boolean,
 		"EndpointReportingDelaySecs": orZero(seconds(0.001, 60)), "HealthEnabled": boolean, "HealthHost": address, "HealthPort": number(1, 65535),

@@ -162,5 +162,8 @@ func (t *Table) ReadCuts() (flows []nft.Flow, err error) {
 	return flows, nil
 }
 
+// Reached is nft.Firewall's: nobody has connections.
+func (t *Table) Reached() ([]string, error) { return nil, nil }
+
 // Close is nft.Firewall's.
 func (t *Table) Close() error { return nil }

@@ -42,6 +42,7 @@ type Table interface {
 	Links(indexes map[string]int)
 	Apply(context.Context) (nft.Report, error)
 	Audit()
+	Reached() ([]string, error)
 	Subscribe(context.Context) (<-chan nft.Event, error)
 	Close() error
 	connections.Firewall
@@ -211,6 +212,22 @@ func (r *Reconciler) Suspicious() bool { return r.suspicious }
 
 // Audit has the next Apply compare all.
 func (r *Reconciler) Audit() { r.table.Audit() }
+
+// Reached are the workload endpoints that came to as many connections of late as they may have, with the bound of each.
+func (r *Reconciler) Reached() (map[string]int, error) {
+	names, err := r.table.Reached()
+	if err != nil {
+		return nil, fmt.Errorf("which workloads have too many connections: %w", err)
+	}
+	bounds := map[string]int{}
+	for path, ep := range r.state.Endpoints {
+		if ep.Workload && slices.Contains(names, ep.Interface) {
+			bounds[path] = ep.Bound(r.settings.MaxConnections)
+		}
+	}
+	r.cfg.Metrics.reached.Set(float64(len(bounds)))
+	return bounds, nil
+}
 
 // auditTampered has the whole table read where somebody else changed it, but not as
 // often as a fight with another program would want.

@@ -12,7 +12,7 @@ import (
 // Metrics are what a Reconciler counts.
 type Metrics struct {
 	endpoints, policies, profiles, sets, members, rules prometheus.Gauge
-	mostRules, meanRules                                prometheus.Gauge
+	mostRules, meanRules, reached                       prometheus.Gauge
 	Seconds                                             *prometheus.HistogramVec // of an apply, by its scope
 	writes, repairs, failures                           prometheus.Counter
 }
@@ -34,6 +34,7 @@ func NewMetrics(buckets []float64) Metrics {
 		rules:     gauge("rules", "Rules in the kernel's table."),
 		mostRules: gauge("endpoint_rules_max", "Rules of the policies and profiles of the endpoint that has most."),
 		meanRules: gauge("endpoint_rules_mean", "Rules of the policies and profiles of an endpoint, on average."),
+		reached:   gauge("connections_reached", "Workloads that came to MaxConnectionsPerEndpoint connections in the last 5 minutes."),
 		Seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "calico_node_firewall_apply_seconds", Help: "Time to bring the firewall in line and read it back: the whole, or what changed.", Buckets: buckets,
 		}, []string{"scope"}),
@@ -45,7 +46,7 @@ func NewMetrics(buckets []float64) Metrics {
 
 // Register adds them to a registry.
 func (m Metrics) Register(r *prometheus.Registry) {
-	r.MustRegister(m.endpoints, m.policies, m.profiles, m.sets, m.members, m.rules, m.mostRules, m.meanRules,
+	r.MustRegister(m.endpoints, m.policies, m.profiles, m.sets, m.members, m.rules, m.mostRules, m.meanRules, m.reached,
 		m.Seconds, m.writes, m.repairs, m.failures)
 }
 

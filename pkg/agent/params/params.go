@@ -62,6 +62,9 @@ type Params struct {
 	// FlowLogGroup is the NFLOG group of rules that log, 0 = the kernel's log alone.
 	FlowLogGroup uint16
 
+	// MaxConnections is how many connections each workload may begin and have at a time, 0 = any number.
+	MaxConnections int
+
 	// ReportInterval is how often the agent says in etcd that it lives, 0 = never;
 	// ReportTTL is how long that stays there without it.
 	ReportInterval, ReportTTL time.Duration
@@ -95,6 +98,7 @@ func (p Params) Firewall() policy.Settings {
 		FailsafeOutbound: slices.Clone(p.FailsafeOutbound),
 		FlowLogGroup:     p.FlowLogGroup,
 		LogPrefix:        p.LogPrefix,
+		MaxConnections:   p.MaxConnections,
 	}
 }
 

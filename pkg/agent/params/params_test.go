@@ -160,8 +160,9 @@ func TestParamValues(t *testing.T) {
 		"LogPrefix": {good{
 			"a": func(p *Params) { p.LogPrefix = "a" }, "A_b:c-123456789012345678901\n": func(p *Params) { p.LogPrefix = "A_b:c-123456789012345678901" },
 		}, []string{"", "two words", "1234567890123456789012345678", "ä", "%t", "a\x00"}},
-		"NFLogGroup":        {good{"0": func(p *Params) { p.FlowLogGroup = 0 }, "65535": func(p *Params) { p.FlowLogGroup = 65535 }}, badNumbers},
-		"LogSeverityScreen": {severities(func(p *Params) *slog.Level { return &p.LogLevel }), []string{"", "loud", "WARN ING"}},
+		"NFLogGroup":                {good{"0": func(p *Params) { p.FlowLogGroup = 0 }, "65535": func(p *Params) { p.FlowLogGroup = 65535 }}, badNumbers},
+		"MaxConnectionsPerEndpoint": {good{"0": func(p *Params) { p.MaxConnections = 0 }, "20000": func(p *Params) { p.MaxConnections = 20000 }}, []string{"", "-1", "many", "2147483648"}},
+		"LogSeverityScreen":         {severities(func(p *Params) *slog.Level { return &p.LogLevel }), []string{"", "loud", "WARN ING"}},
 		"LogFilePath": {good{
 			"none": func(p *Params) { p.LogFile = "" }, "/var/log//calico.log\n": func(p *Params) { p.LogFile = "/var/log/calico.log" },
 		}, []string{"", "calico.log", "/var/log/", "/a\x00b"}},

@@ -118,6 +118,13 @@ func Table() []param {
 				"0 is the kernel's log alone.",
 		},
 		{
+			Name: "MaxConnectionsPerEndpoint", Initial: "0", Effect: atOnce,
+			Values: number(0, 1<<30, func(p *Params) *int { return &p.MaxConnections }),
+			Does: "How many connections a workload may begin and have at a time: what begins one more is dropped, and those that there are go on. So none fills the host's table of " +
+				"connections, which is one for all. A pod that has come to it of late is listed at `/debug/invalid`, and counted in `calico_node_firewall_connections_reached`; with NFLogGroup " +
+				"one such packet a second is sent there. Connections from before the bound was set, or changed, don't count. 0 is any number, and costs nothing.",
+		},
+		{
 			Name: "LogSeverityScreen", Initial: "INFO", Effect: atOnce,
 			Values: severity(func(p *Params) *slog.Level { return &p.LogLevel }),
 			Does:   "The least severity that is written to standard error.",

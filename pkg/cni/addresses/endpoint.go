@@ -31,6 +31,7 @@ func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) (mode
 			e.IPv6Nets = append(e.IPv6Nets, p)
 		}
 	}
+	e.MaxConnections = a.Conf.Pod.MaxConnections
 	profiles := []string{a.ID.Network}
 	switch {
 	case a.Pod.UID != "": // all that the controllers keep so

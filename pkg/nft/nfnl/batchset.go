@@ -5,6 +5,7 @@ package nfnl
 import (
 	"encoding/binary"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,12 +55,12 @@ func typeNumber(t table.Type) uint32 {
 // shape is all that makes a set what it is.
 type shape struct {
 	flags, keyType, keySize, dataType, dataSize uint32
-	counts                                      bool
+	counts, bounds                              bool
 }
 
 // ShapeOf is that of a set that is written.
 func ShapeOf(s *table.Set) shape {
-	out := shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
+	out := shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count, bounds: s.Bounds}
 	for _, t := range s.Key {
 		out.keyType = out.keyType<<6 | typeNumber(t)
 	}
@@ -128,6 +129,9 @@ func (b *Batch) set(s table.Set, flags uint32) {
 	if s.Count {
 		body = appendNested(body, setExpr, func(b []byte) []byte { return appendString(b, unix.NFTA_EXPR_NAME, "counter") })
 	}
+	if s.Bounds {
+		body = appendNested(body, setExpr, connlimit("0"))
+	}
 	order := uint32(orderBig)
 	if s.Key[0] == table.TypeInterface || s.Key[0] == table.TypeIndex {
 		order = orderHost
@@ -137,6 +141,23 @@ func (b *Batch) set(s table.Set, flags uint32) {
 		user = appendUdata(user, udataSetComment, comment(s.Comment))
 	}
 	b.add(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set", s.Name, appendAttr(body, unix.NFTA_SET_USERDATA, user))
+}
+
+const (
+	connlimitCount = 1 // NFTA_CONNLIMIT_COUNT
+	connlimitFlags = 2 // NFTA_CONNLIMIT_FLAGS
+	connlimitOver  = 1 // NFT_CONNLIMIT_F_INV: it matches where there are more
+)
+
+// connlimit appends an expression that counts connections, with its bound.
+func connlimit(most string) func([]byte) []byte {
+	n, _ := strconv.ParseUint(most, 10, 32)
+	return func(b []byte) []byte {
+		b = appendString(b, unix.NFTA_EXPR_NAME, "connlimit")
+		return appendNested(b, unix.NFTA_EXPR_DATA, func(b []byte) []byte {
+			return appendUint32(appendUint32(b, connlimitCount, uint32(n)), connlimitFlags, connlimitOver)
+		})
+	}
 }
 
 // DeleteSet deletes a set that nothing asks.
@@ -215,6 +236,8 @@ func appendElement(b []byte, s *table.Set, e Element) []byte {
 	switch {
 	case e.Data == "":
 		return b
+	case s.Bounds:
+		return appendNested(b, unix.NFTA_SET_ELEM_EXPR, connlimit(e.Data))
 	case s.Data == "":
 		return appendAttr(b, unix.NFTA_SET_ELEM_USERDATA, appendUdata(nil, udataComment, append([]byte(e.Data), 0)))
 	case s.Data != table.TypeVerdict:

@@ -42,6 +42,10 @@ func (e *encoder) encode(s table.Statement) {
 		e.add(&expr.Lookup{SourceRegister: register, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
 	case table.State:
 		e.state(s)
+	case table.Begins:
+		e.add(&expr.Ct{Key: expr.CtKeySTATUS, Register: register})
+		e.mask(ctConfirmed, 0)
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(0)})
 	case table.MarkIs:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(s.Mask, 0)
@@ -54,6 +58,8 @@ func (e *encoder) encode(s table.Statement) {
 		e.action(s)
 	}
 }
+
+const ctConfirmed = 1 << 3 // IPS_CONFIRMED
 
 // action appends what isn't a match.
 func (e *encoder) action(s table.Statement) {

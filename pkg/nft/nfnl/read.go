@@ -127,7 +127,8 @@ func parseShape(body []byte) shape {
 		case unix.NFTA_SET_DATA_LEN:
 			s.dataSize = v
 		case setExpr:
-			s.counts = text(attr(data, unix.NFTA_EXPR_NAME)) == "counter"
+			name := text(attr(data, unix.NFTA_EXPR_NAME))
+			s.counts, s.bounds = name == "counter", name == "connlimit"
 		}
 	}
 	if s.dataType == unix.NFT_DATA_VERDICT {

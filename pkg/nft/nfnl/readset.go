@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -76,6 +77,10 @@ func parseElements(def *table.Set, body []byte, fn func(Element)) {
 			case unix.NFTA_SET_ELEM_USERDATA:
 				if def.Data == "" {
 					out.Data = text(udata(value, udataComment))
+				}
+			case unix.NFTA_SET_ELEM_EXPR:
+				if def.Bounds {
+					out.Data = strconv.FormatUint(number(attr(attr(value, unix.NFTA_EXPR_DATA), connlimitCount)), 10)
 				}
 			case unix.NFTA_SET_ELEM_FLAGS:
 				out.End = number(value)&unix.NFT_SET_ELEM_INTERVAL_END != 0

@@ -22,11 +22,12 @@ type Uses struct {
 	Tunnels    Tunnels
 	BGPPort    uint16 // that the host's own speaker listens at, 0 = none
 	Metrics    bool   // there is the chain of the metrics ports
+	Bounds     bool   // on how many connections a workload begins
 }
 
 // All are uses for which there is each chain that Base may have.
 func All() Uses {
-	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true, BGPPort: 179, Metrics: true}
+	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true, BGPPort: 179, Metrics: true, Bounds: true}
 }
 
 // Base are the chains that don't belong to an endpoint, policy or profile. They
@@ -44,13 +45,16 @@ func (x Renderer) Base(u Uses) []table.Chain {
 		{Name: chainLinkLocal, Comment: "before connection tracking: is it one of the few link-local addresses that a workload may have", Rules: linkLocals()},
 		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
 		{Name: chainForward, Comment: "what is forwarded and of no connection yet: asks both sides", Rules: x.forward(u)},
-		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender()},
+		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender(u)},
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksReceiver()},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost(u)},
 		{Name: chainRelated, Comment: "errors about connections", Rules: x.related()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
 		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]table.Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
 		{Name: chainNextTier, Comment: "a rule sends it on to the next tier", Rules: decide(markNextTier, "back to who asks: go on to the next tier, after the last to the profiles")},
+	}
+	if u.Bounds {
+		chains = append(chains, x.connections()...)
 	}
 	if u.Hosts {
 		chains = append(chains, x.hostCut()...)
@@ -269,7 +273,7 @@ func (x Renderer) forward(u Uses) []table.Rule {
 	out := append([]table.Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
 	out = append(append(out, jump(chainCut, "")), x.foreign()...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainMAC))...)
-	out = append(out, x.metadata()...)
+	out = append(out, bounded(u, x.metadata())...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainFrom))...)
 	if u.Forward {
 		out = append(out, x.asksHost(u, inName, MapForwardIn, ForwardChain(Everywhere, model.Inbound), notAdmitted(u)...)...)
@@ -365,10 +369,10 @@ func (x Renderer) toHost(u Uses) []table.Rule {
 		r.Do = append([]table.Statement{table.Within{Field: calledIPv4, Prefix: loopbackIPv4}}, r.Do...)
 		out = append(out, r)
 	}
-	out = append(append(out, jump(chainMAC, "")), x.metadata()...)
+	out = append(append(out, jump(chainMAC, "")), bounded(u, x.metadata())...)
 	if x.Settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
-		out = append(out, failsafe(dns, true, table.Accept, "DNS")...)
+		out = append(out, bounded(u, failsafe(dns, true, table.Accept, "DNS"))...)
 	}
 	switch x.Settings.EndpointToHost {
 	case policy.ToHostAccept, policy.ToHostReturn:

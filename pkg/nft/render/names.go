@@ -14,23 +14,25 @@ import (
 
 // The sets and maps that there always are: the caller fills them from endpoints, pools and tunnels.
 const (
-	SetWorkloads  = "workloads"      // interfaces with an endpoint
-	SetClosed     = "closed"         // those whose endpoint is inactive
-	SetShut       = "shut"           // those that an endpoint names and no prefix covers
-	MapFrom       = "workloads-from" // what their endpoints send
-	MapTo         = "workloads-to"   // what is for their endpoints
-	SetDeniedFrom = "denied-from"    // counts what nothing allowed them to send
-	SetDeniedTo   = "denied-to"      // and to receive
-	SetMACs       = "macs"           // interface and MAC
-	SetAnyMAC     = "any-mac"        // interfaces whose endpoint has none
-	SetNamed      = "hosts-named"    // interfaces with a host endpoint of their own
-	MapHostIn     = "hosts-in"       // what comes for the host itself, by interfaces of host endpoints
-	MapHostOut    = "hosts-out"      // and what it sends
-	MapUntrackIn  = "untracked-in"   // the same, before connection tracking
-	MapUntrackOut = "untracked-out"
-	MapPreDNAT    = "hosts-pre-dnat"    // what comes in, before its destination is translated
-	MapForwardIn  = "hosts-forward-in"  // what is forwarded from interfaces of host endpoints
-	MapForwardOut = "hosts-forward-out" // and to them
+	SetWorkloads   = "workloads"           // interfaces with an endpoint
+	SetClosed      = "closed"              // those whose endpoint is inactive
+	SetShut        = "shut"                // those that an endpoint names and no prefix covers
+	MapFrom        = "workloads-from"      // what their endpoints send
+	MapTo          = "workloads-to"        // what is for their endpoints
+	SetDeniedFrom  = "denied-from"         // counts what nothing allowed them to send
+	SetDeniedTo    = "denied-to"           // and to receive
+	SetMACs        = "macs"                // interface and MAC
+	SetAnyMAC      = "any-mac"             // interfaces whose endpoint has none
+	SetConnections = "connections"         // interfaces, with how many connections they may begin
+	SetReached     = "connections-reached" // those that came to that of late
+	SetNamed       = "hosts-named"         // interfaces with a host endpoint of their own
+	MapHostIn      = "hosts-in"            // what comes for the host itself, by interfaces of host endpoints
+	MapHostOut     = "hosts-out"           // and what it sends
+	MapUntrackIn   = "untracked-in"        // the same, before connection tracking
+	MapUntrackOut  = "untracked-out"
+	MapPreDNAT     = "hosts-pre-dnat"    // what comes in, before its destination is translated
+	MapForwardIn   = "hosts-forward-in"  // what is forwarded from interfaces of host endpoints
+	MapForwardOut  = "hosts-forward-out" // and to them
 )
 
 // Those of which there is one per IP version: see Versioned.
@@ -47,11 +49,12 @@ const (
 const (
 	setSources    = "sources" // see Source
 	setIndexed    = "sources-by-index"
-	setLinkLocals = "link-locals" // of interfaces, as they were seen
-	setLearning   = "learning"    // interfaces that had another one of late
-	setCut        = "cut"         // flows that can't begin a connection
-	setAddrs      = "s"           // + IP version - ID
-	setPorts      = "p"           // + IP version - ID
+	setLinkLocals = "link-locals"      // of interfaces, as they were seen
+	setFull       = "connections-full" // interfaces that aren't asked for a moment
+	setLearning   = "learning"         // interfaces that had another one of late
+	setCut        = "cut"              // flows that can't begin a connection
+	setAddrs      = "s"                // + IP version - ID
+	setPorts      = "p"                // + IP version - ID
 )
 
 // ChainMetrics is the chain of the metrics ports' endpoint.
@@ -61,22 +64,24 @@ const ChainMetrics = "metrics"
 const ChainSNAT = "nat-postrouting"
 
 const (
-	chainSpoof     = "workload-source"
-	chainMAC       = "workload-mac"
-	chainLinkLocal = "workload-link-local"
-	chainFrom      = "from-workload"
-	chainTo        = "to-workload"
-	chainToHost    = "workload-to-host"
-	chainRelated   = "related-packets"
-	chainCut       = "cut-connections"
-	chainCutIn     = "cut-input"
-	chainCutOut    = "cut-output"
-	chainServices  = "host-services"
-	chainForward   = "forward-calico"
-	chainAllow     = "allow"
-	chainNextTier  = "next-tier"
-	chainUntracked = "accept-untracked"
-	chainAdmitted  = "accept-pre-dnat"
+	chainSpoof       = "workload-source"
+	chainMAC         = "workload-mac"
+	chainConnections = "workload-connections"
+	chainFull        = "connections-over"
+	chainLinkLocal   = "workload-link-local"
+	chainFrom        = "from-workload"
+	chainTo          = "to-workload"
+	chainToHost      = "workload-to-host"
+	chainRelated     = "related-packets"
+	chainCut         = "cut-connections"
+	chainCutIn       = "cut-input"
+	chainCutOut      = "cut-output"
+	chainServices    = "host-services"
+	chainForward     = "forward-calico"
+	chainAllow       = "allow"
+	chainNextTier    = "next-tier"
+	chainUntracked   = "accept-untracked"
+	chainAdmitted    = "accept-pre-dnat"
 )
 
 // Versioned is the name of what there is one of per IP version.

@@ -32,8 +32,9 @@ func unmarkLast() table.Rule {
 
 // asksSender are the rules that ask what the endpoint of the interface asks that
 // a packet comes from: it comes back with a mark, or is dropped.
-func asksSender() []table.Rule {
-	out := []table.Rule{unmark(), {Do: []table.Statement{table.Dispatch{Field: inName, Map: MapFrom}}}, accept(table.Return, "allowed", allowed)}
+func asksSender(u Uses) []table.Rule {
+	out := []table.Rule{unmark(), {Do: []table.Statement{table.Dispatch{Field: inName, Map: MapFrom}}}}
+	out = append(out, bounded(u, []table.Rule{accept(table.Return, "allowed", allowed)})...)
 	return append(out, denied(inName, SetDeniedFrom)...)
 }
 

@@ -71,6 +71,8 @@ type (
 	}
 	// State matches any of the states of connection tracking that are given.
 	State struct{ Invalid, Established, Related, New, Untracked bool }
+	// Begins matches the first packet of a connection.
+	Begins struct{}
 	// MarkIs matches the bits of the packet's mark.
 	MarkIs struct{ Mask, Value uint32 }
 	// MarkSet changes the bits of the packet's mark that are in Clear or Set.
@@ -125,6 +127,7 @@ func (Dispatch) statement()   {}
 func (Add) statement()        {}
 func (Exceeds) statement()    {}
 func (State) statement()      {}
+func (Begins) statement()     {}
 func (MarkIs) statement()     {}
 func (MarkSet) statement()    {}
 func (Count) statement()      {}
@@ -201,6 +204,8 @@ func (s State) String() string {
 	}
 	return "ct state " + strings.Join(names, ",")
 }
+
+func (Begins) String() string { return "ct status ! confirmed" }
 
 func (s MarkIs) String() string { return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", s.Mask, s.Value) }
 

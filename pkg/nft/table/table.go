@@ -22,6 +22,7 @@ type Set struct {
 	Jump    bool   // a verdict map's elements come back; else they go for good
 	Count   bool   // each element counts the packets that found it
 	Timeout bool   // the kernel removes each element after a time of its own
+	Bounds  bool   // each element finds a packet that begins a connection where it found more before than the bound in its data
 	// Expires is how long elements stay that rules add (Add), of which there are at most MaxAdded; 0 = rules add none.
 	Expires  time.Duration
 	Interval bool // each key is the start of a range, its end in End

@@ -49,6 +49,9 @@ func (s Set) String() string {
 	if s.Count {
 		b.WriteString("\t\tcounter\n")
 	}
+	if s.Bounds {
+		b.WriteString("\t\tct count over 0\n")
+	}
 	if s.Comment != "" {
 		b.WriteString("\t\tcomment " + quote(s.Comment) + "\n")
 	}
@@ -111,6 +114,8 @@ func (s *Set) text(e Element) string {
 		b += " counter"
 	}
 	switch {
+	case s.Bounds:
+		return b + " ct count over " + e.Data
 	case s.Data == "" && e.Data != "":
 		return b + " comment " + quote(e.Data)
 	case s.Data == "":

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/nft/table"
+)
+
+// BoundSets are the sets that there are where workloads may begin so many connections and no more.
+func BoundSets() []table.Set {
+	return []table.Set{
+		{Name: SetConnections, Key: []table.Type{table.TypeInterface}, Bounds: true, Comment: "how many connections the endpoint may begin"},
+		{Name: setFull, Key: []table.Type{table.TypeInterface}, Expires: time.Second, Comment: "whose connections aren't counted for a moment, as there are too many"},
+		{Name: SetReached, Key: []table.Type{table.TypeInterface}, Expires: 5 * time.Minute, Comment: "whose endpoint had too many connections of late"},
+	}
+}
+
+// bounded asks, before each of these rules accepts what begins a connection, whether there are too many.
+func bounded(u Uses, accepts []table.Rule) []table.Rule {
+	if !u.Bounds {
+		return accepts
+	}
+	var out []table.Rule
+	for _, r := range accepts {
+		match := slices.DeleteFunc(slices.Clone(r.Do), func(s table.Statement) bool {
+			switch s.(type) {
+			case table.MarkSet, table.Verdict, table.Count, table.Reject:
+				return true
+			}
+			return false
+		})
+		out = append(out, table.Rule{Do: append(match, table.Begins{}, table.Verdict{Kind: table.Jump, Chain: chainConnections})}, r)
+	}
+	return out
+}
+
+// connections drop what begins a connection where the interface has as many as it may. The kernel looks at each that it counts, so that
+// it isn't asked again for a second where there are too many: else the bound would cost more than what it keeps away.
+func (x Renderer) connections() []table.Chain {
+	in := []table.Field{inName}
+	full := drop("too many connections, as a moment ago")
+	full.Do = append([]table.Statement{table.InSet{Fields: in, Set: setFull}}, full.Do...)
+	over := []table.Rule{{Do: []table.Statement{table.Add{Fields: in, Set: setFull}}}, {Do: []table.Statement{table.Add{Fields: in, Set: SetReached}}}}
+	if x.Settings.FlowLogGroup != 0 {
+		over = append(over, table.Rule{Do: []table.Statement{table.Log{Prefix: x.Settings.LogPrefix, Group: x.Settings.FlowLogGroup}}})
+	}
+	return []table.Chain{
+		{Name: chainConnections, Comment: "what begins a connection: does the endpoint have too many", Rules: []table.Rule{
+			full, {Do: []table.Statement{table.InSet{Fields: in, Set: SetConnections}, table.Verdict{Kind: table.Goto, Chain: chainFull}}},
+		}},
+		{Name: chainFull, Comment: "the endpoint has as many connections as it may", Rules: append(over, drop("too many connections"))},
+	}
+}
