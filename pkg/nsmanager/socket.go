@@ -16,7 +16,7 @@ import (
 func (m *Manager) checkSocket(path string) error {
 	rel, err := filepath.Rel(m.cfg.Directory, path)
 	if err != nil || !filepath.IsLocal(rel) || rel == "." || filepath.Clean(path) != path {
-		return fmt.Errorf("%w: socket_location %.200q: want a path below %s, without . and ..", nsm.ErrInvalid, path, m.cfg.Directory)
+		return fmt.Errorf("%w: socket_location %.200q: want a path below %s, without .. in it", nsm.ErrInvalid, path, m.cfg.Directory)
 	}
 	root, err := os.OpenRoot(m.cfg.Directory)
 	if err != nil {
