@@ -19,6 +19,7 @@ calico-etcd.yaml ClusterRole calico-controllers: get,list,watch namespaces,servi
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
+calico-etcd.yaml ClusterRole calico-controllers: patch namespaces/status
 calico-etcd.yaml ClusterRole calico-controllers: patch nodes/status
 calico-etcd.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
 calico-etcd.yaml ClusterRole calico-node: create,patch events
@@ -35,6 +36,7 @@ calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceacc
 calico.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
 calico.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
+calico.yaml ClusterRole calico-controllers: patch namespaces/status
 calico.yaml ClusterRole calico-controllers: patch nodes/status
 calico.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
 calico.yaml ClusterRole calico-node: create,patch events
