@@ -46,7 +46,7 @@ var layers = map[string]layer{
 	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
 	"pkg/agent":             layerShell,
 	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerPure,
-	"pkg/agent/params": layerShell, "pkg/agent/reclaim": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/leftovers": layerShell, "pkg/agent/forward": layerShell, "pkg/agent/probe": layerShell, "pkg/agent/conflist": layerShell, "pkg/agent/pods": layerShell, "pkg/agent/dhcpd": layerShell,
+	"pkg/agent/params": layerShell, "pkg/agent/reclaim": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/leftovers": layerShell, "pkg/agent/forward": layerShell, "pkg/agent/probe": layerShell, "pkg/agent/conflist": layerShell, "pkg/agent/nodecert": layerShell, "pkg/agent/pods": layerShell, "pkg/agent/dhcpd": layerShell,
 	"pkg/agent/availability": layerShell, "pkg/controllers/availability": layerShell,
 	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell,
 	"pkg/ctl": layerShell, "pkg/ctl/session": layerShell, "pkg/ctl/output": layerShell, "pkg/ctl/resources": layerShell, "pkg/ctl/datastore": layerShell, "pkg/ctl/addresses": layerShell, "pkg/ctl/why": layerShell, "pkg/ctl/health": layerShell, "pkg/ctl/diags": layerShell, "pkg/ctl/doctor": layerShell, "pkg/explain": layerPure, "pkg/client": layerShell, "pkg/resource": layerPure, "cmd/calicoctl": layerMain,

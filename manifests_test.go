@@ -104,7 +104,7 @@ func TestReplicasShareANode(t *testing.T) {
 	for _, file := range []string{"calico.yaml", "calico-etcd.yaml"} {
 		deployments := 0
 		for object := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
-			if !strings.Contains(object, "\nkind: Deployment\n") {
+			if !strings.Contains(object, "\nkind: Deployment\n") || !strings.Contains(object, "\n  replicas: 2\n") {
 				continue
 			}
 			deployments++

@@ -30,7 +30,10 @@ calico-etcd.yaml Role calico-bootstrap: get configmaps kubeadm-config
 calico-etcd.yaml Role calico-controllers: create coordination.k8s.io/leases
 calico-etcd.yaml Role calico-controllers: get apps/daemonsets calico-node
 calico-etcd.yaml Role calico-controllers: get,update coordination.k8s.io/leases calico-controllers
-calico.yaml ClusterRole calico-bootstrap: list nodes
+calico.yaml ClusterRole calico-bootstrap: approve,sign certificates.k8s.io/signers projectcalico.org/etcd-node
+calico.yaml ClusterRole calico-bootstrap: get,list nodes
+calico.yaml ClusterRole calico-bootstrap: list,watch certificates.k8s.io/certificatesigningrequests
+calico.yaml ClusterRole calico-bootstrap: patch certificates.k8s.io/certificatesigningrequests/approval,certificates.k8s.io/certificatesigningrequests/status
 calico.yaml ClusterRole calico-controllers: create,patch events
 calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
 calico.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
@@ -39,12 +42,14 @@ calico.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/
 calico.yaml ClusterRole calico-controllers: patch namespaces/status
 calico.yaml ClusterRole calico-controllers: patch nodes/status
 calico.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
+calico.yaml ClusterRole calico-node-etcd: create,get certificates.k8s.io/certificatesigningrequests
 calico.yaml ClusterRole calico-node: create,patch events
 calico.yaml ClusterRole calico-node: get,list,watch pods,namespaces
 calico.yaml ClusterRole calico-node: list,watch nodes
 calico.yaml ClusterRole calico-node: patch nodes/status
+calico.yaml Role calico-bootstrap-etcd: get pods
 calico.yaml Role calico-bootstrap-etcd: get,update configmaps calico-etcd
-calico.yaml Role calico-bootstrap-etcd: get,update secrets calico-etcd-ca,calico-etcd-server,calico-etcd-node,calico-etcd-cni,calico-etcd-controllers,calico-etcd-ctl
+calico.yaml Role calico-bootstrap-etcd: get,update secrets calico-etcd-ca,calico-etcd-server,calico-etcd-controllers,calico-etcd-ctl
 calico.yaml Role calico-bootstrap: get configmaps kubeadm-config
 calico.yaml Role calico-controllers: create coordination.k8s.io/leases
 calico.yaml Role calico-controllers: get apps/daemonsets calico-node
@@ -126,7 +131,7 @@ func TestFilledByBootstrap(t *testing.T) {
 			}
 		}
 	}
-	if len(empty) != 7 {
+	if len(empty) != 5 {
 		t.Errorf("objects without data: %v", empty)
 	}
 }

@@ -25,7 +25,10 @@ const usage = `calico-install             puts the plugins and the network confi
 calico-install uninstall   takes all of Calico away from this node; -data: the data of the manifests' etcd too;
                            -stay: goes on until no pod is left
 calico-install bootstrap   makes what a cluster needs before the first agent can run: certificates and users of Calico's
-                           own etcd, and the default pool; renew: what of it is due; data: of an etcd that exists
+                           own etcd, and the default pool; renew: what of it is due; sign: nodes' certificates, until it
+                           is ended; data: of an etcd that exists
+calico-install revoke NODE has that etcd refuse whatever the node asks; -undo: no longer; -shared, without NODE: removes
+                           the users that all nodes shared in a former release
 calico-install etcd FILE   writes the configuration of that etcd's member on this node
 calico-install -version    prints the version
 
@@ -63,6 +66,8 @@ func parse(args []string) (do func(context.Context) error, err error) {
 			}
 			return bootstrap.Run(ctx, c)
 		}, nil
+	case "revoke":
+		return revoke(log, args)
 	case "etcd":
 		if len(args) != 1 {
 			return nil, fmt.Errorf("etcd %q: want the file to write\n%s", args, usage)
@@ -81,6 +86,28 @@ func parse(args []string) (do func(context.Context) error, err error) {
 		return nil, flag.ErrHelp
 	}
 	return nil, fmt.Errorf("%q is not understood\n%s", verb, usage)
+}
+
+func revoke(log *slog.Logger, args []string) (do func(context.Context) error, err error) {
+	flags := flag.NewFlagSet("calico-install revoke", flag.ContinueOnError)
+	undo := flags.Bool("undo", false, "let a node that was revoked be")
+	shared := flags.Bool("shared", false, "remove the users that all nodes shared in a former release, to which there is no way back then")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() != 1 && !*shared || *shared && (*undo || flags.NArg() > 0) {
+		return nil, fmt.Errorf("revoke %q: want one node, or -shared\n%s", args, usage)
+	}
+	return func(ctx context.Context) error {
+		c, err := bootstrap.ParseConfig([]string{"sign"}, os.Environ(), log)
+		if err != nil {
+			return err
+		}
+		if *shared {
+			return bootstrap.Retire(ctx, c)
+		}
+		return bootstrap.Revoke(ctx, c, flags.Arg(0), *undo)
+	}, nil
 }
 
 // configured does something by what the environment says of the node.

@@ -142,16 +142,24 @@ func run(ctx context.Context, cfg Config) error {
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
+	kubernetes, err := cfg.kubernetes()
+	if err != nil {
+		return err
+	}
+	if kubernetes != nil {
+		defer kubernetes.Close()
+		defer cfg.labelled(ctx, kubernetes)() // the certificate waits for etcd, and etcd's pod for the label
+	}
+	certificate, err := cfg.certificate(ctx, kubernetes, trouble)
+	if err != nil {
+		return err
+	}
 	cfg.Store.Logger, cfg.Store.RefusedTimeout = cfg.Logger, refusedTimeout
 	client, err := store.Open(ctx, cfg.Store)
 	if err != nil {
 		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
-	kubernetes, err := cfg.kubernetes()
-	if err != nil {
-		return err
-	}
 	h := health.New()
 	h.OfHost = true
 	h.Away = func() string {
@@ -180,14 +188,13 @@ func run(ctx context.Context, cfg Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
 	gates, cidrs := gatekeeper{loop: l}, &podCIDRs{log: cfg.Logger, problems: trouble}
+	if certificate != nil {
+		group.Go(func() error { return certificate.Run(ctx) })
+	}
 	if kubernetes != nil {
-		defer kubernetes.Close()
 		keeper := newPods(cfg, kubernetes, cidrs.SetNode)
 		gates.pods = keeper
 		group.Go(func() error { return keeper.Run(ctx) })
-		if len(cfg.Kubernetes.Members) > 0 {
-			group.Go(func() error { return cfg.labelMember(ctx, kubernetes) })
-		}
 	}
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })
 	group.Go(func() error { return l.report.Run(ctx) })

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -56,6 +57,13 @@ func options(c *Config, hostname string) []program.Option {
 				return fmt.Errorf("%q: want auto or off", s)
 			}
 			return nil
+		}},
+		{Flag: "etcd-node-certificate", Variable: "CALICO_ETCD_NODE_CERTIFICATE", Help: "file that gets a key and a certificate of this host's own for etcd, for which the agent asks the signer " + nodecert.Signer + " of Kubernetes, and has it renewed; it is both the -etcd-cert-file and the -etcd-key-file then; default: none is asked for", Set: func(s string) error {
+			if s == "" {
+				return nil
+			}
+			c.Store.CertFile, c.Store.KeyFile = s, s
+			return program.Absolute(&c.Kubernetes.Certificate)(s)
 		}},
 		{Flag: "etcd-members", Variable: "CALICO_ETCD_MEMBERS", Help: "comma list of <node>=<URL>, the members of the manifests' etcd: this host's Node has the label " + memberLabel + " where it is among them, and else hasn't; default: the label is left alone", Set: func(s string) error {
 			for m := range strings.SplitSeq(s, ",") {

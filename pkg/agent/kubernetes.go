@@ -5,15 +5,19 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/agent/pods"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kube"
 )
@@ -25,6 +29,8 @@ type Kubernetes struct {
 	InCluster  bool
 	// Members are the Nodes that members of the manifests' etcd run on; none: it isn't known, or there is no such etcd.
 	Members []string
+	// Certificate is the file of this host's own certificate for etcd, "" = none is asked for.
+	Certificate string
 }
 
 // kubernetes is a client of the Kubernetes API, nil where there is none to read.
@@ -42,6 +48,18 @@ func (c Config) kubernetes() (*kube.Client, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("the Kubernetes API (KUBECONFIG; CALICO_KUBERNETES=off to do without): %w", err)
+}
+
+// certificate makes sure that there is one of this host's own for etcd; nil where none is to be asked for.
+func (c Config) certificate(ctx context.Context, client *kube.Client, trouble *problems.Ledger) (*nodecert.Keeper, error) {
+	if c.Kubernetes.Certificate == "" {
+		return nil, nil
+	}
+	if client == nil {
+		return nil, errors.New("a certificate for etcd (CALICO_ETCD_NODE_CERTIFICATE) is asked for by the Kubernetes API, which isn't read: see KUBECONFIG and CALICO_KUBERNETES")
+	}
+	k := nodecert.New(nodecert.Config{Node: c.Node, File: c.Kubernetes.Certificate, Kube: client, Problems: trouble, Logger: c.Logger})
+	return k, k.Ensure(ctx)
 }
 
 // confDir is where container runtimes look for their network configuration, unless the agent is told where.
@@ -69,8 +87,21 @@ const (
 	memberRetry = 2 * time.Second
 )
 
+// labelled begins labelMember, where the members are known. What it returns ends that.
+func (c Config) labelled(ctx context.Context, client *kube.Client) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var under sync.WaitGroup
+	if len(c.Kubernetes.Members) > 0 {
+		under.Go(func() { c.labelMember(ctx, client) })
+	}
+	return func() {
+		cancel()
+		under.Wait()
+	}
+}
+
 // labelMember gives this host's Node the label where it is a member's, and takes it away where it isn't, once that succeeds.
-func (c Config) labelMember(ctx context.Context, client *kube.Client) error {
+func (c Config) labelMember(ctx context.Context, client *kube.Client) {
 	var value any // null: none
 	if slices.Contains(c.Kubernetes.Members, c.Node) {
 		value = "member"
@@ -80,7 +111,7 @@ func (c Config) labelMember(ctx context.Context, client *kube.Client) error {
 	for failed := ""; ; {
 		err := kube.PatchStatus[corev1.Node](ctx, client, "", c.Node, patch)
 		if err == nil {
-			return nil
+			return
 		}
 		if text := err.Error(); ctx.Err() == nil && text != failed {
 			failed = text
@@ -88,7 +119,7 @@ func (c Config) labelMember(ctx context.Context, client *kube.Client) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(memberRetry):
 		}
 	}

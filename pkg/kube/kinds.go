@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -22,7 +23,7 @@ import (
 type Kind interface {
 	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
 		appsv1.DaemonSet | networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
-		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy
+		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy | certificatesv1.CertificateSigningRequest
 }
 
 // A kind is where the objects of a Kind are.
@@ -55,6 +56,8 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[networkingv1.NetworkPolicy](): {networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicies", true,
 		func() runtime.Object { return new(networkingv1.NetworkPolicyList) }, false},
 	reflect.TypeFor[coordinationv1.Lease](): {leases, "Lease", "leases", true, func() runtime.Object { return new(coordinationv1.LeaseList) }, false},
+	reflect.TypeFor[certificatesv1.CertificateSigningRequest](): {certificatesv1.SchemeGroupVersion, "CertificateSigningRequest", "certificatesigningrequests", false,
+		func() runtime.Object { return new(certificatesv1.CertificateSigningRequestList) }, false},
 	reflect.TypeFor[policyv1alpha2.ClusterNetworkPolicy](): {schema.GroupVersion(policyv1alpha2.GroupVersion), "ClusterNetworkPolicy", "clusternetworkpolicies", false,
 		func() runtime.Object { return new(policyv1alpha2.ClusterNetworkPolicyList) }, true},
 	reflect.TypeFor[policyv1alpha1.AdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "AdminNetworkPolicy", "adminnetworkpolicies", false,
@@ -71,7 +74,7 @@ func metaOf[T Kind](o *T) metav1.Object { return any(o).(metav1.Object) }
 // scheme knows the types of kinds alone.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install} {
 		if err := add(s); err != nil {
 			panic(err) // two types of one name
 		}

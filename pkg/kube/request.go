@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -167,6 +168,11 @@ func PatchStatus[T Kind](ctx context.Context, c *Client, namespace, name string,
 		how = types.MergePatchType
 	}
 	return patchAt[T](ctx, c, namespace, name, "status", how, patch)
+}
+
+// PatchApproval changes the conditions by which a CertificateSigningRequest is approved or denied, by a strategic merge patch.
+func PatchApproval(ctx context.Context, c *Client, name string, patch any) error {
+	return patchAt[certificatesv1.CertificateSigningRequest](ctx, c, "", name, "approval", types.StrategicMergePatchType, patch)
 }
 
 func patchAt[T Kind](ctx context.Context, c *Client, namespace, name, subresource string, how types.PatchType, patch any) error {

@@ -109,6 +109,9 @@ var verdicts = map[error]verdict{
 	rpctypes.ErrAuthNotEnabled:   {nil, stop, ""},
 	rpctypes.ErrUserAlreadyExist: {nil, stop, ""},
 	rpctypes.ErrRoleAlreadyExist: {nil, stop, ""},
+	rpctypes.ErrUserNotFound:     {nil, stop, ""},
+	rpctypes.ErrRoleNotFound:     {nil, stop, ""},
+	rpctypes.ErrRoleNotGranted:   {nil, stop, ""},
 }
 
 // learner is the answer of a member that doesn't vote yet.

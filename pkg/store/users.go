@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,7 +29,7 @@ type User struct {
 // for a certificate of a user. This client's must be that of RootUser.
 func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 	for _, u := range users {
-		if err := c.setUser(ctx, u); err != nil {
+		if err := c.SetUser(ctx, u); err != nil {
 			return err
 		}
 	}
@@ -41,7 +42,8 @@ func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 	})
 }
 
-func (c *Client) setUser(ctx context.Context, u User) error {
+// SetUser makes a user and gives it the role of its name with exactly these rights.
+func (c *Client) SetUser(ctx context.Context, u User) error {
 	if err := c.addUser(ctx, u.Name); err != nil {
 		return err
 	}
@@ -125,6 +127,85 @@ func (c *Client) addUser(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// revokedRole is that of users who may do nothing any more. It has no rights.
+const revokedRole = "revoked"
+
+// Users are the names of etcd's users that begin so.
+func (c *Client) Users(ctx context.Context, prefix string) (names []string, err error) {
+	err = c.administer(ctx, "list etcd's users", func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.UserList(ctx)
+		if err == nil {
+			names = slices.DeleteFunc(resp.Users, func(name string) bool { return !strings.HasPrefix(name, prefix) })
+		}
+		return err
+	})
+	return names, err
+}
+
+// IsRevoked reports whether a user has been revoked. One that isn't there hasn't.
+func (c *Client) IsRevoked(ctx context.Context, name string) (revoked bool, err error) {
+	err = c.administer(ctx, "read etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.UserGet(ctx, name)
+		if err == nil {
+			revoked = slices.Contains(resp.Roles, revokedRole)
+		}
+		return err
+	})
+	if errors.Is(err, rpctypes.ErrUserNotFound) {
+		err = nil
+	}
+	return revoked, err
+}
+
+// SetRevoked takes its role from a user, whose requests etcd refuses from then on, or gives it back.
+func (c *Client) SetRevoked(ctx context.Context, name string, revoked bool) error {
+	has, lacks := revokedRole, name
+	if !revoked {
+		has, lacks = name, revokedRole
+	}
+	for _, step := range []struct {
+		what string
+		do   func(ctx context.Context, client *clientv3.Client) error
+		done error
+	}{
+		{"make etcd's role " + revokedRole, func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.RoleAdd(ctx, revokedRole)
+			return err
+		}, rpctypes.ErrRoleAlreadyExist},
+		{"give etcd's user " + name + " the role " + has, func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.UserGrantRole(ctx, name, has)
+			return err
+		}, nil},
+		{"take the role " + lacks + " from etcd's user " + name, func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.UserRevokeRole(ctx, name, lacks)
+			return err
+		}, rpctypes.ErrRoleNotGranted},
+	} {
+		if err := c.administer(ctx, step.what, step.do); err != nil && (step.done == nil || !errors.Is(err, step.done)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveUser deletes a user and the role of its name, where they are there.
+func (c *Client) RemoveUser(ctx context.Context, name string) error {
+	err := c.administer(ctx, "delete etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.UserDelete(ctx, name)
+		return err
+	})
+	if err == nil || errors.Is(err, rpctypes.ErrUserNotFound) {
+		err = c.administer(ctx, "delete etcd's role "+name, func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.RoleDelete(ctx, name)
+			return err
+		})
+	}
+	if errors.Is(err, rpctypes.ErrRoleNotFound) {
+		err = nil
+	}
+	return err
 }
 
 // administer sends a request that may be sent again: whatever it does, it does once.

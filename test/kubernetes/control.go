@@ -176,18 +176,26 @@ func (p *Plane) certificates(host string) {
 }
 
 // KubeconfigAs writes a kubeconfig whose requests are made in another's name, such as
-// system:serviceaccount:kube-system:calico-node, with that one's rights.
-func (p *Plane) KubeconfigAs(user string) string {
+// system:serviceaccount:kube-system:calico-node, with that one's rights. extra are key=value, as tokens of pods have them.
+func (p *Plane) KubeconfigAs(user string, extra ...string) string {
 	p.tb.Helper()
-	return p.kubeconfig("admin", user)
+	return p.kubeconfig("admin", user, extra...)
 }
 
 // kubeconfig writes one for a user that has a token, in the name of another where as isn't empty.
-func (p *Plane) kubeconfig(user, as string) string {
+func (p *Plane) kubeconfig(user, as string, extra ...string) string {
 	p.tb.Helper()
-	name := token(user + as)
+	name := token(user + as + strings.ReplaceAll(strings.Join(extra, ""), "/", "-"))
 	if as != "" {
 		as = fmt.Sprintf(", as: %q", as)
+	}
+	if len(extra) > 0 {
+		as += ", as-user-extra: {"
+		for _, e := range extra {
+			key, value, _ := strings.Cut(e, "=")
+			as += fmt.Sprintf("%q: [%q], ", key, value)
+		}
+		as += "}"
 	}
 	return p.write("kubeconfig-"+name, fmt.Sprintf(`apiVersion: v1
 kind: Config

@@ -35,12 +35,12 @@ func TestFilled(t *testing.T) {
 		return watch(t, cmd, func(cmd *exec.Cmd) { _ = cmd.Process.Kill() }) // it waits for an etcd that doesn't come
 	}
 	filled := func() []string {
-		return strings.Fields(p.Kubectl("get", "secrets,configmaps", "-n", kubeSystem, "-l", "k8s-app=calico-etcd", "-o", `go-template={{range .items}}{{range $k, $v := .data}}{{$k}}={{$v}} {{end}}{{end}}`))
+		return strings.Split(p.Kubectl("get", "secrets,configmaps", "-n", kubeSystem, "-l", "k8s-app=calico-etcd", "-o", `go-template={{range .items}}{{range $k, $v := .data}}{{$k}}={{printf "%q\n" $v}}{{end}}{{end}}`), "\n")
 	}
 	var before []string
 	twice := []func() string{bootstrap(), bootstrap()} // of two at once, one may be refused, and goes on in its next run
 	eventually.Within(t, Patience, "the secrets to be filled", func() error {
-		if before = filled(); len(before) != 2+5+4*3+4 {
+		if before = filled(); len(before) != 2+5+2*3+5+1 {
 			return errors.New(strings.Join(before, "\n"))
 		}
 		return nil

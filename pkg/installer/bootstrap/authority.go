@@ -68,6 +68,16 @@ func parseAuthority(p pair) (*authority, error) {
 
 // issue makes a certificate and a new key.
 func (a *authority) issue(l leaf, now time.Time, life time.Duration) (pair, error) {
+	return sign(l.template(now, life), a)
+}
+
+// certify makes a certificate for a key that somebody else has.
+func (a *authority) certify(l leaf, key crypto.PublicKey, now time.Time, life time.Duration) ([]byte, error) {
+	return certify(l.template(now, life), a, key)
+}
+
+// template is a certificate that says who has it.
+func (l leaf) template(now time.Time, life time.Duration) *x509.Certificate {
 	c := &x509.Certificate{Subject: pkix.Name{CommonName: l.name}, NotBefore: now.Add(-skew), NotAfter: now.Add(life), KeyUsage: x509.KeyUsageDigitalSignature}
 	if l.server {
 		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
@@ -82,22 +92,19 @@ func (a *authority) issue(l leaf, now time.Time, life time.Duration) (pair, erro
 			c.DNSNames = append(c.DNSNames, h)
 		}
 	}
-	return sign(c, a)
+	return c
 }
 
-// sign completes a certificate; by nil it is signed with its own key.
+// sign completes a certificate, of a new key; by nil it is signed with that key.
 func sign(c *x509.Certificate, by *authority) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return pair{}, err
 	}
-	if c.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil { // RFC 5280, 4.1.2.2
-		return pair{}, err
-	}
 	if by == nil {
 		by = &authority{cert: c, key: key}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, by.cert, key.Public(), by.key)
+	cert, err := certify(c, by, key.Public())
 	if err != nil {
 		return pair{}, err
 	}
@@ -105,10 +112,16 @@ func sign(c *x509.Certificate, by *authority) (pair, error) {
 	if err != nil {
 		return pair{}, err
 	}
-	return pair{
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
-	}, nil
+	return pair{cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})}, nil
+}
+
+// certify signs a certificate of a key, and returns it in PEM.
+func certify(c *x509.Certificate, by *authority, key crypto.PublicKey) (cert []byte, err error) {
+	if c.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil { // RFC 5280, 4.1.2.2
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, by.cert, key, by.key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
 // due says why a certificate must be made anew, "" where it need not.

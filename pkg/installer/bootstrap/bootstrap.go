@@ -25,6 +25,8 @@ type Config struct {
 	Own bool
 	// Renew keeps what Own made in order: its data is made only in an etcd that lost all of it.
 	Renew bool
+	// Sign answers requests for nodes' certificates, until the context ends.
+	Sign bool
 	// Members is how many Own has: 1 or 3; 0 is 1.
 	Members int
 	// Pools are the default pools; none: those of kubeadm.
@@ -50,16 +52,15 @@ type bootstrapper struct {
 
 // Run makes what is missing, and waits for what it needs: the API, nodes, and an etcd that answers.
 func Run(ctx context.Context, cfg Config) error {
-	client, err := kube.New(cfg.Kube)
+	b, err := open(cfg)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	b := &bootstrapper{cfg: cfg, kube: client, log: cfg.Logger, now: time.Now}
-	if b.cfg.Members == 0 {
-		b.cfg.Members = 1
-	}
-	if cfg.Own {
+	defer b.kube.Close()
+	switch {
+	case cfg.Sign:
+		return b.sign(ctx)
+	case cfg.Own:
 		return b.own(ctx)
 	}
 	pools, err := b.pools(ctx)
@@ -67,6 +68,17 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return b.data(ctx, cfg.Store, pools)
+}
+
+func open(cfg Config) (*bootstrapper, error) {
+	client, err := kube.New(cfg.Kube)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Members == 0 {
+		cfg.Members = 1
+	}
+	return &bootstrapper{cfg: cfg, kube: client, log: cfg.Logger, now: time.Now}, nil
 }
 
 // own makes Calico's own etcd. The order is that of what waits for what: pods can't start without what is in the secrets, and find
@@ -82,6 +94,9 @@ func (b *bootstrapper) own(ctx context.Context) error {
 	}
 	ca, err := b.authority(ctx)
 	if err != nil {
+		return err
+	}
+	if err := b.publish(ctx, ca); err != nil {
 		return err
 	}
 	for _, want := range bundles(members) {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,6 +233,7 @@ func TestParseConfig(t *testing.T) {
 	}{
 		{"", "", Config{Own: true, Members: 1, Kube: api, Logger: log}, ""},
 		{"renew", "ETCD_MEMBERS=3", Config{Own: true, Renew: true, Members: 3, Kube: api, Logger: log}, ""},
+		{"sign", "", Config{Own: true, Renew: true, Sign: true, Members: 1, Kube: api, Logger: log}, ""},
 		{"data", "ETCD_ENDPOINTS=http://a:1,http://b:2 CALICO_IPV4POOL_CIDR=10.1.0.0/16 CALICO_IPV6POOL_CIDR=fd00::/48",
 			Config{Members: 1, Pools: pools, Store: store.Config{Endpoints: []string{"http://a:1", "http://b:2"}, Logger: log}, Kube: api, Logger: log}, ""},
 		{"again", "", Config{}, `"again" is not understood`},
@@ -282,6 +284,11 @@ func TestFill(t *testing.T) {
 	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 0 {
 		t.Errorf("maintenance brought back %v: %v", wrote, err)
 	}
+	s.Remove(model.GlobalConfigKey{Name: "ClusterGUID"}) // as after a restore
+	if wrote, err = fill(t.Context(), s.Store, nil, renew); err != nil || len(wrote) != 1 {
+		t.Errorf("maintenance gave the cluster no GUID: %v: %v", wrote, err)
+	}
+	guid = s.Get(model.GlobalConfigKey{Name: "ClusterGUID"})
 	s.Remove(model.ReadyKey{})
 	s.Remove(model.GlobalConfigKey{Name: "FailsafeOutboundHostPorts"})
 	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 4 {
@@ -292,16 +299,44 @@ func TestFill(t *testing.T) {
 	}
 }
 
+// TestUsers: what a node may write is its own, and what IPAM of all needs.
 func TestUsers(t *testing.T) {
-	for _, u := range users() {
+	for _, u := range append(users(), nodeUser("n1", "uid")) {
 		for _, prefix := range u.Write {
-			key := prefix == (model.GlobalConfigKey{Name: "ClusterGUID"}).Path()
-			if !strings.HasPrefix(prefix, model.Root) || !strings.HasSuffix(prefix, "/") && !key {
+			if !strings.HasPrefix(prefix, model.Root) || !strings.HasSuffix(prefix, "/") {
 				t.Errorf("%s may write %s: that is no part of the data model", u.Name, prefix)
 			}
-			if policy := model.Root + "v1/policy/"; (u.Name == "cni" || u.Name == "node") && (strings.HasPrefix(prefix, policy) || strings.HasPrefix(policy, prefix)) {
-				t.Errorf("%s may write %s: its key lies on every node, and policy is no business of a node's", u.Name, prefix)
+		}
+	}
+	u := nodeUser("n1", "uid")
+	if u.Name != "node:n1:uid" { // which is never that of another user
+		t.Errorf("user %s", u.Name)
+	}
+	may := func(k model.Key) bool {
+		return slices.ContainsFunc(u.Write, func(prefix string) bool { return strings.HasPrefix(k.Path(), prefix) })
+	}
+	block := netip.MustParsePrefix("10.0.0.0/26")
+	for _, host := range []string{"n1", "n11", "n", "N1"} {
+		for _, k := range []model.Key{
+			model.HostMetadataKey{Host: host}, model.HostConfigKey{Host: host, Name: "InterfacePrefix"}, model.StatusKey{Host: host}, model.LastStatusKey{Host: host},
+			model.BGPHostKey{Host: host, Field: model.BGPHostIPv4}, model.WorkloadEndpointKey{Host: host, Orchestrator: "k8s", Workload: "a.b", Endpoint: "eth0"},
+		} {
+			if may(k) != (host == "n1") {
+				t.Errorf("n1 may write %s: %v", k.Path(), may(k))
 			}
+		}
+	}
+	for _, k := range []model.Key{model.BlockKey{CIDR: block}, model.HandleKey{ID: "h"}, model.AffinityKey{Host: "n1", CIDR: block}, model.AffinityKey{Host: "n2", CIDR: block}} {
+		if !may(k) {
+			t.Errorf("n1 may not write %s: no address could be given", k.Path())
+		}
+	}
+	for _, k := range []model.Key{
+		model.ReadyKey{}, model.IPAMConfigKey{}, model.PoolKey{CIDR: block}, model.GlobalConfigKey{Name: "ClusterGUID"}, model.GlobalConfigKey{Name: "InterfacePrefix"},
+		model.PolicyKey{Tier: "default", Policy: "p"}, model.ProfileRulesKey{Profile: "p"},
+	} {
+		if may(k) {
+			t.Errorf("n1 may write %s", k.Path())
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 //
 //	bootstrap         an etcd of Calico's own: members, certificates, users, data
 //	bootstrap renew   its certificates, where they are due, its members' space, and all of it again where etcd is empty
+//	bootstrap sign    answers requests for nodes' certificates
 //	bootstrap data    the data of an etcd that exists
 func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error) {
 	c = Config{Logger: log, Kube: kube.Config{Name: "calico-bootstrap", Logger: log}}
@@ -35,11 +36,13 @@ func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error)
 		c.Own = true
 	case "renew":
 		c.Own, c.Renew = true, true
+	case "sign":
+		c.Own, c.Renew, c.Sign = true, true, true
 	case "data":
 		c.Store.Logger = log
 		options = append(options, program.Etcd(&c.Store)...)
 	default:
-		return c, fmt.Errorf("bootstrap %q is not understood: want nothing, renew or data", what)
+		return c, fmt.Errorf("bootstrap %q is not understood: want nothing, renew, sign or data", what)
 	}
 	err = program.ParseEnviron(options, environ)
 	return c, err

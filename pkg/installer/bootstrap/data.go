@@ -30,16 +30,9 @@ const (
 	failsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443,udp:53,udp:67,udp:547"
 )
 
-// users are etcd's, each with the rights that the program needs. An agent or a plugin that was taken over can't change
-// policy or pools. cni writes no profiles: those of Kubernetes are the controllers', and a network of another orchestrator,
-// whose plugin makes a profile of its name, needs another user.
+// users are etcd's, but for those of nodes, see nodeUser.
 func users() []store.User {
-	return []store.User{
-		{Name: "node", Write: []string{"/calico/v1/host/", "/calico/bgp/v1/host/", "/calico/felix/v1/host/", "/calico/ipam/v2/", model.GlobalConfigKey{Name: "ClusterGUID"}.Path()}},
-		{Name: "cni", Write: []string{"/calico/v1/host/", "/calico/ipam/v2/"}},
-		{Name: "controllers", Write: []string{model.Root}},
-		{Name: "ctl", Write: []string{model.Root}},
-	}
+	return []store.User{{Name: "controllers", Write: []string{model.Root}}, {Name: "ctl", Write: []string{model.Root}}}
 }
 
 // pools are the addresses that pods have by default: those that were set, else kubeadm's.
@@ -94,15 +87,16 @@ func parsePools(text string) (pools []netip.Prefix, err error) {
 }
 
 // fill writes what an etcd without data of ours lacks, in one transaction: what is there stays as it is. Ready comes with
-// it, so agents act on all of it or on nothing. One that renews lets an etcd be that has Ready, whatever else was deleted.
+// it, so agents act on all of it or on nothing. One that renews lets an etcd be that has Ready, whatever else was deleted, but for the
+// cluster's GUID.
 func fill(ctx context.Context, etcd *store.Client, pools []netip.Prefix, cfg Config) (wrote []string, err error) {
 	guid := make([]byte, 16)
 	if _, err := rand.Read(guid); err != nil {
 		return nil, err
 	}
+	name := model.Put{Key: model.GlobalConfigKey{Name: "ClusterGUID"}, Value: model.Text(hex.EncodeToString(guid))} // which no node may write
 	missing := []model.Put{
-		{Key: model.ReadyKey{}, Value: model.Ready(true)},
-		{Key: model.GlobalConfigKey{Name: "ClusterGUID"}, Value: model.Text(hex.EncodeToString(guid))},
+		{Key: model.ReadyKey{}, Value: model.Ready(true)}, name,
 		{Key: model.ProfileRulesKey{Profile: kubepolicy.DefaultAllow}, Value: model.Rules{
 			Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}},
 		}},
@@ -119,13 +113,16 @@ func fill(ctx context.Context, etcd *store.Client, pools []netip.Prefix, cfg Con
 	_, err = etcd.Transact(ctx, wants, func(view *model.View) (model.Change, error) {
 		var change model.Change
 		wrote = nil
-		if cfg.Renew && view.Get(model.ReadyKey{}).Exists() {
-			return change, nil
-		}
 		put := func(p model.Put) {
 			change.Compares = append(change.Compares, model.Compare{Key: p.Key})
 			change.Puts = append(change.Puts, p)
 			wrote = append(wrote, p.Key.Path())
+		}
+		if cfg.Renew && view.Get(model.ReadyKey{}).Exists() {
+			if !view.Get(name.Key).Exists() {
+				put(name)
+			}
+			return change, nil
 		}
 		if entries, _ := view.Read(wants[0]); len(entries) == 0 {
 			for _, cidr := range pools {

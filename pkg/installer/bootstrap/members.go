@@ -24,6 +24,7 @@ const (
 	clusterKey    = "initial-cluster"
 	tokenKey      = "initial-cluster-token"
 	poolsKey      = "pools"
+	authorityKey  = "etcd-ca"
 	controlPlane  = "node-role.kubernetes.io/control-plane"
 )
 

@@ -93,6 +93,17 @@ func (b *bootstrapper) authority(ctx context.Context) (*authority, error) {
 	return ca, nil
 }
 
+// publish has nodes know the authority: its certificate, which is no secret.
+func (b *bootstrapper) publish(ctx context.Context, ca *authority) error {
+	config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, membersConfig)
+	if err != nil || config.Data[authorityKey] == string(ca.pem) {
+		return err
+	}
+	config.Data[authorityKey] = string(ca.pem)
+	_, err = kube.Update(ctx, b.kube, config)
+	return err
+}
+
 // ensure makes what is due in a secret.
 func (b *bootstrapper) ensure(ctx context.Context, ca *authority, want bundle) error {
 	s, err := b.read(ctx, want.secret)

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodecert
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDue: a certificate is asked for when two thirds of the former's life are over, and waited for where that can't be used.
+func TestDue(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	const life = 30 * 24 * time.Hour
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node:n1:uid"}, NotBefore: now, NotAfter: now.Add(life)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	for _, test := range []struct {
+		name, uid, why string
+		file           []byte
+		after          time.Duration
+		useless        bool
+	}{
+		{"new", "uid", "", both, 0, false},
+		{"half", "", "", both, life / 2, false},
+		{"due", "uid", "two thirds", both, life*2/3 + 1, false},
+		{"expired", "uid", "expired", both, life + 1, true},
+		{"of a Node that was made anew", "other", "the Node another one", both, 0, true},
+		{"cut off", "uid", "tls: ", both[:100], 0, true},
+		{"none", "uid", "no such file", nil, 0, true},
+	} {
+		k := Keeper{Config{File: filepath.Join(t.TempDir(), "pem")}, func() time.Time { return now.Add(test.after) }}
+		if test.file != nil {
+			if err := os.WriteFile(k.File, test.file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if why, useless := k.due(test.uid); (why == "") != (test.why == "") || !strings.Contains(why, test.why) || useless != test.useless {
+			t.Errorf("%s: %q, %v", test.name, why, useless)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+const (
+	// signerName is that of requests for a Node's certificate, which agents make.
+	signerName   = "projectcalico.org/etcd-node"
+	agentAccount = "system:serviceaccount:" + namespace + ":calico-node"
+	// What the API server writes of a pod's token into a request. The first is there since Kubernetes 1.30.
+	nodeExtra = "authentication.kubernetes.io/node-name"
+	podExtra  = "authentication.kubernetes.io/pod-name"
+	// nodeLife is how long a stolen certificate is good for, where nobody revokes it.
+	nodeLife = 30 * 24 * time.Hour
+	// sweepEvery is how often users of Nodes that are gone are looked for.
+	sweepEvery = time.Minute
+	nodePrefix = "node:"
+)
+
+// nodeUser is etcd's user of a Node. A Node that is made anew is another, whoever has kept the former one's certificate.
+func nodeUser(name, uid string) store.User {
+	host := func(prefix string) string { return prefix + name + "/" }
+	return store.User{Name: nodePrefix + name + ":" + uid, Write: []string{
+		model.HostPrefix(name), host(model.Root + "felix/v1/host/"), host(model.Root + "bgp/v1/host/"),
+		// A host claims blocks that others have left empty, borrows and gives back.
+		model.Root + "ipam/v2/assignment/", model.Root + "ipam/v2/handle/", model.Root + "ipam/v2/host/",
+	}}
+}
+
+// sign answers requests for Nodes' certificates, and keeps etcd's users those of the Nodes, until the context ends.
+func (b *bootstrapper) sign(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var mu sync.Mutex
+	open, news := map[string]*certificatesv1.CertificateSigningRequest{}, mailbox.NewSignal()
+	set := func(name string, r *certificatesv1.CertificateSigningRequest) {
+		mu.Lock()
+		defer mu.Unlock()
+		if delete(open, name); r != nil && len(r.Status.Certificate) == 0 && !slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+			return c.Type != certificatesv1.CertificateApproved
+		}) {
+			open[name] = r
+			news.Send()
+		}
+	}
+	group.Go(func() error {
+		return kube.Watch(ctx, b.kube, kube.Select{Fields: "spec.signerName=" + signerName},
+			func(r *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest { return r },
+			kube.Handler[*certificatesv1.CertificateSigningRequest]{
+				Set:     func(r *certificatesv1.CertificateSigningRequest) { set(r.Name, r) },
+				Deleted: func(_, name string) { set(name, nil) },
+			})
+	})
+	group.Go(func() error {
+		tick := time.NewTicker(sweepEvery)
+		defer tick.Stop()
+		for said := ""; ; {
+			sweep := false
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-news:
+			case <-tick.C:
+				sweep = true
+			}
+			mu.Lock()
+			var due []*certificatesv1.CertificateSigningRequest
+			for _, r := range open {
+				due = append(due, r)
+			}
+			mu.Unlock()
+			err := b.administer(ctx, func(etcd *store.Client, ca *authority) error {
+				var errs []error
+				for _, r := range due {
+					if err := b.answer(ctx, etcd, ca, r); err == nil {
+						set(r.Name, nil)
+					} else {
+						errs = append(errs, fmt.Errorf("request %s: %w", r.Name, err))
+					}
+				}
+				if sweep {
+					errs = append(errs, b.sweep(ctx, etcd))
+				}
+				return errors.Join(errs...)
+			})
+			if err == nil {
+				said = ""
+				continue
+			}
+			if text := err.Error(); ctx.Err() == nil && text != said {
+				said = text
+				b.log.Error("not all requests are answered, trying again", "err", err)
+			}
+			if b.pause(ctx) == nil {
+				news.Send()
+			}
+		}
+	})
+	return group.Wait()
+}
+
+// administer does something as etcd's administrator.
+func (b *bootstrapper) administer(ctx context.Context, do func(*store.Client, *authority) error) error {
+	members, _, err := b.chosen(ctx)
+	if err != nil {
+		return err
+	}
+	ca, err := b.authority(ctx)
+	if err != nil {
+		return err
+	}
+	cfg, done, err := b.root(ca, members)
+	if err != nil {
+		return fmt.Errorf("make a certificate for etcd's administrator: %w", err)
+	}
+	defer done()
+	etcd, err := store.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = etcd.Close() }() // everything was answered
+	return do(etcd, ca)
+}
+
+// refusal is why a request is denied.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// answer approves and signs a request, or denies it. An error leaves it open.
+func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *authority, r *certificatesv1.CertificateSigningRequest) error {
+	cert, user, err := b.certify(ctx, etcd, ca, r)
+	condition := certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "OfItsNode", Message: "asked for by the node's own agent", LastUpdateTime: metav1.NewTime(b.now()),
+	}
+	if why, denied := errors.AsType[refusal](err); denied {
+		condition.Type, condition.Reason, condition.Message = certificatesv1.CertificateDenied, "Refused", why.Error()
+		b.log.Warn("a request for a node's certificate is denied", "request", r.Name, "by", r.Spec.Username, "reason", why)
+	} else if err != nil {
+		return err
+	}
+	err = kube.PatchApproval(ctx, b.kube, r.Name, map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+	if err == nil && cert != nil {
+		err = kube.PatchStatus[certificatesv1.CertificateSigningRequest](ctx, b.kube, "", r.Name, map[string]any{"status": map[string]any{"certificate": cert}})
+		if err == nil {
+			b.log.Info("signed a node's certificate", "user", user, "request", r.Name)
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was withdrawn
+	}
+	return err
+}
+
+// certify makes the certificate that a request is for, and etcd's user.
+func (b *bootstrapper) certify(ctx context.Context, etcd *store.Client, ca *authority, r *certificatesv1.CertificateSigningRequest) (cert []byte, user string, err error) {
+	name, err := b.asking(ctx, r.Spec)
+	if err != nil {
+		return nil, "", err
+	}
+	block, _ := pem.Decode(r.Spec.Request)
+	if block == nil {
+		return nil, "", refusal("it isn't in PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = request.CheckSignature()
+	}
+	if err != nil {
+		return nil, "", refusal(err.Error())
+	}
+	node, err := kube.Get[corev1.Node](ctx, b.kube, "", name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, "", refusal("there is no Node " + name)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	u := nodeUser(name, string(node.UID))
+	switch revoked, err := etcd.IsRevoked(ctx, u.Name); {
+	case err != nil:
+		return nil, "", err
+	case revoked:
+		return nil, "", refusal("node " + name + " is revoked: delete its Node and let a machine that is in order join under the name, or undo it by calico-install revoke -undo " + name)
+	}
+	if err := etcd.SetUser(ctx, u); err != nil {
+		return nil, "", err
+	}
+	cert, err = ca.certify(leaf{name: u.Name, client: true}, request.PublicKey, b.now(), nodeLife)
+	return cert, u.Name, err
+}
+
+// asking is the Node whose agent made a request.
+func (b *bootstrapper) asking(ctx context.Context, spec certificatesv1.CertificateSigningRequestSpec) (node string, err error) {
+	if spec.Username != agentAccount {
+		return "", refusal("only " + agentAccount + " may ask")
+	}
+	if v := spec.Extra[nodeExtra]; len(v) == 1 {
+		return v[0], nil
+	}
+	v := spec.Extra[podExtra]
+	if len(v) != 1 {
+		return "", refusal("the token that it was made with is no pod's, which would say whose node it is")
+	}
+	pod, err := kube.Get[corev1.Pod](ctx, b.kube, namespace, v[0])
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", refusal("its pod is gone")
+	case err != nil:
+		return "", err
+	case pod.Spec.ServiceAccountName != "calico-node":
+		return "", refusal("its pod is another account's")
+	}
+	return pod.Spec.NodeName, nil
+}
+
+// sweep removes the users of Nodes that are gone, and makes those that are missing, as where etcd has lost its data: their agents
+// have certificates, and don't ask.
+func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
+	users, err := etcd.Users(ctx, nodePrefix)
+	if err != nil {
+		return err
+	}
+	nodes, err := kube.List[corev1.Node](ctx, b.kube, kube.Select{})
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if u := nodeUser(n.Name, string(n.UID)); !slices.Contains(users, u.Name) {
+			if err := etcd.SetUser(ctx, u); err != nil {
+				return err
+			}
+		}
+	}
+	for _, user := range users {
+		if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return user == nodeUser(n.Name, string(n.UID)).Name }) {
+			continue
+		}
+		if err := etcd.RemoveUser(ctx, user); err != nil {
+			return err
+		}
+		b.log.Info("removed etcd's user of a node that is gone", "user", user)
+	}
+	return nil
+}
+
+// Revoke has etcd refuse whatever a node asks from now on, or ends that.
+func Revoke(ctx context.Context, cfg Config, node string, undo bool) error {
+	b, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer b.kube.Close()
+	return b.administer(ctx, func(etcd *store.Client, _ *authority) error {
+		users, err := etcd.Users(ctx, nodePrefix+node+":")
+		if err == nil && len(users) == 0 {
+			err = fmt.Errorf("no node %q has a certificate for etcd: name the Node as kubectl get nodes does", node)
+		}
+		for _, user := range users {
+			if err == nil {
+				err = etcd.SetRevoked(ctx, user, !undo)
+			}
+		}
+		if err == nil {
+			b.log.Info("etcd's user of the node", "node", node, "revoked", !undo)
+		}
+		return err
+	})
+}
+
+// former are the users that all nodes shared before each had its own.
+func former() []string { return []string{"node", "cni"} }
+
+// Retire removes the users that all nodes shared.
+func Retire(ctx context.Context, cfg Config) error {
+	b, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer b.kube.Close()
+	return b.administer(ctx, func(etcd *store.Client, _ *authority) error {
+		for _, user := range former() {
+			if err := etcd.RemoveUser(ctx, user); err != nil {
+				return err
+			}
+		}
+		b.log.Info("the users of etcd that all nodes shared are removed", "users", strings.Join(former(), " "))
+		return nil
+	})
+}
