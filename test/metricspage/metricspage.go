@@ -101,7 +101,7 @@ func (s Section) Check(t *testing.T, update bool) (names []string) {
 	return names
 }
 
-// cut finds the section of that heading, which ends at the next one; it is to come last where it isn't there.
+// cut finds the section of that heading, which ends at the next program's; it is to come last where it isn't there.
 func cut(page, head string) (before, section, after string) {
 	heading, _, _ := strings.Cut(head, "\n")
 	at := strings.Index("\n"+page, "\n"+heading+"\n")
@@ -109,7 +109,7 @@ func cut(page, head string) (before, section, after string) {
 		return page + "\n", "", ""
 	}
 	section = page[at:]
-	if end := strings.Index(section, "\n\n#"); end >= 0 {
+	if end := strings.Index(section, "\n\n## "); end >= 0 {
 		section, after = section[:end+1], section[end+1:]
 	}
 	return page[:at], section, after
