@@ -223,6 +223,8 @@ func rare(right string) bool {
 	switch right {
 	case "calico-controllers get pods", "calico-controllers get nodes", "calico-controllers patch nodes/status", "calico-controllers get daemonsets": // minutes after a pod, a node or its agent has gone
 		return true
+	case "calico-controllers patch namespaces/status": // of a namespace with too many NetworkPolicies
+		return true
 	case "calico-node get namespaces": // a pod of a namespace that was made a moment ago
 		return true
 	}

@@ -49,6 +49,20 @@ func TestSlowHostProtection(t *testing.T) {
 			})
 		}
 	}
+	// Metrics are closed to both, but for whom a policy lets in.
+	for _, err := range []error{c.connect(pods[0], member+":9091"), dial(member + ":9091")} {
+		if err := expect(false, err); err != nil {
+			t.Errorf("metrics: %v", err)
+		}
+	}
+	_, err := c.Etcd().Transact(t.Context(), nil, func(*model.View) (model.Change, error) {
+		return model.Change{Puts: []model.Put{{Key: model.PolicyKey{Tier: model.DefaultTier, Policy: "prometheus"}, Value: model.Policy{
+			Selector: "projectcalico.org/serves == 'metrics'", Inbound: []model.Rule{{Action: model.ActionAllow}}, Types: []model.Direction{model.Inbound},
+		}}}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	reached(true)
 
 	c.Apply(kustomize(t, "calico", "host-protection"))
