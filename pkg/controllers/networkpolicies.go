@@ -70,6 +70,11 @@ func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) net
 func (p *networkPolicies) set(kept networkPolicy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.take(kept)
+}
+
+// take is set, while mu is held.
+func (p *networkPolicies) take(kept networkPolicy) {
 	of := objectName{Namespace: kept.isolating.about.Namespace, Name: kept.isolating.about.Name}
 	p.versions[of] = kept.version
 	p.changed(of, p.budget.Set(of.Namespace, of.Name, kept.created, kept.size))
@@ -140,16 +145,21 @@ func (p *networkPolicies) readAgain(ctx context.Context, of objectName) bool {
 	before := p.versions[of]
 	p.mu.Unlock()
 	np, raw, err := kube.GetRaw[networkingv1.NetworkPolicy](ctx, p.kube, of.Namespace, of.Name)
+	var kept networkPolicy
+	if err == nil {
+		kept = p.keep(np, raw)
+	}
 	p.mu.Lock()
-	current := p.reread[of] && p.versions[of] == before
-	if errors.Is(err, os.ErrNotExist) {
+	defer p.mu.Unlock()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		delete(p.reread, of) // the watch is about to tell
+	case err != nil:
+		return false
+	case p.reread[of] && p.versions[of] == before:
+		p.take(kept)
 	}
-	p.mu.Unlock()
-	if err == nil && current {
-		p.set(p.keep(np, raw))
-	}
-	return err == nil || errors.Is(err, os.ErrNotExist)
+	return true
 }
 
 // tell has the condition of each Namespace say whether it has too much of them, while this process leads.
