@@ -58,7 +58,7 @@ func before(t *testing.T, c *Cluster) (manifest string) {
 	return c.write("former.yaml", replaced)
 }
 
-// TestUpgrade replaces every component, and goes back, while pods of both nodes ping each other: no packet is lost, no node's network is
+// TestUpgrade replaces every component, nodes' certificates for etcd too, and goes back, while pods of both nodes ping each other: no packet is lost, no node's network is
 // said to be unavailable, and what somebody else has chained to our network configuration stays.
 func TestUpgrade(t *testing.T) {
 	c := Up(t, Images(t)...)
@@ -77,6 +77,9 @@ func TestUpgrade(t *testing.T) {
 			conditions := c.watchNetworkUnavailable(t)
 			c.Install(step.manifest)
 			c.Kubectl("rollout", "status", "-n", kubeSystem, "statefulset/calico-etcd", "--timeout=180s")
+			if step.name == "upgrade" {
+				c.renewNodeCertificates(t)
+			}
 			for _, f := range floods {
 				f.end(t)
 			}
@@ -100,6 +103,17 @@ func TestUpgrade(t *testing.T) {
 	c.Kubectl("rollout", "status", "-n", kubeSystem, "daemonset/calico-node", "--timeout=180s")
 	if list := n.Run("cat", conflist); strings.Contains(list, "mesh-cni") {
 		t.Errorf("an entry that was removed is back: %s", list)
+	}
+}
+
+// renewNodeCertificates has the agents ask for their nodes' certificates again.
+func (c *Cluster) renewNodeCertificates(t *testing.T) {
+	const file = "/var/lib/calico/etcd/node.pem"
+	for _, n := range c.Nodes {
+		n.Run("rm", file)
+	}
+	for _, n := range c.Nodes {
+		eventually.Within(t, 2*Patience, "a new certificate on "+n.Name, func() error { return n.Command("test", "-s", file).Run() })
 	}
 }
 
