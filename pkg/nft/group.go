@@ -145,6 +145,11 @@ func (gs *groups) origin(g *group) *group {
 	if from.chain == "" || len(from.members) > 0 {
 		return nil
 	}
+	for key, was := range gs.ruleset.sets[dispatchOf(g.direction)].was { // one whose own chain waits is still led there
+		if _, comes := g.members[slot{dispatchOf(g.direction), key}]; was.there && was.data == from.chain && !comes {
+			return nil
+		}
+	}
 	return from
 }
 
@@ -175,6 +180,7 @@ func (gs *groups) drop(g *group) {
 func (gs *groups) give(g *group, chain string) {
 	g.chain = chain
 	gs.ruleset.putChain(chain, func() table.Chain { return gs.render(g) })
+	gs.ruleset.chains[chain].waits = true
 	for at := range g.members {
 		gs.ruleset.put(at, chain)
 	}

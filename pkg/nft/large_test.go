@@ -123,7 +123,7 @@ func TestPortions(t *testing.T) {
 			}
 		}
 		f.Update(c)
-		mustApply(t, f)
+		mustApplyAll(t, f)
 		if cuts == 0 || leads() == before {
 			t.Errorf("%d cuts; in the end:\n%s", cuts, leads())
 		}

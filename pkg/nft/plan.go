@@ -33,7 +33,7 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 	p := plan{chains: make(map[string][]nfnl.Hash)}
 	chains := make([]planned, 0, len(rs.dirty))
 	for _, name := range slices.Sorted(maps.Keys(rs.dirty)) {
-		if rs.later[name] {
+		if rs.later[name] > 0 {
 			continue
 		}
 		r := planned{name: name, chain: rs.chains[name]}

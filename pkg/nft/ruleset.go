@@ -20,9 +20,9 @@ type ruleset struct {
 	sets    map[string]*set
 	dirty   map[string]bool // names of chains to render again
 	changed map[string]bool // names of sets with something to write
-	later   map[string]bool // names of chains that wait for another Apply: see choose
-	passed  bool            // nothing that waited was written by the last Apply
-	turn    int             // rules of policies that an Apply writes
+	later   map[string]int  // chains that wait for another Apply, and since which turn: see choose
+	turns   int             // that there were
+	turn    int             // rules that an Apply writes of chains that may wait
 }
 
 // totals are of what the kernel holds.
@@ -32,7 +32,7 @@ type totals struct{ rules, sets, members int }
 func newRuleset() *ruleset {
 	rs := &ruleset{
 		chains: make(map[string]*chain), sets: make(map[string]*set),
-		dirty: make(map[string]bool), changed: make(map[string]bool), later: make(map[string]bool), turn: turnRules,
+		dirty: make(map[string]bool), changed: make(map[string]bool), later: make(map[string]int), turn: turnRules,
 	}
 	for _, s := range render.Sets() {
 		rs.addSet(s)
@@ -182,7 +182,7 @@ func (rs *ruleset) settled() {
 	waits := len(rs.later) > 0 // then nothing was removed
 	for name := range rs.dirty {
 		c := rs.chains[name]
-		if rs.later[name] || c.render == nil && waits {
+		if rs.later[name] > 0 || c.render == nil && waits {
 			continue
 		}
 		if c.forget(); c.render == nil {

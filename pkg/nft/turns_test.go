@@ -62,7 +62,7 @@ func TestTurns(t *testing.T) {
 		if !has("tcp dport 4321") {
 			t.Error("a small change waits for a large one")
 		}
-		for range 5 {
+		for range 10 {
 			if r, err := f.Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			} else if !r.More {
@@ -109,6 +109,99 @@ func TestTurnsProgress(t *testing.T) {
 				t.Fatal("large policies wait for ever")
 			}
 		}
+		same(t, f)
+	})
+}
+
+// What waits is written in its turn, however much smaller what is changed again and again is.
+func TestTurnsOldest(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		others := policy.Changes{Endpoints: endpoints(), Rules: rules(policy.Rules{ID: profileID("prod")})}
+		for i := range 8 {
+			others.Endpoints[workload(i+10).Path] = workload(i+10, fmt.Sprint("other", i))
+			r := many(fmt.Sprint("other", i), turnRules+8)
+			others.Rules[r.ID] = &r
+		}
+		f.Update(others)
+		mustApply(t, f)
+		victim := workload(1, "victim")
+		f.Update(policy.Changes{Endpoints: endpoints(victim), Rules: rules(many("victim", turnRules+100))})
+		for i := range 20 {
+			c := policy.Changes{Rules: rules()}
+			for j := range 2 {
+				r := many(fmt.Sprint("other", (2*i+j)%8), turnRules+8)
+				for k := range r.Inbound {
+					r.Inbound[k].Match.DstPorts[0] = model.Port{Min: uint16(20000 + i), Max: uint16(20000 + i)}
+				}
+				c.Rules[r.ID] = &r
+			}
+			f.Update(c)
+			r, err := f.Apply(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why, told := r.Programmed[victim.Path]; told && why == nil {
+				return
+			}
+		}
+		t.Error("a policy waits for ever for others' that are smaller")
+	})
+}
+
+// Chains that endpoints share wait as well: one tenant's workloads that ask many policies don't delay another's deny.
+func TestTurnsGroups(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "deny")), Rules: rules(policy.Rules{ID: policyID("deny")}, policy.Rules{ID: profileID("prod")})})
+		mustApply(t, f)
+		c := policy.Changes{Endpoints: endpoints(), Rules: rules()}
+		var names []string
+		for i := range 300 {
+			names = append(names, fmt.Sprint("empty", i))
+			c.Rules[policyID(names[i])] = &policy.Rules{ID: policyID(names[i])}
+		}
+		for i := range 5 {
+			c.Endpoints[workload(i+10).Path] = workload(i+10, names[i:]...)
+		}
+		f.Update(c)
+		f.Update(policy.Changes{Rules: rules(policy.Rules{ID: policyID("deny"), Inbound: []policy.Rule{{Action: model.ActionDeny, Match: policy.Criteria{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 4321, Max: 4321}}}}}})})
+		r, err := f.Apply(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := run(t, "nft", "list", "table", "inet", TableName); !r.More || !strings.Contains(out, "tcp dport 4321") || r.Writes > 3*turnRules {
+			t.Errorf("more to write: %v, after %d; the deny is in force: %v", r.More, r.Writes, strings.Contains(out, "tcp dport 4321"))
+		}
+		mustApplyAll(t, f)
+		same(t, f)
+	})
+}
+
+// A workload whose new chain waits is still led to its former one, which no other group takes over meanwhile.
+func TestTurnsKeepFormer(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{
+			Endpoints: endpoints(workload(1, "closed"), workload(2, "closed")),
+			Rules:     rules(policy.Rules{ID: policyID("closed")}, policy.Rules{ID: policyID("open"), Inbound: []policy.Rule{{Action: model.ActionAllow}}}, policy.Rules{ID: profileID("prod")}),
+		})
+		mustApply(t, f)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "small", "large")), Rules: rules(many("small", turnRules), many("large", turnRules+1))})
+		if r, err := f.Apply(t.Context()); err != nil || !r.More {
+			t.Fatalf("nothing waits: %v", err)
+		}
+		f.Update(policy.Changes{Endpoints: endpoints(workload(2, "open")), Rules: rules(many("large", turnRules+2), many("another", turnRules+1))})
+		if r, err := f.Apply(t.Context()); err != nil || !r.More {
+			t.Fatalf("nothing waits: %v", err)
+		}
+		out := run(t, "nft", "list", "table", "inet", TableName)
+		_, chain, _ := strings.Cut(out, `"cali1" : jump to-`)
+		_, asked, _ := strings.Cut(out, "chain to-"+strings.FieldsFunc(chain, func(r rune) bool { return r == ',' || r == ' ' })[0]+" {")
+		if asked, _, _ = strings.Cut(asked, "}"); !strings.Contains(asked, "in-policy-closed") || strings.Contains(asked, "in-policy-open") {
+			t.Errorf("the workload's packets are asked about by:%s", asked)
+		}
+		mustApplyAll(t, f)
 		same(t, f)
 	})
 }
