@@ -50,21 +50,23 @@ func newNetworkPolicies(c *controllers) *networkPolicies {
 
 // networkPolicy is what is kept of one until the budget is asked.
 type networkPolicy struct {
-	whole, isolating made
+	whole, isolating func() made
+	name             objectName
 	version          string
 	created          time.Time
 	size             int
 }
 
-// keep makes nothing of what no budget has room for.
+// keep leaves it to set what is made of it: what no budget has room for costs little.
 func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) networkPolicy {
-	kept := networkPolicy{
-		isolating: madeOfPolicy(kubepolicy.Isolating(np), raw), version: np.ResourceVersion, created: np.CreationTimestamp.Time, size: kubepolicy.Size(np),
+	of := func(np *networkingv1.NetworkPolicy) func() made {
+		unknown := kube.Raw{Unknown: raw.Unknown}
+		return func() made { return madeOfPolicy(np, unknown) }
 	}
-	if limit := p.cfg.NamespacePolicyLimit; limit == 0 || kept.size <= limit {
-		kept.whole = madeOfPolicy(np, raw)
+	return networkPolicy{
+		whole: of(np), isolating: of(kubepolicy.Isolating(np)), name: objectName{Namespace: np.Namespace, Name: np.Name},
+		version: np.ResourceVersion, created: np.CreationTimestamp.Time, size: kubepolicy.Size(np),
 	}
-	return kept
 }
 
 func (p *networkPolicies) set(kept networkPolicy) {
@@ -75,15 +77,16 @@ func (p *networkPolicies) set(kept networkPolicy) {
 
 // take is set, while mu is held.
 func (p *networkPolicies) take(kept networkPolicy) {
-	of := objectName{Namespace: kept.isolating.about.Namespace, Name: kept.isolating.about.Name}
+	of := kept.name
 	p.versions[of] = kept.version
 	p.changed(of, p.budget.Set(of.Namespace, of.Name, kept.created, kept.size))
 	if !p.budget.Over(of.Namespace, of.Name) {
-		p.controllers.set(kept.whole)
+		p.controllers.set(kept.whole())
 		return
 	}
-	kept.isolating.problems = append(kept.isolating.problems, p.budget.Problem(of.Namespace, of.Name).String())
-	p.controllers.set(kept.isolating)
+	m := kept.isolating()
+	m.problems = append(m.problems, p.budget.Problem(of.Namespace, of.Name).String())
+	p.controllers.set(m)
 }
 
 func (p *networkPolicies) removed(namespace, name string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, and
-// what is excepted.
+// what is excepted; 1 at least.
 func Size(np *networkingv1.NetworkPolicy) int {
 	n := 0
 	rule := func(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
@@ -31,7 +31,7 @@ func Size(np *networkingv1.NetworkPolicy) int {
 	for i := range np.Spec.Egress {
 		rule(np.Spec.Egress[i].To, np.Spec.Egress[i].Ports)
 	}
-	return n
+	return max(1, n)
 }
 
 // Isolating is a policy without its rules: it isolates the same pods in the same directions, and allows them nothing.

@@ -18,7 +18,7 @@ import (
 
 func TestSize(t *testing.T) {
 	for text, want := range map[string]int{
-		`{}`:                  0,
+		`{}`:                  1,
 		`{ingress: [{}, {}]}`: 2,
 		`{ingress: [{ports: [{port: 1}, {port: 2}]}]}`:                                                                   2,
 		`{ingress: [{from: [{podSelector: {}}, {podSelector: {}}], ports: [{port: 1}, {port: 2}]}], egress: [{}]}`:       5,

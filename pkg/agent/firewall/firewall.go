@@ -85,6 +85,7 @@ type Reconciler struct {
 
 	applied bool             // it has been applied once
 	more    bool             // a part of it waits for the next Apply
+	waited  bool             // or did when TakeWork was last asked
 	err     error            // why the latest turn was not applied
 	failing map[string]error // why an endpoint's firewall isn't as it should be
 	misfit  error            // what of all changes could not be used, the latest
