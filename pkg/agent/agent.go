@@ -193,7 +193,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	if kubernetes != nil {
 		keeper := newPods(cfg, kubernetes, cidrs.SetNode)
-		gates.pods = keeper
+		gates.pods, l.system.warnPod = keeper, podEvents(kubernetes, keeper)
 		group.Go(func() error { return keeper.Run(ctx) })
 	}
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })

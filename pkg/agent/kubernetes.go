@@ -20,6 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Kubernetes says how the Kubernetes API is reached.
@@ -79,6 +80,16 @@ func nodeEvents(node string, client *kube.Client) func(reason, message string) {
 	// kubelet has no uid for its Node either, and puts the name in its place: `kubectl describe node` finds both.
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
 	return func(reason, message string) { client.Warning(about, reason, message) }
+}
+
+// podEvents records warnings about pods that the API has on this host. Endpoints in etcd that are called like others are passed over.
+func podEvents(client *kube.Client, known *pods.Keeper) func(key model.WorkloadEndpointKey, reason, message string) {
+	return func(key model.WorkloadEndpointKey, reason, message string) {
+		namespace, name := key.Pod()
+		if uid := known.UID(namespace, name); uid != "" {
+			client.Warning(corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message)
+		}
+	}
 }
 
 // memberLabel is the label of Nodes on which the pods of the manifests' etcd run, and memberRetry how soon it is tried again to set it.

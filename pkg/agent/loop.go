@@ -48,9 +48,10 @@ type system struct {
 	roles             params.LinkRoles
 	writeMTU          func(mtu int) error
 	writeNode         func() error
-	forward           *forward.Keeper                   // nil: nobody looks what others' chains do
-	probe             *probe.Prober                     // nil: nobody tries the path of packets
-	programmed        func(path string, revision int64) // see reports
+	forward           *forward.Keeper                                             // nil: nobody looks what others' chains do
+	probe             *probe.Prober                                               // nil: nobody tries the path of packets
+	programmed        func(path string, revision int64)                           // see reports
+	warnPod           func(key model.WorkloadEndpointKey, reason, message string) // by an event; nil: there is no API to tell
 }
 
 // loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in
@@ -422,9 +423,13 @@ func (l *loop) tellReached() {
 		return
 	}
 	for path, bound := range bounds {
-		reason := fmt.Errorf("it begins connections beyond the %d that it may have (MaxConnectionsPerEndpoint): they are dropped", bound)
+		reason := fmt.Errorf("it begins connections beyond the %d that it may have, which are dropped: have it keep fewer, or raise "+
+			"MaxConnectionsPerEndpoint and, where the pod has it, the annotation cni.projectcalico.org/maxConnections", bound)
 		if before, after := l.problems.Note(problems.Host, path, reason); before != after {
 			l.log.Warn("a workload has too many connections", "endpoint", path, "reason", after)
+			if key, ok := l.etcd.objects[path].key.(model.WorkloadEndpointKey); ok && l.system.warnPod != nil {
+				l.system.warnPod(key, "TooManyConnections", after)
+			}
 		}
 	}
 	for path := range l.reached {

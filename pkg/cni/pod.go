@@ -28,7 +28,7 @@ func (c *call) askPod(ctx context.Context, id protocol.Identity) (err error) {
 		return err
 	}
 	if err := c.conf.Annotate(c.pod.Annotations); err != nil {
-		return protocol.Fail(protocol.CodeConfig, err, "correct it, at the pod or at its namespace")
+		return protocol.Fail(protocol.CodeConfig, err, "correct it, at pod "+id.PodSpace+"/"+id.PodName+" or at its namespace")
 	}
 	return nil
 }

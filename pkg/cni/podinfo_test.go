@@ -66,7 +66,7 @@ func TestPodOfKubernetes(t *testing.T) {
 	r.must(plain)
 	costs := r.roundTrips()
 	r.must(verb("DEL", plain))
-	r.serve(answer(kubernetes(nil), nil))
+	r.serve(answer(kubernetes(map[string]string{"cni.projectcalico.org/maxConnections": "300"}), nil))
 	c := r.k8s(r.pod("pod"), nil)
 	r.must(c)
 	if got := r.roundTrips(); got > costs {
@@ -76,9 +76,9 @@ func TestPodOfKubernetes(t *testing.T) {
 		ep := r.endpoints()["k8s default.web eth0"]
 		want := model.WorkloadEndpoint{
 			Labels:     map[string]string{"app": "web", "calico/k8s_ns": "default", "projectcalico.org/serviceaccount": "robot"},
-			ProfileIDs: []string{"k8s_ns.default", "ksa.default.robot"}, PodUID: "uid-of-web", Ports: kubernetes(nil).Ports,
+			ProfileIDs: []string{"k8s_ns.default", "ksa.default.robot"}, PodUID: "uid-of-web", Ports: kubernetes(nil).Ports, MaxConnections: 300,
 		}
-		got := model.WorkloadEndpoint{Labels: ep.Labels, ProfileIDs: ep.ProfileIDs, PodUID: ep.PodUID, Ports: ep.Ports}
+		got := model.WorkloadEndpoint{Labels: ep.Labels, ProfileIDs: ep.ProfileIDs, PodUID: ep.PodUID, Ports: ep.Ports, MaxConnections: ep.MaxConnections}
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("endpoint (-want +got):\n%s", diff)
 		}
@@ -154,6 +154,7 @@ func TestAnnotations(t *testing.T) {
 			}
 		}, 0, ""},
 		{"the host's MAC", map[string]string{cni + "hwAddr": "ee:ee:ee:ee:ee:ee"}, nil, nil, 7, "annotation cni.projectcalico.org/hwAddr: ee:ee:ee:ee:ee:ee is the host's end's, .*"},
+		{"bad connections", map[string]string{cni + "maxConnections": "many"}, nil, nil, 7, `annotation cni.projectcalico.org/maxConnections, "many": want a number, 1 to 1073741824`},
 		{"refused", map[string]string{cni + "allowedSourcePrefixes": `["10.0.0.0/8"]`, "qos.projectcalico.org/ingressBandwidth": "1M"}, nil, nil, 7,
 			`annotation cni.projectcalico.org/allowedSourcePrefixes, .*: this version has no such thing: take the annotation away; annotation qos.projectcalico.org/ingressBandwidth, .*`},
 		{"podCIDR", nil, hostLocal, func(r *rig, _ *types100.Result, ep model.WorkloadEndpoint) {
@@ -185,7 +186,10 @@ func TestAnnotations(t *testing.T) {
 			r.serve(answer(kubernetes(tt.annotations), nil))
 			c := r.k8s(r.pod("pod"), tt.change)
 			if tt.err != "" {
-				r.failsLike(c, tt.code, tt.err)
+				reply := r.failsLike(c, tt.code, tt.err)
+				if tt.name == "bad connections" && !strings.Contains(string(reply.Stdout), "correct it, at pod default/web or at its namespace") {
+					t.Errorf("it names no pod: %s", reply.Stdout)
+				}
 			} else {
 				reply := r.must(c)
 				tt.check(r, r.result(reply), r.endpoints()["k8s default.web eth0"])

@@ -22,7 +22,6 @@ type Firewall struct {
 	conn       *nfnl.Conn
 	desired    *desired
 	whole      bool   // compare everything in the next Apply
-	bounds     bool   // the kernel can count connections, as far as that was tried
 	started    bool   // what the kernel holds was known once
 	remake     bool   // make the table anew in the next Apply
 	remade     bool   // that was tried, and nothing has worked since
@@ -39,7 +38,11 @@ func Open(cfg Config) (*Firewall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Firewall{cfg: cfg, conn: conn, desired: newDesired(), whole: true}, nil
+	f := &Firewall{cfg: cfg, conn: conn, desired: newDesired(), whole: true}
+	if f.desired.interfaces.unbounded = !canBound(); f.desired.interfaces.unbounded {
+		cfg.Logger.Warn("the kernel can't count connections: MaxConnectionsPerEndpoint has no effect until nft_connlimit is loaded and the agent starts again")
+	}
+	return f, nil
 }
 
 // Close releases the sockets. The table stays.
@@ -148,13 +151,6 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 func (f *Firewall) apply(ctx context.Context, r *Report) error {
 	if err := check(f.desired.settings); err != nil {
 		return err
-	}
-	if len(f.desired.interfaces.bounds) > 0 && !f.bounds {
-		if f.bounds = canBound(); !f.bounds {
-			f.cfg.Logger.Error("connections of workloads are not bounded: the kernel can't count them (nft_connlimit)")
-			f.desired.interfaces.unbound()
-			f.desired.putUses()
-		}
 	}
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {

@@ -195,18 +195,10 @@ func (in *interfaces) putWorkload(name string) {
 
 // setMost says how many connections the endpoint of a workload interface may begin; 0 = any.
 func (in *interfaces) setMost(most int) {
-	if in.most == most || in.unbounded {
+	if in.most == most {
 		return
 	}
 	in.most = most
-	for name := range in.workloads {
-		in.putBound(name)
-	}
-}
-
-// unbound has no endpoint be bounded, ever.
-func (in *interfaces) unbound() {
-	in.most, in.unbounded = 0, true
 	for name := range in.workloads {
 		in.putBound(name)
 	}

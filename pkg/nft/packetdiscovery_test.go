@@ -17,6 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // frames sends frames of Ethernet by a space's end of the link.
@@ -105,7 +106,7 @@ func random4() netip.Addr {
 }
 
 // TestDiscovery has a workload send neighbour discovery, DHCPv6 and ARP in the name of thousands: the host, whose table of neighbours is
-// one for all of its interfaces, enters few of them. What workloads need of it goes on.
+// one for all of its interfaces, enters few of them. What workloads need of it goes on, and the host finds its own neighbours.
 func TestDiscovery(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -161,6 +162,43 @@ func TestDiscovery(t *testing.T) {
 		wantWrites(t, f, 0, 0)
 		f.Audit()
 		wantWrites(t, f, 0, 0)
+		// A minute of solicitations, while the host asks for neighbours that it hasn't had yet, and the pod for its own needs.
+		run(t, "ip", "addr", "add", "fd10::9/64", "dev", "eth0", "nodad")
+		peer := func(i int) netip.Addr { return ip(fmt.Sprintf("fd10::1:%x", i)) }
+		out.do(func() {
+			run(t, "nft", "delete table inet quiet")
+			for i := range 60 {
+				run(t, "ip", "addr", "add", peer(i).String()+"/64", "dev", "eth0", "nodad")
+			}
+		})
+		pod.do(func() {
+			run(t, "nft", "delete table inet quiet")
+			run(t, "ip", "neigh", "del", gateway.String(), "dev", "eth0")
+			run(t, "ip", "addr", "add", "fd00::77/128", "dev", "eth0") // with DAD
+		})
+		for i := range 60 {
+			for range 25 {
+				frames.icmpv6(135, random6("fe80::/64"), gateway, gateway, true)
+			}
+			if pods.Ping(t, nil, peer(i)); t.Failed() {
+				t.Fatalf("%d of 60 new neighbours answered the host before", i)
+			}
+		}
+		if n := entries("-6"); n > 16 {
+			t.Errorf("%d neighbours of the workload's interface in the host's table, after 1,500 solicitations", n)
+		}
+		pod.do(func() {
+			eventually.True(t, "the pod to find its gateway", func() bool {
+				sendUDP(t, netip.AddrPortFrom(pod.ep.Addrs[1], 99), netip.MustParseAddrPort("[fd10::9]:99"))
+				return strings.Contains(run(t, "ip", "-6", "neigh", "show", "to", gateway.String(), "dev", "eth0"), " lladdr 02:01:00:00:00:01 ")
+			})
+			eventually.True(t, "the end of the pod's DAD", func() bool {
+				return !strings.Contains(run(t, "ip", "-6", "addr", "show", "dev", "eth0"), "tentative")
+			})
+			if all := run(t, "ip", "-6", "addr", "show", "dev", "eth0"); strings.Contains(all, "dadfailed") {
+				t.Errorf("the pod's DAD: %s", all)
+			}
+		})
 	})
 }
 

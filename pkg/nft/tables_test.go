@@ -43,6 +43,10 @@ func golden(tb testing.TB, name, got string) {
 func TestTables(t *testing.T) {
 	accept := settings()
 	accept.EndpointToHost, accept.EndpointDNS, accept.Prefixes = policy.ToHostAccept, true, []string{"cali", "tap"}
+	bounded := settings()
+	bounded.MaxConnections, bounded.FlowLogGroup, bounded.EndpointDNS = 20000, 5, true
+	less, more := workload(1, "web"), workload(2, "web")
+	less.MaxConnections, more.MaxConnections = 300, 30000
 	metadata := settings()
 	metadata.Prefixes, metadata.Metadata = []string{"ca", "cali", "tap"}, netip.MustParseAddrPort("127.0.0.1:8775")
 	for name, c := range map[string]struct {
@@ -52,6 +56,7 @@ func TestTables(t *testing.T) {
 		"empty.nft":    {settings(), policy.Changes{}},
 		"sample.nft":   {settings(), sample()},
 		"accept.nft":   {accept, policy.Changes{}},
+		"bounded.nft":  {bounded, policy.Changes{Endpoints: endpoints(less, more, workload(3, "web")), Rules: sample().Rules, Sets: sample().Sets}},
 		"metadata.nft": {metadata, policy.Changes{Pools: masqueradesFirst()}},
 		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
 		"shut.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
@@ -76,6 +81,21 @@ func TestTables(t *testing.T) {
 			}
 			golden(t, name, f.Table().String())
 		})
+	}
+}
+
+// TestUncountable: where the kernel can't count connections all the rest of the table stands.
+func TestUncountable(t *testing.T) {
+	table := func(most, own int, unbounded bool) string {
+		f, s, ep := &Firewall{desired: newDesired()}, settings(), workload(1, "web")
+		f.desired.interfaces.unbounded = unbounded
+		s.MaxConnections, ep.MaxConnections = most, own
+		f.Configure(s)
+		f.Update(policy.Changes{Endpoints: endpoints(ep), Rules: sample().Rules, Sets: sample().Sets})
+		return f.Table().String()
+	}
+	if diff := cmp.Diff(table(0, 0, false), table(20000, 300, true)); diff != "" {
+		t.Errorf("without a bound (-) and where there can be none (+):\n%s", diff)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ type Table struct {
 	Hold    time.Duration    // of every Apply
 	Fail    error            // of every Apply
 	Refuse  map[string]error // of endpoints, by path
+	Full    []string         // interfaces whose endpoints came to their connections of late
 	Audits  int              // asked for so far
 	Applied map[string]int   // the indexes of links, by name, when it was applied last
 
@@ -162,8 +164,11 @@ func (t *Table) ReadCuts() (flows []nft.Flow, err error) {
 	return flows, nil
 }
 
-// Reached is nft.Firewall's: nobody has connections.
-func (t *Table) Reached() ([]string, error) { return nil, nil }
+// Reached is nft.Firewall's.
+func (t *Table) Reached() (names []string, err error) {
+	t.Do(func() { names = slices.Clone(t.Full) })
+	return names, nil
+}
 
 // Close is nft.Firewall's.
 func (t *Table) Close() error { return nil }

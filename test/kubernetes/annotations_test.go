@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -88,7 +89,18 @@ spec:
 		}
 		return nil
 	}, "get", "events", "-n", "annotated", "--field-selector", "involvedObject.name=bad", "-o", "jsonpath={.items[*].message}")
-	for _, name := range []string{"bad", "own", "floating", "client", "second", "third"} {
+	busy := start("busy", b.Name, `cni.projectcalico.org/maxConnections: "3"`)
+	if all := b.Run("nft", "list", "set", "inet", "calico", "connections"); !regexp.MustCompile(`ct count over 3\b`).MatchString(all) || !strings.Contains(all, "ct count over 20000") {
+		t.Errorf("what the kernel counts connections for, by the pod's annotation and the manifest: %s", all)
+	}
+	c.Kubectl("exec", "-n", busy.Namespace, busy.Name, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7; do ping -c 1 -W 1 "+client.IP.String()+"; done; true")
+	c.Eventually("an event of the pod that has too many connections", func(out string) error {
+		if !strings.Contains(out, "it begins connections beyond the 3 that it may have") {
+			return fmt.Errorf("events: %s", out)
+		}
+		return nil
+	}, "get", "events", "-n", "annotated", "--field-selector", "involvedObject.name=busy,reason=TooManyConnections", "-o", "jsonpath={.items[*].message}")
+	for _, name := range []string{"bad", "own", "floating", "client", "busy", "second", "third"} {
 		end(name)
 	}
 	c.AwaitClean(etcd)

@@ -125,6 +125,13 @@ func (k *Keeper) DeletePod(namespace, pod string) {
 	k.change(func() { delete(k.pods, podName{namespace, pod}) })
 }
 
+// UID is that of a pod of the node, as the API has it; "" = there is no such pod.
+func (k *Keeper) UID(namespace, pod string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pods[podName{namespace, pod}].UID
+}
+
 // SetNamespace tells of a namespace's annotations that plugins know.
 func (k *Keeper) SetNamespace(namespace string, annotations map[string]string) {
 	k.change(func() { k.namespaces[namespace] = annotations })

@@ -20,7 +20,7 @@ import (
 
 // modules are the parts of the kernel that the agent uses, with what for.
 var modules = [][2]string{
-	{"nf_tables", "policy"}, {"nf_conntrack", "policy"}, {"nft_chain_nat", "masquerade"}, {"veth", "pods"},
+	{"nf_tables", "policy"}, {"nf_conntrack", "policy"}, {"nft_chain_nat", "masquerade"}, {"nft_connlimit", "MaxConnectionsPerEndpoint"}, {"veth", "pods"},
 	{"vxlan", "pools with vxlanMode"}, {"ipip", "pools with ipipMode; without it the agent encapsulates by itself"},
 }
 
