@@ -3,6 +3,7 @@
 package calico_test
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -62,7 +63,8 @@ func containers(t *testing.T) (all []podContainer) {
 
 // privileges are what containers have beyond the least; each manifest says why.
 var privileges = map[string]string{
-	"calico-node": "NET_ADMIN NET_RAW NET_BIND_SERVICE SYS_ADMIN",
+	"calico-node": "NET_ADMIN NET_RAW NET_BIND_SERVICE DAC_OVERRIDE SYS_ADMIN",
+	"install":     "DAC_OVERRIDE",
 	"uninstall":   "privileged",
 }
 
@@ -95,6 +97,11 @@ func TestMemoryLimits(t *testing.T) {
 	for _, c := range containers(t) {
 		if l := c.Resources.Limits; l.Memory().IsZero() || !l.Cpu().IsZero() {
 			t.Errorf("%s: container %s has the limits %v: want memory alone", c.file, c.Name, l)
+		}
+		for _, e := range c.Env {
+			if of := c.Resources.Limits.Memory().Value() >> 20 * 9 / 10; e.Name == "GOMEMLIMIT" && e.Value != fmt.Sprintf("%dMiB", of) {
+				t.Errorf("%s: container %s has GOMEMLIMIT=%s, want nine tenths of the limit, %d MiB", c.file, c.Name, e.Value, of)
+			}
 		}
 	}
 }

@@ -32,7 +32,7 @@ const (
 	maxMessage = 1 << 20
 	maxHeader  = 16 << 10
 	maxStreams = 64 // of a connection
-	// maxConnections are those of all clients of a node, or of all other managers: each has one.
+	// maxConnections are those of all clients of a node, or of all other managers, which open one for each request.
 	maxConnections = 1024
 	// connectTimeout is how long a stranger may take for the handshake.
 	connectTimeout = 10 * time.Second

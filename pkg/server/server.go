@@ -16,10 +16,8 @@ import (
 const (
 	// Connections is how many a server of ours has at once where nothing else is said.
 	Connections = 64
-	// share is how many of them one source has, of those that are not the host itself.
-	share = 8
-	// newPerSecond are new connections of a source, after the first newAtOnce.
-	newPerSecond, newAtOnce = 10, 32
+	// A source that is not the host itself has a part of them: 1/share, and of new ones 1/perSecond each second, after the first 1/atOnce.
+	share, perSecond, atOnce = 8, 6, 2
 	// maxSources is of how many sources that have no connection it is known how often they connect.
 	maxSources = 1024
 
@@ -102,10 +100,10 @@ func (l *listener) admit(from netip.Addr) bool {
 		s := l.sources[from]
 		if s == nil {
 			l.forget()
-			s = &source{rate: rate.NewLimiter(newPerSecond, newAtOnce)}
+			s = &source{rate: rate.NewLimiter(rate.Limit(l.most)/perSecond, l.most/atOnce)}
 			l.sources[from] = s
 		}
-		if s.open >= share || !s.rate.Allow() {
+		if s.open >= l.most/share || !s.rate.Allow() {
 			return false
 		}
 		s.open++

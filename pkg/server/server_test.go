@@ -83,12 +83,12 @@ func TestLimit(t *testing.T) {
 				t.Errorf("%s: %d of %d connections stay, want %d", source, open, n, want)
 			}
 		}
-		try("192.0.2.1", 100, share)
-		try("2001:db8::1", share, share)
+		try("192.0.2.1", 100, Connections/share)
+		try("2001:db8::1", Connections/share, Connections/share)
 		try("2001:db8::2", 3, 0) // of the same /64
 		try("127.0.0.1", 10, 10)
 		try("::ffff:127.0.0.1", 10, 10)
-		try("", 100, Connections-2*share-20)
+		try("", 100, Connections-2*Connections/share-20)
 		for len(accepted) > 0 {
 			c := <-accepted
 			_ = c.Close()
@@ -105,7 +105,7 @@ func TestLimit(t *testing.T) {
 		try("192.0.2.2", 1, 0)
 		try("192.0.2.3", 1, 1)
 		time.Sleep(time.Second)
-		try("192.0.2.2", share, share)
+		try("192.0.2.2", Connections/share, Connections/share)
 		_ = p.Close()
 	})
 }

@@ -107,7 +107,8 @@ func routingTable() []param {
 			Name: "BGPListenAddresses", Initial: "", Effect: atStart, Local: true,
 			Values: listenAddresses(func(p *Params) *[]netip.Addr { return &p.BGPListen }),
 			Does: "Where BGP listens. A change ends all sessions, as a restart does. A value makes no sense on a host that has " +
-				"not all of the addresses, or where nobody else reaches them; it is used as soon as the host has them.",
+				"not all of the addresses, or where nobody else reaches them; it is used as soon as the host has them. With addresses the kernel " +
+				"no longer drops what no peer sends to the port: another speaker may listen at others.",
 		},
 		{
 			Name: "BGPListenPort", Initial: "179", Effect: atOnce,

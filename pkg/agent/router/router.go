@@ -408,7 +408,8 @@ func (r *Router) news() News {
 	if len(state.Tunnels) > 0 {
 		n.Tunnels.Hosts = slices.SortedFunc(maps.Keys(state.Hosts), netip.Addr.Compare)
 	}
-	if port := r.bgp.listensAt(); port == state.Speaker.ListenPort {
+	// Where it listens at some addresses alone, another speaker may have the others.
+	if port := r.bgp.listensAt(); port == state.Speaker.ListenPort && len(state.Speaker.Listen) == 0 {
 		n.Tunnels.BGP = policy.BGP{Port: port, Peers: slices.SortedFunc(maps.Keys(state.Neighbours), netip.Addr.Compare)}
 	}
 	return n

@@ -770,6 +770,12 @@ func TestPeersForTheFirewall(t *testing.T) {
 		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{put(model.HostMetadataKey{Host: "p"}, model.HostMetadata{}, 2), hostAddr("p", "192.0.2.3", 2)}})
 		peers.Peers = append(peers.Peers, netip.MustParseAddr("192.0.2.3"))
 		expect("a peer comes", peers)
+		some := params.Resolve().Params
+		some.BGPListen = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+		c.handover.Configure(some)
+		expect("another program may listen at other addresses", policy.BGP{})
+		c.handover.Configure(params.Resolve().Params)
+		expect("it listens at all", peers)
 		c.with(func() { c.refuse = &bgp.ListenError{Port: 1179, Err: errors.New("in use"), Stays: true} })
 		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 3)}})
 		expect("it isn't known at which port it listens", policy.BGP{})
