@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -98,10 +99,32 @@ func (k kind) configure(base *rest.Config) *rest.Config {
 	}
 	c.GroupVersion = &k.version
 	c.NegotiatedSerializer = codecs.WithoutConversion()
-	if !k.custom {
+	switch {
+	case !k.raw():
 		c.ContentType, c.AcceptContentTypes = protobuf, protobuf+","+runtime.ContentTypeJSON // a third of the size
+	case !k.custom:
+		c.NegotiatedSerializer = strictly{serializer.NewCodecFactory(scheme, serializer.EnableStrict).WithoutConversion()}
 	}
 	return c
+}
+
+// strictly decodes what the Go type has all fields of, which takes a fourth of the time; anything else is untyped.
+type strictly struct{ runtime.NegotiatedSerializer }
+
+// DecoderToVersion implements runtime.NegotiatedSerializer.
+func (s strictly) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return orUntyped{s.NegotiatedSerializer.DecoderToVersion(d, gv)}
+}
+
+type orUntyped struct{ runtime.Decoder }
+
+// Decode implements runtime.Decoder.
+func (d orUntyped) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	o, actual, err := d.Decoder.Decode(data, defaults, into)
+	if err != nil && into == nil {
+		return unstructured.UnstructuredJSONScheme.Decode(data, defaults, nil)
+	}
+	return o, actual, err
 }
 
 func (k kind) resourceOf() schema.GroupVersionResource { return k.version.WithResource(k.resource) }

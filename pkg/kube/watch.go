@@ -55,7 +55,7 @@ func Watch[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T
 	return WatchRaw(ctx, c, s, func(o *T, _ Raw) U { return keep(o) }, h)
 }
 
-// Raw is an object of a ClusterNetworkPolicy's or a NetworkPolicy's kind as the API has it; of other kinds it is empty.
+// Raw is an object of a custom kind as the API has it, or a NetworkPolicy that has such fields; of others it is empty.
 type Raw struct {
 	Object map[string]any
 	// Unknown are the paths of the fields that the Go type doesn't have, in order, like spec.ingress[0].x.
@@ -160,7 +160,7 @@ func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 
 func (w *watcher) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	if w.kind.raw() {
+	if w.kind.custom {
 		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).Watch(ctx, o)
 	}
 	return w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Watch(ctx)
