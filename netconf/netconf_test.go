@@ -3,6 +3,7 @@
 package netconf
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -283,8 +284,13 @@ func TestParseArgs(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"name":"n","ipam":{"type":"calico-ipam","ipv4_pools":["10.0.0.0/8"]}}`))
+	f.Add([]byte(`{"name":"n","ipam":{"type":"host-local","subnet":"usePodCidr","ranges":[[{"subnet":"usePodCidrIPv6"}]]}}`))
 	f.Add([]byte(`{"name":"n","runtimeConfig":{"ips":["10.0.0.1/8"]},"args":{"cni":{"ips":[""]}},"cni.dev/valid-attachments":[{}]}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		_ = IsOurs(in)
+		if d, _, err := ParseDEL(in); err == nil && d.Name == "" {
+			t.Errorf("%+v", d)
+		}
 		c, err := Parse(in)
 		if err != nil {
 			var syntax *SyntaxError
@@ -293,6 +299,9 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%v is neither kind of error", err)
 			}
 			return
+		}
+		if rest, err := c.WithoutPodCIDR(); err != nil || !json.Valid(rest) {
+			t.Errorf("%s: %v", rest, err)
 		}
 		if c.Name == "" || len(c.Etcd.Endpoints) == 0 && c.Etcd.DiscoverySRV == "" || c.DatastoreTimeout <= 0 {
 			t.Errorf("%+v", c)

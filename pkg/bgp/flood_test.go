@@ -77,7 +77,7 @@ func (w *wire) mustBeCutOff() {
 	eventually.Receive(w.t, "its connection to be cut off", w.heard)
 }
 
-func nlri(t *testing.T, prefixes ...netip.Prefix) (list []bgp.PathNLRI) {
+func nlri(t testing.TB, prefixes ...netip.Prefix) (list []bgp.PathNLRI) {
 	t.Helper()
 	for _, p := range prefixes {
 		n, err := bgp.NewIPAddrPrefix(p)

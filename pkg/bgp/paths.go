@@ -38,7 +38,7 @@ func pathsOf(paths []*apiutil.Path, as model.ASNumber) []plan.Path {
 			before = m
 		}
 		hop := nextHop(p)
-		if p.IsNexthopInvalid || !p.PeerAddress.IsValid() || !hop.IsValid() {
+		if p.IsNexthopInvalid || !p.PeerAddress.IsValid() || !hop.IsGlobalUnicast() && !hop.IsLinkLocalUnicast() {
 			continue
 		}
 		if rank > 0 {

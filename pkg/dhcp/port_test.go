@@ -74,6 +74,9 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(solicitation(f).bytes())
 	p := portOf(f, endpoint())
 	f.Fuzz(func(t *testing.T, in []byte) {
+		if a, ok := p.Declined(in); ok && !hasAddr(p.Leases, a) {
+			t.Fatalf("%s is declined", a)
+		}
 		out := p.Answer(in)
 		if out == nil {
 			return

@@ -146,7 +146,7 @@ func spread(r Request, e Endpoint) uint64 {
 // InterfaceName is the wanted name, or the first nsm<n> that the namespace doesn't have.
 func InterfaceName(wanted string, taken func(string) bool) (string, error) {
 	if wanted != "" {
-		if strings.ContainsAny(wanted, "/: \t\n%") || len(wanted) > 15 || wanted == "." || wanted == ".." {
+		if strings.ContainsAny(wanted, "/: \t\n\v\f\r\x00%") || len(wanted) > 15 || slices.Contains([]string{".", "..", "all", "default"}, wanted) {
 			return "", fmt.Errorf("%w: interface name %.40q: it must have at most 15 bytes, without spaces, slashes, colons and percent signs", ErrInvalid, wanted)
 		}
 		if taken(wanted) {

@@ -5,6 +5,7 @@
 package nsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,12 +55,19 @@ func CheckName(what, name string) error {
 	return nil
 }
 
+// maxEntries bounds the lists that others choose. What goes through them holds up all others' requests.
+const maxEntries = 64
+
+func checkEntries(what string, n int) error {
+	if n > maxEntries {
+		return fmt.Errorf("%w: %d %s: at most %d", ErrInvalid, n, what, maxEntries)
+	}
+	return nil
+}
+
 // Check returns why a request makes no sense.
 func (r Request) Check() error {
-	if err := CheckName("request_id", r.ID); err != nil {
-		return err
-	}
-	return CheckName("network_service_name", r.Service)
+	return cmp.Or(CheckName("request_id", r.ID), CheckName("network_service_name", r.Service), checkEntries("interfaces", len(r.Interfaces)))
 }
 
 // An Endpoint offers a service. Host is the node of its manager, Address where that manager is reached by others, and
@@ -75,10 +83,7 @@ type Endpoint struct {
 
 // Check returns why an endpoint can't be advertised.
 func (e Endpoint) Check() error {
-	if err := CheckName("network_service_name", e.Service); err != nil {
-		return err
-	}
-	if err := CheckName("nse_provider_name", e.Name); err != nil {
+	if err := cmp.Or(CheckName("network_service_name", e.Service), CheckName("nse_provider_name", e.Name), checkEntries("interfaces", len(e.Interfaces))); err != nil {
 		return err
 	}
 	for _, i := range e.Interfaces {

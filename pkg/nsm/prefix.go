@@ -3,6 +3,7 @@
 package nsm
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -61,7 +62,17 @@ func ParseContextRequest(params map[string]string) (r ContextRequest, err error)
 			r.Additional = append(r.Additional, p)
 		}
 	}
-	return r, err
+	return r, cmp.Or(err, r.Check())
+}
+
+// Check returns why no connection can have what is asked for.
+func (r ContextRequest) Check() error {
+	for _, p := range r.Additional {
+		if err := p.Check(); err != nil {
+			return err
+		}
+	}
+	return checkEntries("additional prefixes", len(r.Additional))
 }
 
 // ParseOffer reads the parameters of an endpoint's interface.
@@ -69,7 +80,7 @@ func ParseOffer(params map[string]string) (o Offer, err error) {
 	if o.Pools, err = parsePrefixes(params, ParamPools); err == nil {
 		o.Routes, err = parsePrefixes(params, ParamRoutes)
 	}
-	return o, err
+	return o, cmp.Or(err, checkEntries("pools and routes", len(o.Pools)+len(o.Routes)))
 }
 
 func fields(list string) []string {
@@ -105,7 +116,7 @@ func parsePrefixRequest(text string) (PrefixRequest, error) {
 	if err != nil || family != "4" && family != "6" {
 		return r, fmt.Errorf("%w: parameter %s: %.40q is not 4/LENGTH or 6/LENGTH", ErrInvalid, ParamAdditional, text)
 	}
-	return r, r.Check()
+	return r, nil
 }
 
 // Check returns why there is no such prefix.

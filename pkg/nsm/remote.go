@@ -3,6 +3,7 @@
 package nsm
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -30,10 +31,18 @@ type VXLANOffer struct {
 	Excluded []VNIs
 }
 
+// IsNode says whether a node can have the address.
+func IsNode(a netip.Addr) bool { return a.IsGlobalUnicast() || a.IsLinkLocalUnicast() }
+
 // A RemoteReply is what a manager that accepts has chosen.
 type RemoteReply struct {
 	Tunnel  Tunnel // as the answering node has it: Remote is the requestor's address
 	Context Context
+}
+
+// Check returns why a request makes no sense.
+func (r RemoteRequest) Check() error {
+	return cmp.Or(Request{ID: r.ID, Service: r.Service}.Check(), r.Context.Check(), checkEntries("mechanisms", len(r.VXLAN)+len(r.Others)))
 }
 
 // Text is the contents of a request, to tell a changed one. Which VNIs are excluded may change.
@@ -50,7 +59,7 @@ func (r RemoteRequest) Text() string {
 func (l *Ledger) Answer(r RemoteRequest, local netip.Addr) (Tunnel, error) {
 	last := error(nil)
 	for _, o := range r.VXLAN {
-		if o.IP.Is4() != local.Is4() || o.Port == 0 || !o.IP.IsValid() || o.IP == local {
+		if o.IP.Is4() != local.Is4() || o.Port == 0 || !IsNode(o.IP) || o.IP == local {
 			last = fmt.Errorf("%w: VXLAN between %v (port %d) and this node's address %v can't be", ErrAborted, o.IP, o.Port, local)
 			continue
 		}

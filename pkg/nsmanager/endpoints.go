@@ -39,7 +39,7 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 		return err
 	}
 	e.Host, e.Address = m.cfg.Node, m.address()
-	if err := write(m.endpointFile(fileName(e.Service, e.Name)), e); err != nil {
+	if err := write(m.advertisedFile(e), e); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -72,7 +72,7 @@ func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	if _, err := m.store.Commit(ctx, model.Change{Deletes: []model.Key{keyOf(e)}}); err != nil {
 		return fmt.Errorf("remove endpoint %s: %w", e.Name, err)
 	}
-	if err := os.Remove(m.endpointFile(fileName(e.Service, e.Name))); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(m.advertisedFile(e)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	m.mu.Lock()

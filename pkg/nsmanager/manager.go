@@ -101,14 +101,15 @@ func start(ctx context.Context, cfg Config) (*Manager, error) {
 			return nil, errors.Join(fmt.Errorf("the directory of the state: %w", statefile.Advise(err)), client.Close())
 		}
 	}
-	if err := errors.Join(load(m.file(""), m.ledger.Put), load(m.endpointFile(""), m.know)); err != nil {
+	if err := errors.Join(load(m.file(""), m.connectionFile, m.ledger.Put), load(m.endpointFile(""), m.advertisedFile, m.know)); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return m, nil
 }
 
-// load reads every file of a directory. One that doesn't parse is an error: what it held is not known to be gone.
-func load[T any](dir string, add func(T)) error {
+// load reads every file of a directory. One that doesn't parse, or has what belongs into another, is an error: what it held is not known
+// to be gone.
+func load[T any](dir string, fileOf func(T) string, add func(T)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read the state: %w", err)
@@ -124,6 +125,9 @@ func load[T any](dir string, add func(T)) error {
 		if err == nil {
 			err = json.Unmarshal(content, &v)
 		}
+		if err == nil && fileOf(v) != path {
+			err = errors.New("it is of something else")
+		}
 		if err != nil {
 			return fmt.Errorf("read the state %s: %w: remove the file to forget what it is of", path, err)
 		}
@@ -137,6 +141,10 @@ func (m *Manager) file(name string) string {
 }
 func (m *Manager) endpointFile(name string) string {
 	return filepath.Join(m.cfg.Directory, "endpoints", name)
+}
+func (m *Manager) connectionFile(c nsm.Connection) string { return m.file(name(c.Key)) }
+func (m *Manager) advertisedFile(e nsm.Endpoint) string {
+	return m.endpointFile(fileName(e.Service, e.Name))
 }
 
 func write(path string, v any) error {
@@ -204,7 +212,7 @@ func (m *Manager) reserve(c *nsm.Connection, decide func(*nsm.Ledger) error) err
 
 // save remembers a connection, first on disk.
 func (m *Manager) save(c nsm.Connection) error {
-	if err := write(m.file(name(c.Key)), c); err != nil {
+	if err := write(m.connectionFile(c), c); err != nil {
 		return err
 	}
 	m.mu.Lock()

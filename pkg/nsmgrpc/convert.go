@@ -74,7 +74,7 @@ func requestFrom(r *api.ConnectionRequest) (nsm.Request, error) {
 func prefixFrom(p *api.Prefix) (netip.Prefix, error) {
 	a, ok := netip.AddrFromSlice(p.GetPrefix())
 	family, length := p.GetPrefixRequest().GetAddressFamily(), p.GetPrefixRequest().GetLen()
-	if !ok || a.Is4() != (family == 1) || a.Is6() != (family == 2) || length < 0 || length > int64(a.BitLen()) {
+	if !ok || a.Is4In6() || a.Is4() != (family == 1) || a.Is6() != (family == 2) || length < 0 || length > int64(a.BitLen()) {
 		return netip.Prefix{}, fmt.Errorf("%w: a prefix of family %d, length %d and %d bytes: want 1 and 4 bytes, or 2 and 16", nsm.ErrInvalid, family, length, len(p.GetPrefix()))
 	}
 	return netip.PrefixFrom(a, int(length)), nil
@@ -147,9 +147,6 @@ func contextRequestFrom(r *api.ConnectionContextRequest) (nsm.ContextRequest, er
 	out := nsm.ContextRequest{Addressed: r.GetConnectionAddressed(), Excluded: excluded, DefaultRoute: true} // the requestor knows who asked for it
 	for _, p := range r.GetAdditionalPrefixRequests() {
 		want := nsm.PrefixRequest{V6: p.GetAddressFamily() == 2, Bits: int(min(max(p.GetLen(), 0), 200))}
-		if err == nil {
-			err = want.Check()
-		}
 		if f := p.GetAddressFamily(); err == nil && f != 1 && f != 2 {
 			err = fmt.Errorf("%w: address family %d: want 1 or 2", nsm.ErrInvalid, f)
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/calico-go/calico/test/pki"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/protobuf/proto"
 )
 
 // A recorder is a manager that remembers what it was asked, and answers as it is told.
@@ -299,35 +298,4 @@ func TestPort(t *testing.T) {
 			t.Errorf("%q is %d", bad, got)
 		}
 	}
-}
-
-// FuzzRemoteRequest: whatever a peer sends is taken or refused.
-func FuzzRemoteRequest(f *testing.F) {
-	good, err := proto.Marshal(remoteRequestTo(nsm.RemoteRequest{ID: "1", Service: "s", VXLAN: []nsm.VXLANOffer{{IP: tunnelOfA.Local, Port: 4795}}}))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add(good[:len(good)/2])
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var in api.RemoteConnectionRequest
-		if proto.Unmarshal(data, &in) != nil {
-			return
-		}
-		r, err := remoteRequestFrom(&in)
-		if err != nil {
-			if !errors.Is(err, nsm.ErrInvalid) {
-				t.Error(err)
-			}
-			return
-		}
-		var l nsm.Ledger
-		if tunnel, err := l.Answer(r, netip.MustParseAddr("192.0.2.9")); err == nil && (tunnel.VNI == 0 || tunnel.VNI > nsm.MaxVNI) {
-			t.Errorf("VNI %d", tunnel.VNI)
-		}
-		if _, err := nsm.Allot(nsm.Offer{}, r.Context, nil); err != nil && !errors.Is(err, nsm.ErrAborted) {
-			t.Error(err)
-		}
-		_ = r.Text()
-	})
 }

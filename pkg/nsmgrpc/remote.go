@@ -38,7 +38,7 @@ func remoteRequestFrom(r *api.RemoteConnectionRequest) (nsm.RemoteRequest, error
 		}
 	}
 	if err == nil {
-		err = nsm.Request{ID: out.ID, Service: out.Service}.Check()
+		err = out.Check()
 	}
 	return out, err
 }
@@ -71,7 +71,7 @@ func remoteReplyFrom(r *api.RemoteConnectionReply) (nsm.RemoteReply, error) {
 	requestee, ok2 := netip.AddrFromSlice(v.GetRequesteeIp())
 	port, err := parsePort(v.GetRequesteePort())
 	own, err2 := parsePort(v.GetRequestorPort())
-	if r.GetRemoteMechanismType() != api.RemoteMechanismType_VXLAN || !ok1 || !ok2 || err != nil || err2 != nil || own != port || v.GetVni() == 0 || v.GetVni() > nsm.MaxVNI {
+	if r.GetRemoteMechanismType() != api.RemoteMechanismType_VXLAN || !ok1 || !ok2 || !nsm.IsNode(requestee.Unmap()) || err != nil || err2 != nil || own != port || v.GetVni() == 0 || v.GetVni() > nsm.MaxVNI {
 		return nsm.RemoteReply{}, fmt.Errorf("%w: the endpoint's manager answers with %v and parameters that make no VXLAN tunnel: %v", nsm.ErrAborted, r.GetRemoteMechanismType(), v)
 	}
 	context, err := contextFrom(r.GetConnectionContext())

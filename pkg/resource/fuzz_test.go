@@ -48,3 +48,29 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// FuzzPatch: a patch makes a resource of the same kind and name, which checks and reads back, or it is an error.
+func FuzzPatch(f *testing.F) {
+	all, err := resource.Decode("sample", []byte("apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata:\n  name: p\nspec:\n  cidr: 10.0.0.0/16\n"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(`{"spec":{"blockSize":27}}`))
+	f.Add([]byte("spec: {cidr: null}"))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[]}`))
+	f.Add([]byte(`{"apiVersion":"projectcalico.org/v3","kind":"IPPoolList","items":[]}`))
+	f.Fuzz(func(t *testing.T, patch []byte) {
+		var config struct {
+			Spec struct{ EtcdEndpoints string }
+		}
+		_ = resource.DecodeInto("fuzz", patch, &config)
+		r, err := resource.Patched(all[0], patch)
+		if err != nil {
+			return
+		}
+		again, err := resource.Patched(r, []byte("{}"))
+		if r.Kind != "IPPool" || r.Metadata.Name != "p" || resource.Check(r) == nil && (err != nil || resource.Check(again) != nil) {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}

@@ -35,10 +35,10 @@ func Patched(r Resource, patch []byte) (Resource, error) {
 	if err != nil {
 		return r, fmt.Errorf("%s: patched: %w", r.Title(), unplaced(err))
 	}
-	all[0].nodes = nil
-	if all[0].Kind != r.Kind || all[0].ID() != r.ID() {
+	if len(all) != 1 || all[0].Kind != r.Kind || all[0].ID() != r.ID() { // a list may have none
 		return r, fmt.Errorf("%s: a patch can't change kind or name", r.Title())
 	}
+	all[0].nodes = nil
 	return all[0], nil
 }
 

@@ -64,7 +64,9 @@ func (f stateFile) read() (netip.Addr, bgp.Desired, error) {
 	}
 	reader := json.NewDecoder(bytes.NewReader(text))
 	reader.DisallowUnknownFields()
-	err = reader.Decode(&s)
+	if err = reader.Decode(&s); err == nil && !json.Valid(text) {
+		err = errors.New("there is more behind the state")
+	}
 	switch {
 	case s.Version != bgpStateVersion && s.Version != 0:
 		err = fmt.Errorf("%s is of version %d, this agent writes %d", f.path, s.Version, bgpStateVersion)

@@ -61,9 +61,18 @@ func readReport(name string) ([]unused, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseReport(name, data)
+}
+
+func parseReport(name string, data []byte) ([]unused, error) {
 	var r report
 	if err := json.Unmarshal(data, &r); err != nil || r.Unused == nil {
 		return nil, fmt.Errorf("%s: want a file that `calicoctl ipam check -o` wrote", name)
+	}
+	for i, u := range r.Unused { // all of them, before one is freed
+		if _, err := parseAddr(u.Address); err != nil {
+			return nil, fmt.Errorf("%s: unused[%d]: %w", name, i, err)
+		}
 	}
 	return r.Unused, nil
 }

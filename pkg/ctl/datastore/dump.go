@@ -169,5 +169,9 @@ func plain(err error) error {
 func strict(data []byte, v any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	return plain(decoder.Decode(v))
+	err := decoder.Decode(v)
+	if err == nil && !json.Valid(data) {
+		err = errors.New("there is more behind the line's object")
+	}
+	return plain(err)
 }

@@ -78,7 +78,7 @@ func parsePools(text string) (pools []netip.Prefix, err error) {
 			continue
 		}
 		p, err := netip.ParsePrefix(one)
-		if err != nil {
+		if err != nil || p.Addr().Is4In6() {
 			return nil, fmt.Errorf("pod network %q: want a network such as %s", one, defaultPool)
 		}
 		pools = append(pools, p.Masked())

@@ -138,9 +138,10 @@ func formatChosen(members []member, pools []netip.Prefix) map[string]string {
 func parseMembers(cluster string) ([]member, error) {
 	var out []member
 	for part := range strings.SplitSeq(cluster, ",") {
-		node, url, ok := strings.Cut(part, "=")
-		at, err := netip.ParseAddrPort(strings.TrimPrefix(url, "https://"))
-		if !ok || err != nil {
+		node, url, _ := strings.Cut(part, "=https://")
+		at, err := netip.ParseAddrPort(url)
+		twice := slices.ContainsFunc(out, func(m member) bool { return m.node == node })
+		if a := at.Addr(); err != nil || node == "" || twice || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || at.Port() != peerPort {
 			return nil, fmt.Errorf("ConfigMap %s/%s: %s %q: want <node>=https://<address>:%d, one for each member", namespace, membersConfig, clusterKey, cluster, peerPort)
 		}
 		out = append(out, member{node, at.Addr()})

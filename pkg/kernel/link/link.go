@@ -113,13 +113,13 @@ func Parse(b []byte) (Link, error) {
 	rtnl.Attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.IFLA_IFNAME:
-			l.Name = nl.BytesToString(data)
+			l.Name = rtnl.Text(data)
 		case unix.IFLA_ADDRESS:
 			l.MAC = rtnl.MAC(data)
 		case unix.IFLA_MTU:
 			l.MTU = int(rtnl.Uint32(data))
 		case unix.IFLA_IFALIAS:
-			l.Alias = nl.BytesToString(data)
+			l.Alias = rtnl.Text(data)
 		case unix.IFLA_MASTER:
 			l.Master = int(rtnl.Uint32(data))
 		case unix.IFLA_LINK:
@@ -136,7 +136,7 @@ func Parse(b []byte) (Link, error) {
 		case unix.IFLA_LINKINFO:
 			rtnl.Attributes(data, func(kind uint16, data []byte) {
 				if kind == unix.IFLA_INFO_KIND {
-					l.Kind = nl.BytesToString(data)
+					l.Kind = rtnl.Text(data)
 				}
 			})
 		case unix.IFLA_AF_SPEC:
@@ -150,17 +150,27 @@ func Parse(b []byte) (Link, error) {
 		return l, nil
 	}
 	var err error
-	if l.Device, err = netlink.LinkDeserialize(nil, b); err != nil {
+	if l.Device, err = deserialize(b); err != nil {
 		return Link{}, fmt.Errorf("parse link %s: %w", l.Name, err)
 	}
 	return l, nil
+}
+
+// deserialize is the library's, which panics where an attribute of the link's kind is shorter than it knows it.
+func deserialize(b []byte) (l netlink.Link, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the library can't read it: %v", p)
+		}
+	}()
+	return netlink.LinkDeserialize(nil, b)
 }
 
 // nameOf is the name in a message about a link.
 func nameOf(b []byte) (name string) {
 	rtnl.Attributes(b[min(len(b), unix.SizeofIfInfomsg):], func(kind uint16, data []byte) {
 		if kind == unix.IFLA_IFNAME {
-			name = nl.BytesToString(data)
+			name = rtnl.Text(data)
 		}
 	})
 	return name

@@ -6,6 +6,7 @@
 package rtnl
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -94,6 +95,12 @@ func Uint32(b []byte) uint32 {
 		return 0
 	}
 	return nl.NativeEndian().Uint32(b)
+}
+
+// Text reads an attribute's string, which ends at a NUL.
+func Text(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
 }
 
 // IsGone says that what was to be deleted isn't there any more.

@@ -41,7 +41,7 @@ func ParseRoute(b []byte) (Route, bool) {
 		r.Table = 0
 	}
 	r.Dst = netip.PrefixFrom(dst, int(b[1]))
-	return r, r.Dst.IsValid()
+	return r, r.Dst.IsValid() && dst.Is4() == (b[0] == unix.AF_INET)
 }
 
 // ParseAddr reads a notice about an address; false where it has none.
@@ -62,7 +62,7 @@ func ParseAddr(b []byte) (p netip.Prefix, index int, ok bool) {
 		local = address
 	}
 	p = netip.PrefixFrom(local, int(b[1]))
-	return p, int(Uint32(b[4:])), p.IsValid()
+	return p, int(Uint32(b[4:])), p.IsValid() && local.Is4() == (b[0] == unix.AF_INET)
 }
 
 // GetNeigh reads one neighbour, which the library lists only with all others; nil where there is none.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -39,11 +41,22 @@ type Block struct {
 	Prefixes       []string // of workload interfaces
 }
 
-// Name is the chain's for nft.
-func (b Block) Name() string { return b.Family + " " + b.Table + " " + b.Chain }
+// Name is the chain's for nft, which takes no name that is quoted here.
+func (b Block) Name() string { return b.Family + " " + word(b.Table) + " " + word(b.Chain) }
+
+// word quotes a name that nft, and a shell, don't take for one word: whoever makes a chain calls it whatever he likes.
+func word(name string) string {
+	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./") != "" {
+		return strconv.QuoteToASCII(name)
+	}
+	return name
+}
 
 // insert is the command that has it let pass what a rule is for.
 func (b Block) insert(rule string) string {
+	if strings.Contains(b.Name(), `"`) {
+		return "nft list ruleset, and take away what made it: no command can name the chain"
+	}
 	return fmt.Sprintf("nft 'insert rule %s %s'", b.Name(), rule)
 }
 
@@ -69,7 +82,7 @@ func (b Block) String() string {
 	if b.Table == "firewalld" { // which writes its table anew when it is reloaded
 		note, mends = " (without firewalld the host's own ports are open to everybody)", []string{"systemctl disable --now firewalld"}
 	}
-	return fmt.Sprintf("chain %s (hook %s) drops packets %s%s: run %s", b.Name(), b.Hook, strings.Join(what, " and "), note, strings.Join(mends, " && "))
+	return fmt.Sprintf("chain %s (hook %s) drops packets %s%s: run %s", b.Name(), b.Hook, strings.Join(what, " and "), note, strings.Join(slices.Compact(mends), " && "))
 }
 
 // OnlyProbe says whether it drops packets that try the path of a family, and none of workloads.

@@ -104,13 +104,10 @@ const (
 	Dropped
 )
 
-// maxDepth is how deep the kernel lets chains jump (NFT_JUMP_STACK_SIZE).
-const maxDepth = 16
-
 // Of tells the fate of packets of which nothing else is known, such as those that begin a connection, in a hook's chain. A rule
 // that is for some of them doesn't count, but for Packet.Doubt. It asks for the chains that they get to, by name.
 func Of(chains func(name string) Chain, base string, p Packet) Fate {
-	if f := walk(chains, base, p, 0); f != Undecided {
+	if f := walk(chains, base, p, map[string]Fate{}); f != Undecided {
 		return f
 	}
 	if chains(base).Drops {
@@ -119,10 +116,13 @@ func Of(chains func(name string) Chain, base string, p Packet) Fate {
 	return Passes
 }
 
-func walk(chains func(string) Chain, name string, p Packet, depth int) Fate {
-	if depth > maxDepth {
-		return Undecided
+// walk has each chain decide once: there can be millions of ways through a few dozen.
+func walk(chains func(string) Chain, name string, p Packet, known map[string]Fate) (decided Fate) {
+	if f, there := known[name]; there {
+		return f
 	}
+	known[name] = Undecided // in a circle, which the kernel forbids
+	defer func() { known[name] = decided }()
 	returns := false // it may have
 	for _, r := range chains(name).Rules {
 		all, may := r.isFor(p)
@@ -144,7 +144,7 @@ func walk(chains func(string) Chain, name string, p Packet, depth int) Fate {
 		case table.Drop:
 			f = Dropped
 		case table.Jump, table.Goto:
-			f = walk(chains, r.Target, p, depth+1)
+			f = walk(chains, r.Target, p, known)
 		}
 		if f == Dropped && returns {
 			return Undecided

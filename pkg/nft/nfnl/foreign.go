@@ -200,6 +200,9 @@ func (l loaded) compared(data []byte) (fate.Is, bool) {
 	}
 	if l.mask != nil {
 		is.Len, _ = l.mask.Size()
+		for i, b := range value { // a packet never has what is masked
+			l.known = l.known && i < len(l.mask) && b&^l.mask[i] == 0
+		}
 	}
 	return is, l.known && op <= unix.NFT_CMP_NEQ && len(value) > 0 && is.Len <= 8*len(is.Value)
 }
