@@ -106,7 +106,9 @@ func TestUsersWhileOthersWrite(t *testing.T) {
 	a := newAuthority(t)
 	c := startSecure(t, a, 1, true)
 	ctx := t.Context()
-	user := func(i int) User { return User{fmt.Sprintf("node:n%d:uid", i), []string{fmt.Sprintf("/calico/v1/host/n%d/", i)}} }
+	user := func(i int) User {
+		return User{fmt.Sprintf("node:n%d:uid", i), []string{fmt.Sprintf("/calico/v1/host/n%d/", i)}}
+	}
 	root, node := connectAs(t, a, c, RootUser), connectAs(t, a, c, user(0).Name)
 	if err := root.SetUsers(ctx, user(0)); err != nil {
 		t.Fatal(err)
