@@ -131,6 +131,12 @@ func TestFilledByBootstrap(t *testing.T) {
 			}
 		}
 	}
+	for text := range strings.SplitSeq(readText(t, "k8s-manifests/calico.yaml"), "\n---\n") {
+		lasting := strings.Contains(text, "Prune=false") && strings.Contains(text, "prune: disabled")
+		if is := strings.Contains(text, "\n  name: calico-etcd-ca\n") || strings.Contains(text, "kind: ConfigMap\n") && strings.Contains(text, "\n  name: calico-etcd\n"); is != lasting {
+			t.Errorf("GitOps may prune, %v, what it must not, %v:\n%s", !lasting, is, text)
+		}
+	}
 	if len(empty) != 5 {
 		t.Errorf("objects without data: %v", empty)
 	}

@@ -142,13 +142,15 @@ func run(ctx context.Context, cfg Config) error {
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	kubernetes, err := cfg.kubernetes()
 	if err != nil {
 		return err
 	}
 	if kubernetes != nil {
 		defer kubernetes.Close()
-		defer cfg.labelled(ctx, kubernetes)() // the certificate waits for etcd, and etcd's pod for the label
+		defer cfg.keepNode(ctx, kubernetes, stop)() // the certificate waits for etcd, and etcd's pod for the label
 	}
 	certificate, err := cfg.certificate(ctx, kubernetes, trouble)
 	if err != nil {
@@ -223,7 +225,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	if kubernetes != nil {
 		node := availability.New(availability.Config{
-			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, Served: served, Unready: h.Unready, Logger: cfg.Logger,
+			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable", Served: served, Unready: h.Unready, Logger: cfg.Logger,
 		})
 		group.Go(func() error { return node.Run(ctx) })
 	}

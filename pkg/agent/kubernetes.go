@@ -10,11 +10,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/calico-go/calico/pkg/agent/availability"
 	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -92,18 +92,26 @@ func podEvents(client *kube.Client, known *pods.Keeper) func(key model.WorkloadE
 	}
 }
 
-// memberLabel is the label of Nodes on which the pods of the manifests' etcd run, and memberRetry how soon it is tried again to set it.
-const (
-	memberLabel = "projectcalico.org/etcd"
-	memberRetry = 2 * time.Second
-)
+// memberLabel is the label of Nodes on which the pods of the manifests' etcd run.
+const memberLabel = "projectcalico.org/etcd"
 
-// labelled begins labelMember, where the members are known. What it returns ends that.
-func (c Config) labelled(ctx context.Context, client *kube.Client) (end func()) {
+// keepNode keeps the label of this host's Node as Members say, where they are known, and stops the agent once the Node is another one:
+// what speaks with etcd does so by the certificate of the former. What it returns ends that.
+func (c Config) keepNode(ctx context.Context, client *kube.Client, stop func()) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var under sync.WaitGroup
 	if len(c.Kubernetes.Members) > 0 {
-		under.Go(func() { c.labelMember(ctx, client) })
+		begun := make(chan struct{})
+		close(begun) // etcd waits for the label
+		replaced := func() {
+			c.Logger.Warn("this host's Node is another one now: the agent starts anew, with a certificate for etcd of that")
+			stop()
+		}
+		k := availability.New(availability.Config{
+			Node: c.Node, API: ownNode{client, slices.Contains(c.Kubernetes.Members, c.Node), replaced}, What: "label " + memberLabel,
+			Served: begun, Unready: func() string { return "" }, Logger: c.Logger,
+		})
+		under.Go(func() { _ = k.Run(ctx) }) // it ends with the context
 	}
 	return func() {
 		cancel()
@@ -111,27 +119,27 @@ func (c Config) labelled(ctx context.Context, client *kube.Client) (end func()) 
 	}
 }
 
-// labelMember gives this host's Node the label where it is a member's, and takes it away where it isn't, once that succeeds.
-func (c Config) labelMember(ctx context.Context, client *kube.Client) {
-	var value any // null: none
-	if slices.Contains(c.Kubernetes.Members, c.Node) {
-		value = "member"
-	}
-	// The status' patch changes labels as well, and the agent has no right to the Node's spec.
-	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: value}}}
-	for failed := ""; ; {
-		err := kube.PatchStatus[corev1.Node](ctx, client, "", c.Node, patch)
-		if err == nil {
-			return
+// ownNode is this host's Node, whose label of etcd's members is kept.
+type ownNode struct {
+	client   *kube.Client
+	member   bool
+	replaced func()
+}
+
+// Watch implements availability.API.
+func (o ownNode) Watch(ctx context.Context, node string, seen func(right bool)) error {
+	var uid types.UID
+	return kube.Watch(ctx, o.client, kube.Select{Fields: "metadata.name=" + node}, func(n *corev1.Node) *corev1.Node { return n }, kube.Handler[*corev1.Node]{Set: func(n *corev1.Node) {
+		if uid != "" && uid != n.UID {
+			o.replaced()
 		}
-		if text := err.Error(); ctx.Err() == nil && text != failed {
-			failed = text
-			c.Logger.Warn("the Node's label of etcd's members could not be set, trying again", "label", memberLabel, "value", value, "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(memberRetry):
-		}
-	}
+		uid = n.UID
+		seen((n.Labels[memberLabel] == "member") == o.member)
+	}})
+}
+
+// Set implements availability.API. The status' patch changes labels as well, and the agent has no right to the Node's spec.
+func (o ownNode) Set(ctx context.Context, node string) error {
+	value := map[bool]any{true: "member"}[o.member] // or null: none
+	return kube.PatchStatus[corev1.Node](ctx, o.client, "", node, map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: value}}})
 }

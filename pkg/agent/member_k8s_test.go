@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -32,13 +33,34 @@ func TestLabelMember(t *testing.T) {
 		return client
 	}
 	labels := func(node string) string { return p.Kubectl("get", "node", node, "-o", "jsonpath={.metadata.labels}") }
+	labelled := func(node, want string) {
+		t.Helper()
+		eventually.Within(t, kubernetes.Patience, "the labels of "+node, func() error {
+			if got := labels(node); got != want {
+				return fmt.Errorf("%s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	replaced, stop := context.WithCancel(t.Context())
+	defer stop()
 	for node, want := range map[string]string{"n1": `{"keep":"me","projectcalico.org/etcd":"member"}`, "n2": ""} {
 		c := Config{Node: node, Logger: slog.New(slog.DiscardHandler), Kubernetes: Kubernetes{Members: []string{"n1"}}}
-		c.labelMember(t.Context(), connect("calico-node", node))
-		if got := labels(node); got != want {
-			t.Errorf("labels of %s: %s, want %s", node, got, want)
-		}
+		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), stop))
+		labelled(node, want)
 	}
+	// Somebody takes the label away, or gives it; the Node is deleted and made anew.
+	p.Kubectl("label", "node", "n1", memberLabel+"-")
+	labelled("n1", `{"keep":"me","projectcalico.org/etcd":"member"}`)
+	p.Kubectl("label", "node", "n2", memberLabel+"=member")
+	labelled("n2", "")
+	if replaced.Err() != nil {
+		t.Error("the Node was taken for another one")
+	}
+	p.Kubectl("delete", "node", "n1")
+	p.Apply("{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {keep: me}}}")
+	labelled("n1", `{"keep":"me","projectcalico.org/etcd":"member"}`)
+	eventually.True(t, "the agent to be stopped, for a certificate of the other Node", func() bool { return replaced.Err() != nil })
 	type object = map[string]any
 	label := func(name string, value any) object { return object{"metadata": object{"labels": object{name: value}}} }
 	for _, refused := range []struct {

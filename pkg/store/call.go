@@ -128,7 +128,7 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 		err = t.err
 	}
 	f = judge(m.url, err, t.peer != nil, c.cfg.Username != "")
-	if f.next == renew || f.sent && sendCtx.Err() != nil && ctx.Err() == nil {
+	if f.next == renew || f.next == later || f.sent && sendCtx.Err() != nil && ctx.Err() == nil {
 		c.forgetToken(used)
 	}
 	if f.kind == ErrDenied {

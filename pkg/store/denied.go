@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,7 +15,7 @@ import (
 
 // denied names the first of the operations that the user has no permission for, which etcd doesn't say. Each goes alone
 // into that branch of a transaction which is not taken: etcd checks the permissions of both, and does nothing. Where none
-// is found it returns reason.
+// is found it returns reason. Both come with advice.
 func (c *Client) denied(ctx context.Context, client *clientv3.Client, ops []clientv3.Op, reason string) string {
 	for _, op := range ops {
 		_, err := client.Txn(ctx).Else(op).Commit()
@@ -23,10 +24,20 @@ func (c *Client) denied(ctx context.Context, client *clientv3.Client, ops []clie
 		case errors.Is(err, rpctypes.ErrPermissionDenied):
 			return c.deniedText(op)
 		default:
-			return reason // the rest would take as long, or fail as well
+			return reason + c.advice() // the rest would take as long, or fail as well
 		}
 	}
-	return reason
+	return reason + c.advice()
+}
+
+// advice is what to do about a right that is missing.
+func (c *Client) advice() string {
+	if c.tls != nil {
+		if pair, err := c.tls.loadPair(); err == nil && strings.HasPrefix(pair.Leaf.Subject.CommonName, "node:") {
+			return ": a node writes what is its own host's alone, and nothing once it is revoked or its Node is another one: see docs/security.md"
+		}
+	}
+	return ": give a role of the user the permission: etcdctl role grant-permission ROLE --prefix=true readwrite " + model.Root
 }
 
 func (c *Client) deniedText(op clientv3.Op) string {
@@ -41,5 +52,5 @@ func (c *Client) deniedText(op clientv3.Op) string {
 	case len(op.RangeBytes()) > 0:
 		what += "all that begins with "
 	}
-	return who + what + string(op.KeyBytes()) + ": give a role of it the permission: etcdctl role grant-permission ROLE --prefix=true readwrite " + model.Root
+	return who + what + string(op.KeyBytes()) + c.advice()
 }

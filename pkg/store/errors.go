@@ -68,6 +68,7 @@ type next int
 const (
 	stop      next = iota // the answer is final
 	renew                 // authenticate again, then ask the same member
+	later                 // as renew after a pause, as often as it takes
 	elsewhere             // another member, or this one later
 	others                // another member: this one would answer the same again
 )
@@ -93,11 +94,11 @@ var verdicts = map[error]verdict{
 	rpctypes.ErrNoSpace:          {ErrReadOnly, stop, ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"},
 	rpctypes.ErrTooManyOps:       {ErrLimit, others, fmt.Sprintf(": start etcd with --max-txn-ops=%d or more, or without that flag", maxOps)},
 	rpctypes.ErrRequestTooLarge:  {ErrLimit, others, ": start etcd with a greater --max-request-bytes, 1572864 where it is not set"},
-	rpctypes.ErrPermissionDenied: {ErrDenied, stop, ": a role of the user needs to read and write all that begins with " + model.Root},
+	rpctypes.ErrPermissionDenied: {ErrDenied, stop, ""},
 	rpctypes.ErrAuthFailed:       {ErrAuth, stop, ": check the etcd user, its roles and the password file"},
 	rpctypes.ErrUserEmpty:        {ErrAuth, renew, ""},
 	rpctypes.ErrInvalidAuthToken: {ErrAuth, renew, ""},
-	rpctypes.ErrAuthOldRevision:  {ErrAuth, renew, ""},
+	rpctypes.ErrAuthOldRevision:  {ErrUnavailable, later, ""}, // somebody's rights are changing
 	rpctypes.ErrNoLeader:         {ErrUnavailable, elsewhere, ""},
 	rpctypes.ErrTooManyRequests:  {ErrUnavailable, elsewhere, ""},
 	learner:                      {ErrUnavailable, others, ": promote this member (etcdctl member promote), or leave it out of the endpoints"},
@@ -111,7 +112,6 @@ var verdicts = map[error]verdict{
 	rpctypes.ErrRoleAlreadyExist: {nil, stop, ""},
 	rpctypes.ErrUserNotFound:     {nil, stop, ""},
 	rpctypes.ErrRoleNotFound:     {nil, stop, ""},
-	rpctypes.ErrRoleNotGranted:   {nil, stop, ""},
 }
 
 // learner is the answer of a member that doesn't vote yet.
@@ -135,7 +135,7 @@ func judge(member string, err error, sent, user bool) failure {
 		if v.kind == nil {
 			f.err = known
 		}
-		if v.next == renew && !user && known != rpctypes.ErrAuthOldRevision {
+		if v.next == renew && !user {
 			f.next = stop
 			f.reason += ": etcd wants a user: set the etcd user name and password file, or a client certificate of a user"
 		}

@@ -33,7 +33,7 @@ func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 			return err
 		}
 	}
-	if err := c.addUser(ctx, RootUser); err != nil {
+	if err := c.AddUser(ctx, RootUser); err != nil {
 		return err
 	}
 	return c.administer(ctx, "enable etcd's authentication", func(ctx context.Context, client *clientv3.Client) error {
@@ -44,7 +44,7 @@ func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 
 // SetUser makes a user and gives it the role of its name with exactly these rights.
 func (c *Client) SetUser(ctx context.Context, u User) error {
-	if err := c.addUser(ctx, u.Name); err != nil {
+	if err := c.AddUser(ctx, u.Name); err != nil {
 		return err
 	}
 	var has []*clientv3.Permission
@@ -102,8 +102,8 @@ func (c *Client) SetUser(ctx context.Context, u User) error {
 	return nil
 }
 
-// addUser makes a user and the role of its name, where they are not there.
-func (c *Client) addUser(ctx context.Context, name string) error {
+// AddUser makes a user and the role of its name, where they are not there. A new role has no rights.
+func (c *Client) AddUser(ctx context.Context, name string) error {
 	for _, step := range []struct {
 		what string
 		do   func(ctx context.Context, client *clientv3.Client) error
@@ -129,9 +129,6 @@ func (c *Client) addUser(ctx context.Context, name string) error {
 	return nil
 }
 
-// revokedRole is that of users who may do nothing any more. It has no rights.
-const revokedRole = "revoked"
-
 // Users are the names of etcd's users that begin so.
 func (c *Client) Users(ctx context.Context, prefix string) (names []string, err error) {
 	err = c.administer(ctx, "list etcd's users", func(ctx context.Context, client *clientv3.Client) error {
@@ -142,52 +139,6 @@ func (c *Client) Users(ctx context.Context, prefix string) (names []string, err 
 		return err
 	})
 	return names, err
-}
-
-// IsRevoked reports whether a user has been revoked. One that isn't there hasn't.
-func (c *Client) IsRevoked(ctx context.Context, name string) (revoked bool, err error) {
-	err = c.administer(ctx, "read etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
-		resp, err := client.UserGet(ctx, name)
-		if err == nil {
-			revoked = slices.Contains(resp.Roles, revokedRole)
-		}
-		return err
-	})
-	if errors.Is(err, rpctypes.ErrUserNotFound) {
-		err = nil
-	}
-	return revoked, err
-}
-
-// SetRevoked takes its role from a user, whose requests etcd refuses from then on, or gives it back.
-func (c *Client) SetRevoked(ctx context.Context, name string, revoked bool) error {
-	has, lacks := revokedRole, name
-	if !revoked {
-		has, lacks = name, revokedRole
-	}
-	for _, step := range []struct {
-		what string
-		do   func(ctx context.Context, client *clientv3.Client) error
-		done error
-	}{
-		{"make etcd's role " + revokedRole, func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.RoleAdd(ctx, revokedRole)
-			return err
-		}, rpctypes.ErrRoleAlreadyExist},
-		{"give etcd's user " + name + " the role " + has, func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.UserGrantRole(ctx, name, has)
-			return err
-		}, nil},
-		{"take the role " + lacks + " from etcd's user " + name, func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.UserRevokeRole(ctx, name, lacks)
-			return err
-		}, rpctypes.ErrRoleNotGranted},
-	} {
-		if err := c.administer(ctx, step.what, step.do); err != nil && (step.done == nil || !errors.Is(err, step.done)) {
-			return err
-		}
-	}
-	return nil
 }
 
 // RemoveUser deletes a user and the role of its name, where they are there.

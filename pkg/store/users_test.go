@@ -5,7 +5,9 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,21 +16,24 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
+// connectAs connects with a certificate of a user's.
+func connectAs(t *testing.T, a *authority, c *cluster, user string) *Client {
+	t.Helper()
+	ca, cert, key := a.files(t, user)
+	client, err := Open(t.Context(), Config{Endpoints: c.endpoints(), CAFile: ca, CertFile: cert, KeyFile: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // TestSetUsers holds users, known by their certificates, to their rights.
 func TestSetUsers(t *testing.T) {
 	a := newAuthority(t)
 	c := startSecure(t, a, 1, true)
 	ctx := t.Context()
-	as := func(name string) *Client {
-		t.Helper()
-		ca, cert, key := a.files(t, name)
-		client, err := Open(ctx, Config{Endpoints: c.endpoints(), CAFile: ca, CertFile: cert, KeyFile: key})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
-		return client
-	}
+	as := func(name string) *Client { return connectAs(t, a, c, name) }
 	root, node, ctl, stranger := as(RootUser), as("node"), as("ctl"), as("stranger")
 	users := []User{{"node", []string{"/calico/v1/host/", "/calico/v1/config/"}}, {"ctl", []string{model.Root}}}
 	if err := root.SetUsers(ctx, users...); err != nil {
@@ -94,4 +99,48 @@ func TestSetUsers(t *testing.T) {
 	if _, err := node.Defragment(context.WithoutCancel(ctx)); err != nil {
 		t.Errorf("a member that wastes nothing needs no right: %v", err)
 	}
+}
+
+// TestUsersWhileOthersWrite: nobody's request fails as users are made and removed, and one that is gone is told what that means.
+func TestUsersWhileOthersWrite(t *testing.T) {
+	a := newAuthority(t)
+	c := startSecure(t, a, 1, true)
+	ctx := t.Context()
+	user := func(i int) User {
+		return User{fmt.Sprintf("node:n%d:uid", i), []string{fmt.Sprintf("/calico/v1/host/n%d/", i)}}
+	}
+	root, node := connectAs(t, a, c, RootUser), connectAs(t, a, c, user(0).Name)
+	if err := root.SetUsers(ctx, user(0)); err != nil {
+		t.Fatal(err)
+	}
+	change := model.Change{Puts: []model.Put{{Key: model.HostConfigKey{Host: "n0", Name: "Name"}, Value: model.Text("x")}}}
+	made := make(chan struct{})
+	var writers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			for n := 1; ; n++ {
+				if _, err := node.Commit(ctx, change); err != nil {
+					t.Errorf("commit %d: %v", n, err)
+					return
+				}
+				select {
+				case <-made:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		if err := root.SetUser(ctx, user(i)); err != nil {
+			t.Error(err)
+		}
+	}
+	close(made)
+	writers.Wait()
+	if err := root.RemoveUser(ctx, user(0).Name); err != nil {
+		t.Fatal(err)
+	}
+	_, err := node.Commit(ctx, change)
+	wantError(t, err, ErrDenied, "nothing once it is revoked or its Node is another one: see docs/security.md")
 }

@@ -51,7 +51,7 @@ func (w *watch) follow(ctx context.Context) error {
 	w.c.failover(m)
 	f := judge(m.url, err, true, w.c.cfg.Username != "")
 	switch {
-	case f.next == renew:
+	case f.next == renew, f.next == later:
 		w.c.forgetToken(tok)
 		if w.renewals++; w.renewals <= maxRenewals {
 			f.kind = ErrUnavailable // until the next token is there

@@ -106,11 +106,39 @@ func (o own) install(name string, args ...string) *process {
 // do runs calico-install to its end.
 func (o own) do(args ...string) {
 	o.t.Helper()
-	cmd := exec.CommandContext(o.t.Context(), o.binary("calico-install"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+o.KubeconfigAs(bootstrapAccount))
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := o.try(args...); err != nil {
 		o.t.Fatalf("%v: %v: %s", args, err, out)
 	}
+}
+
+func (o own) try(args ...string) (string, error) {
+	cmd := exec.CommandContext(o.t.Context(), o.binary("calico-install"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+o.KubeconfigAs(bootstrapAccount))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// root connects as etcd's administrator.
+func (o own) root() *store.Client {
+	o.t.Helper()
+	for name, field := range map[string]string{"authority.pem": `tls\.crt`, "authority.key": `tls\.key`} {
+		text, err := base64.StdEncoding.DecodeString(o.Kubectl("get", "secret", "-n", kubeSystem, "calico-etcd-ca", "-o", "jsonpath={.data."+field+"}"))
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		o.write(name, string(text))
+	}
+	o.request("root")
+	out, err := exec.Command("openssl", "x509", "-req", "-in", o.file("by-hand.csr"), "-CA", o.file("authority.pem"), "-CAkey", o.file("authority.key"), "-CAcreateserial").Output()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	key, err := os.ReadFile(o.file("by-hand.key"))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.write("root.pem", string(key)+string(out))
+	return o.etcd("root.pem")
 }
 
 func (o own) node(name, labels string) {
@@ -219,22 +247,43 @@ func TestSigner(t *testing.T) {
 		}
 		return nil
 	})
-	if out, err := o.TryKubectl(o.request("again"), "--kubeconfig", o.KubeconfigAs(agentAccount, onNode+"n1"), "create", "-f", "-"); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	denied := func(request string) {
+		t.Helper()
+		if out, err := o.TryKubectl(o.request(request), "--kubeconfig", o.KubeconfigAs(agentAccount, onNode+"n1"), "create", "-f", "-"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		o.Eventually("n1 to get no other certificate", func(out string) error {
+			if !strings.Contains(out, "node n1 is revoked") {
+				return errors.New(out)
+			}
+			return nil
+		}, "get", "csr", request, "-o", "jsonpath={.status.conditions[*].message}")
 	}
-	o.Eventually("n1 to get no other certificate", func(out string) error {
-		if !strings.Contains(out, "node n1 is revoked") {
-			return errors.New(out)
+	denied("again")
+
+	// It stays revoked when its kubelet, whose credentials it has as well, makes its Node anew, whatever the signer makes users for.
+	root := o.root()
+	o.Kubectl("delete", "node", "n1")
+	o.node("n1", `{node-role.kubernetes.io/control-plane: ""}`)
+	o.node("n4", "{}") // it doesn't ask: its etcd may be another one than it was
+	eventually.Within(t, 2*Patience, "n4 to have a user, and n1 none", func() error {
+		users, err := root.Users(t.Context(), "node:")
+		if text := fmt.Sprint(users); err != nil || !strings.Contains(text, "node:n4:") || strings.Contains(text, "node:n1:") {
+			return fmt.Errorf("%s: %w", text, err)
 		}
 		return nil
-	}, "get", "csr", "again", "-o", "jsonpath={.status.conditions[*].message}")
+	})
+	denied("of-another-uid")
 	o.do("revoke", "-undo", "n1")
-	if err := put(t, one, own, "3"); err != nil {
+	o.certificate("n1", "n1.pem", onNode+"n1") // in place of the former Node's
+	if err := put(t, o.etcd("n1.pem"), own, "3"); err != nil {
 		t.Error(err)
 	}
+	if err := put(t, one, own, "4"); !errors.Is(err, store.ErrDenied) {
+		t.Errorf("by the certificate of the former Node: %v", err)
+	}
 
-	// With its Node goes its user; a Node of the same name is another. One that doesn't ask has a user: its etcd may be another one than it was.
-	o.node("n4", "{}")
+	// With its Node goes its user; a Node of the same name is another.
 	o.Kubectl("delete", "node", "n2")
 	eventually.Within(t, 2*Patience, "n2 to be refused", func() error {
 		if _, err := two.Read(t.Context(), model.KeyRange(own)); !errors.Is(err, store.ErrDenied) {
@@ -242,7 +291,6 @@ func TestSigner(t *testing.T) {
 		}
 		return nil
 	})
-	o.do("revoke", "n4")
 	o.node("n2", "{}")
 	o.certificate("n2", "n2-new.pem", onNode+"n2")
 	if err := put(t, o.etcd("n2-new.pem"), model.HostConfigKey{Host: "n2", Name: "LogSeverityScreen"}, "INFO"); err != nil {
@@ -251,7 +299,20 @@ func TestSigner(t *testing.T) {
 	if _, err := two.Read(t.Context(), model.KeyRange(own)); !errors.Is(err, store.ErrDenied) {
 		t.Errorf("the former n2 reads: %v", err)
 	}
+
+	// While there are certificates that all nodes shared, no node is revoked for good, which revoke says.
+	if err := root.SetUser(t.Context(), store.User{Name: "cni", Write: []string{model.Root}}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := o.try("revoke", "n4"); err == nil || !strings.Contains(out, "end these by calico-install revoke -shared") {
+		t.Errorf("a node that may have shared certificates is revoked: %v: %s", err, out)
+	}
 	o.do("revoke", "-shared")
+	o.do("revoke", "n4")
+	users, err := root.Users(t.Context(), "")
+	if text := fmt.Sprint(users); err != nil || strings.Contains(text, "cni") || strings.Contains(text, "node:n4:") || !strings.Contains(text, "revoked:n4") {
+		t.Errorf("users %s, %v", text, err)
+	}
 }
 
 // request is one by hand.

@@ -2,7 +2,7 @@
 
 // Package availability tells the Kubernetes API that the network of this host's Node is there: its condition
 // NetworkUnavailable is False, so that the scheduler sends pods. That it isn't any more is for the controllers to say, when the
-// agent's status in etcd is gone: an agent that restarts takes nothing back.
+// agent's status in etcd is gone: an agent that restarts takes nothing back. Its Keeper keeps other things of the Node as well.
 package availability
 
 import (
@@ -21,17 +21,18 @@ const retryInterval = 2 * time.Second
 
 // API is the Kubernetes API.
 type API interface {
-	// Watch tells of the Node whether its condition is False, and of each change, until the context ends; it tells
-	// nothing while there is no such Node.
-	Watch(ctx context.Context, node string, seen func(available bool)) error
-	// SetAvailable sets the condition to False.
-	SetAvailable(ctx context.Context, node string) error
+	// Watch tells of the Node whether it is right, as its condition is by being False, and of each change, until the context
+	// ends; it tells nothing while there is no such Node.
+	Watch(ctx context.Context, node string, seen func(right bool)) error
+	// Set sets it right.
+	Set(ctx context.Context, node string) error
 }
 
 // Config is what a Keeper works with.
 type Config struct {
 	Node string
 	API  API
+	What string // is kept, for the log
 	// Served is closed when the agent serves the host for the first time. Unready says why it doesn't now, "" = it does.
 	Served  <-chan struct{}
 	Unready func() string
@@ -99,7 +100,7 @@ func (k *Keeper) keep(ctx context.Context) error {
 		if k.cfg.Unready() != "" || !k.take() {
 			continue
 		}
-		err := k.cfg.API.SetAvailable(ctx, k.cfg.Node)
+		err := k.cfg.API.Set(ctx, k.cfg.Node)
 		if err != nil {
 			k.mark(true)
 		}
@@ -112,11 +113,11 @@ func (k *Keeper) keep(ctx context.Context) error {
 func (k *Keeper) tell(err error) {
 	if err == nil {
 		k.failed = ""
-		k.cfg.Logger.Info("the Node's condition NetworkUnavailable is set to False: pods may be scheduled here")
+		k.cfg.Logger.Info("the Node is set right", "what", k.cfg.What)
 		return
 	}
 	if err.Error() != k.failed {
 		k.failed = err.Error()
-		k.cfg.Logger.Warn("the Node's condition NetworkUnavailable could not be set to False, trying again", "err", err)
+		k.cfg.Logger.Warn("the Node could not be set right, trying again", "what", k.cfg.What, "err", err)
 	}
 }

@@ -41,7 +41,7 @@ func (a *api) Watch(ctx context.Context, _ string, seen func(bool)) error {
 	return nil
 }
 
-func (a *api) SetAvailable(context.Context, string) error {
+func (a *api) Set(context.Context, string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sets++

@@ -19,7 +19,7 @@ func (a Kubernetes) Watch(ctx context.Context, node string, seen func(available 
 	return kube.Watch(ctx, a.Client, kube.Select{Fields: "metadata.name=" + node}, isAvailable, kube.Handler[bool]{Set: seen})
 }
 
-// SetAvailable implements API.
-func (a Kubernetes) SetAvailable(ctx context.Context, node string) error {
+// Set implements API.
+func (a Kubernetes) Set(ctx context.Context, node string) error {
 	return kube.SetNetwork(ctx, a.Client, node, false)
 }

@@ -5,6 +5,7 @@
 package nodecert
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +35,12 @@ import (
 const Signer = "projectcalico.org/etcd-node"
 
 const (
-	// pause is how long it is waited before the API is asked again, and patience how long for an answer to one request.
-	pause    = time.Second
-	patience = time.Minute
-	// interval is how often it is looked whether the certificate is due, and asked again where that failed.
+	// firstPause is before an answer is looked for, twice as long each time up to openPause; up to answeredPause where an answer, as a
+	// denial, didn't help: each request after one is another object of the API.
+	firstPause    = time.Second
+	openPause     = time.Minute
+	answeredPause = 5 * time.Minute
+	// interval is how often it is looked whether the certificate is due.
 	interval = time.Minute
 )
 
@@ -53,11 +57,14 @@ type Config struct {
 // Keeper keeps the certificate.
 type Keeper struct {
 	Config
-	now func() time.Time
+	now     func() time.Time
+	request string // that is open, "" = none
+	key     []byte // of which it is, in PEM
+	tries   int    // since the certificate was not due
 }
 
 // New makes a Keeper.
-func New(cfg Config) *Keeper { return &Keeper{cfg, time.Now} }
+func New(cfg Config) *Keeper { return &Keeper{Config: cfg, now: time.Now} }
 
 // due says why a certificate must be asked for, "" = it need not; and whether the one that is there can't be used until then.
 // uid is the Node's, "" = it isn't known.
@@ -84,7 +91,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 		return statefile.Advise(err)
 	}
 	uid := "" // where the API is away, what is there is used
-	asking, cancel := context.WithTimeout(ctx, 5*pause)
+	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if nodes, err := kube.List[corev1.Node](asking, k.Kube, kube.Select{Fields: "metadata.name=" + k.Node}); err == nil && len(nodes) == 1 {
 		uid = string(nodes[0].UID)
@@ -94,12 +101,10 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 		if !useless {
 			return nil
 		}
-		k.Logger.Info("asking for this node's certificate for etcd", "reason", why)
-		err := k.renew(ctx)
-		if err == nil {
+		done, pause := k.renew(ctx, why)
+		if done {
 			return nil
 		}
-		k.Logger.Error("no certificate for etcd yet, trying again", "err", err)
 		if err := wait(ctx, pause); err != nil {
 			return err
 		}
@@ -108,24 +113,75 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 
 // Run has the certificate renewed until the context ends; the error is always nil.
 func (k *Keeper) Run(ctx context.Context) error {
-	for wait(ctx, interval) == nil {
+	for pause := interval; wait(ctx, pause) == nil; {
 		why, _ := k.due("")
 		if why == "" {
+			k.tries, pause = 0, interval
 			continue
 		}
-		k.Logger.Info("this node's certificate for etcd is renewed", "reason", why)
-		err := k.renew(ctx)
-		if ctx.Err() == nil {
-			if before, after := k.Problems.Note(problems.Host, "certificate for etcd", err); after != "" && after != before {
-				k.Logger.Error("this node's certificate for etcd is not renewed, trying again", "err", err)
-			}
-		}
+		_, pause = k.renew(ctx, why)
 	}
 	return nil
 }
 
-// renew asks for a certificate for a new key, and puts both in the place of the former ones.
-func (k *Keeper) renew(ctx context.Context) error {
+// errOpen says that a request has no answer.
+var errOpen = errors.New("nobody has signed the request for a certificate for etcd: see the log of calico-etcd-signer, and whether it runs")
+
+// renew does the next step towards a certificate, and says whether it is there, or how long to wait before the next one.
+func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.Duration) {
+	answered, err := k.ask(ctx)
+	pause = openPause
+	if answered {
+		pause = answeredPause
+	}
+	pause = min(firstPause<<min(k.tries, 10), pause)
+	k.tries++
+	if ctx.Err() != nil || errors.Is(err, errOpen) && pause < openPause {
+		return false, pause
+	}
+	if before, after := k.Problems.Note(problems.Host, "certificate for etcd", err); after != "" && after != before {
+		k.Logger.Error("no certificate for etcd yet, trying again", "reason", why, "err", err)
+	}
+	return err == nil, pause
+}
+
+// ask makes a request for a certificate, or sees what became of the one that is open, and puts the certificate and its key in the
+// place of the former ones. It reports whether the request was answered.
+func (k *Keeper) ask(ctx context.Context) (answered bool, err error) {
+	if k.request == "" {
+		return false, cmp.Or(k.create(ctx), errOpen)
+	}
+	r, err := kube.Get[certificatesv1.CertificateSigningRequest](ctx, k.Kube, "", k.request)
+	if errors.Is(err, os.ErrNotExist) {
+		k.request = ""
+	}
+	if err != nil {
+		return false, fmt.Errorf("a certificate for etcd: %w", err)
+	}
+	for _, c := range r.Status.Conditions {
+		if c.Type != certificatesv1.CertificateApproved {
+			k.request = ""
+			return true, fmt.Errorf("a certificate for etcd is refused: %s", c.Message)
+		}
+	}
+	if len(r.Status.Certificate) == 0 {
+		return false, errOpen
+	}
+	both := slices.Concat(k.key, r.Status.Certificate)
+	if _, err := tls.X509KeyPair(both, both); err != nil {
+		k.request = ""
+		return true, fmt.Errorf("the certificate for etcd that was signed: %w", err)
+	}
+	if err := statefile.Replace(k.File, both, 0o600); err != nil {
+		return true, statefile.Advise(err)
+	}
+	k.request = ""
+	k.Logger.Info("this node has a new certificate for etcd", "file", k.File)
+	return true, nil
+}
+
+// create makes a request, for a new key.
+func (k *Keeper) create(ctx context.Context) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -138,47 +194,19 @@ func (k *Keeper) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cert, err := k.sign(ctx, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
-	if err != nil {
-		return err
-	}
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), cert...)
-	if _, err := tls.X509KeyPair(both, both); err != nil {
-		return fmt.Errorf("the certificate for etcd that was signed: %w", err)
-	}
-	if err := statefile.Replace(k.File, both, 0o600); err != nil {
-		return statefile.Advise(err)
-	}
-	k.Logger.Info("this node has a new certificate for etcd", "file", k.File)
-	return nil
-}
-
-// sign has a request signed, and waits for that.
-func (k *Keeper) sign(ctx context.Context, request []byte) (cert []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	made, err := kube.Create(ctx, k.Kube, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower("calico-etcd-" + rand.Text())},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: request, SignerName: Signer,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), SignerName: Signer,
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
 	})
-	for err == nil {
-		if len(made.Status.Certificate) > 0 {
-			return made.Status.Certificate, nil
-		}
-		for _, c := range made.Status.Conditions {
-			if c.Type != certificatesv1.CertificateApproved {
-				return nil, fmt.Errorf("a certificate for etcd is refused: %s", c.Message)
-			}
-		}
-		if wait(ctx, pause) != nil {
-			return nil, errors.New("nobody has signed the request for a certificate for etcd: see the log of calico-etcd-signer, and whether it runs")
-		}
-		made, err = kube.Get[certificatesv1.CertificateSigningRequest](ctx, k.Kube, "", made.Name)
+	if err != nil {
+		return fmt.Errorf("a certificate for etcd: %w", err)
 	}
-	return nil, fmt.Errorf("a certificate for etcd: %w", err)
+	k.Logger.Info("asked for this node's certificate for etcd", "request", made.Name)
+	k.request, k.key = made.Name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

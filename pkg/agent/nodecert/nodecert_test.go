@@ -49,7 +49,7 @@ func TestDue(t *testing.T) {
 		{"cut off", "uid", "tls: ", both[:100], 0, true},
 		{"none", "uid", "no such file", nil, 0, true},
 	} {
-		k := Keeper{Config{File: filepath.Join(t.TempDir(), "pem")}, func() time.Time { return now.Add(test.after) }}
+		k := Keeper{Config: Config{File: filepath.Join(t.TempDir(), "pem")}, now: func() time.Time { return now.Add(test.after) }}
 		if test.file != nil {
 			if err := os.WriteFile(k.File, test.file, 0o600); err != nil {
 				t.Fatal(err)

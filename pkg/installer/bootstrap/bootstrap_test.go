@@ -5,6 +5,8 @@ package bootstrap
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -296,6 +299,28 @@ func TestFill(t *testing.T) {
 	}
 	if s.Get(model.GlobalConfigKey{Name: "ClusterGUID"}) != guid {
 		t.Error("the cluster has another GUID")
+	}
+}
+
+// TestAdmitAndRevoke: a node that asks while it is revoked has no user after both.
+func TestAdmitAndRevoke(t *testing.T) {
+	ctx, s := t.Context(), etcd.New(t).Store
+	for i := range 25 {
+		node := fmt.Sprintf("n%d", i)
+		var signer sync.WaitGroup
+		signer.Go(func() { _ = admit(ctx, s, node, nodeUser(node, "uid")) }) // it may be refused, before or after, or meet a user that is gone
+		err := s.AddUser(ctx, revokedPrefix+node)
+		users, listing := s.Users(ctx, nodePrefix+node+":")
+		for _, user := range users {
+			err = errors.Join(err, s.RemoveUser(ctx, user))
+		}
+		if err := errors.Join(err, listing); err != nil {
+			t.Fatal(err)
+		}
+		signer.Wait()
+		if left, err := s.Users(ctx, nodePrefix); err != nil || len(left) > 0 {
+			t.Fatalf("users of revoked nodes: %v, %v", left, err)
+		}
 	}
 }
 

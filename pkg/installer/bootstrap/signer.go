@@ -3,6 +3,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +37,8 @@ const (
 	// sweepEvery is how often users of Nodes that are gone are looked for.
 	sweepEvery = time.Minute
 	nodePrefix = "node:"
+	// revokedPrefix begins the names of users that nobody is: each says that no node of the rest of its name gets a user.
+	revokedPrefix = "revoked:"
 )
 
 // nodeUser is etcd's user of a Node. A Node that is made anew is another, whoever has kept the former one's certificate.
@@ -49,28 +51,23 @@ func nodeUser(name, uid string) store.User {
 	}}
 }
 
+// isOpen reports whether a request has no answer yet.
+func isOpen(r *certificatesv1.CertificateSigningRequest) bool {
+	return len(r.Status.Certificate) == 0 && !slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type != certificatesv1.CertificateApproved
+	})
+}
+
 // sign answers requests for Nodes' certificates, and keeps etcd's users those of the Nodes, until the context ends.
 func (b *bootstrapper) sign(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	var mu sync.Mutex
-	open, news := map[string]*certificatesv1.CertificateSigningRequest{}, mailbox.NewSignal()
-	set := func(name string, r *certificatesv1.CertificateSigningRequest) {
-		mu.Lock()
-		defer mu.Unlock()
-		if delete(open, name); r != nil && len(r.Status.Certificate) == 0 && !slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-			return c.Type != certificatesv1.CertificateApproved
-		}) {
-			open[name] = r
-			news.Send()
-		}
-	}
+	ours, news := kube.Select{Fields: "spec.signerName=" + signerName}, mailbox.NewSignal()
 	group.Go(func() error {
-		return kube.Watch(ctx, b.kube, kube.Select{Fields: "spec.signerName=" + signerName},
-			func(r *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest { return r },
-			kube.Handler[*certificatesv1.CertificateSigningRequest]{
-				Set:     func(r *certificatesv1.CertificateSigningRequest) { set(r.Name, r) },
-				Deleted: func(_, name string) { set(name, nil) },
-			})
+		return kube.Watch(ctx, b.kube, ours, isOpen, kube.Handler[bool]{Set: func(open bool) {
+			if open {
+				news.Send()
+			}
+		}})
 	})
 	group.Go(func() error {
 		tick := time.NewTicker(sweepEvery)
@@ -84,26 +81,22 @@ func (b *bootstrapper) sign(ctx context.Context) error {
 			case <-tick.C:
 				sweep = true
 			}
-			mu.Lock()
-			var due []*certificatesv1.CertificateSigningRequest
-			for _, r := range open {
-				due = append(due, r)
-			}
-			mu.Unlock()
-			err := b.administer(ctx, func(etcd *store.Client, ca *authority) error {
-				var errs []error
-				for _, r := range due {
-					if err := b.answer(ctx, etcd, ca, r); err == nil {
-						set(r.Name, nil)
-					} else {
-						errs = append(errs, fmt.Errorf("request %s: %w", r.Name, err))
+			requests, err := kube.List[certificatesv1.CertificateSigningRequest](ctx, b.kube, ours)
+			requests = slices.DeleteFunc(requests, func(r *certificatesv1.CertificateSigningRequest) bool { return !isOpen(r) })
+			if err == nil && (sweep || len(requests) > 0) {
+				err = b.administer(ctx, func(etcd *store.Client, ca *authority) error {
+					var errs []error
+					for _, r := range requests {
+						if err := b.answer(ctx, etcd, ca, r); err != nil {
+							errs = append(errs, fmt.Errorf("request %s: %w", r.Name, err))
+						}
 					}
-				}
-				if sweep {
-					errs = append(errs, b.sweep(ctx, etcd))
-				}
-				return errors.Join(errs...)
-			})
+					if sweep {
+						errs = append(errs, b.sweep(ctx, etcd))
+					}
+					return errors.Join(errs...)
+				})
+			}
 			if err == nil {
 				said = ""
 				continue
@@ -198,13 +191,7 @@ func (b *bootstrapper) certify(ctx context.Context, etcd *store.Client, ca *auth
 		return nil, "", err
 	}
 	u := nodeUser(name, string(node.UID))
-	switch revoked, err := etcd.IsRevoked(ctx, u.Name); {
-	case err != nil:
-		return nil, "", err
-	case revoked:
-		return nil, "", refusal("node " + name + " is revoked: delete its Node and let a machine that is in order join under the name, or undo it by calico-install revoke -undo " + name)
-	}
-	if err := etcd.SetUser(ctx, u); err != nil {
+	if err := admit(ctx, etcd, name, u); err != nil {
 		return nil, "", err
 	}
 	cert, err = ca.certify(leaf{name: u.Name, client: true}, request.PublicKey, b.now(), nodeLife)
@@ -235,10 +222,32 @@ func (b *bootstrapper) asking(ctx context.Context, spec certificatesv1.Certifica
 	return pod.Spec.NodeName, nil
 }
 
-// sweep removes the users of Nodes that are gone, and makes those that are missing, as where etcd has lost its data: their agents
-// have certificates, and don't ask.
+// admit makes etcd's user of a node, unless that is revoked.
+func admit(ctx context.Context, etcd *store.Client, node string, u store.User) error {
+	check := func() error {
+		revoked, err := etcd.Users(ctx, revokedPrefix+node)
+		if err == nil && slices.Contains(revoked, revokedPrefix+node) {
+			return refusal("node " + node + " is revoked: once its machine is in order, undo it by calico-install revoke -undo " + node)
+		}
+		return err
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	if err := etcd.SetUser(ctx, u); err != nil {
+		return err
+	}
+	err := check() // revoke may have looked for users before there was this one
+	if _, revoked := errors.AsType[refusal](err); revoked {
+		err = cmp.Or(etcd.RemoveUser(ctx, u.Name), err)
+	}
+	return err
+}
+
+// sweep removes the users of nodes that are gone or revoked, and makes those that are missing, as where etcd has lost its data: their
+// agents have certificates, and don't ask.
 func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
-	users, err := etcd.Users(ctx, nodePrefix)
+	users, err := etcd.Users(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -246,26 +255,31 @@ func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
 	if err != nil {
 		return err
 	}
+	wanted := map[string]*corev1.Node{}
 	for _, n := range nodes {
-		if u := nodeUser(n.Name, string(n.UID)); !slices.Contains(users, u.Name) {
-			if err := etcd.SetUser(ctx, u); err != nil {
-				return err
-			}
+		if !slices.Contains(users, revokedPrefix+n.Name) {
+			wanted[nodeUser(n.Name, string(n.UID)).Name] = n
 		}
 	}
 	for _, user := range users {
-		if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return user == nodeUser(n.Name, string(n.UID)).Name }) {
+		if wanted[user] != nil || !strings.HasPrefix(user, nodePrefix) {
+			delete(wanted, user)
 			continue
 		}
 		if err := etcd.RemoveUser(ctx, user); err != nil {
 			return err
 		}
-		b.log.Info("removed etcd's user of a node that is gone", "user", user)
+		b.log.Info("removed etcd's user of a node that is gone or revoked", "user", user)
+	}
+	for _, n := range wanted {
+		if err := admit(ctx, etcd, n.Name, nodeUser(n.Name, string(n.UID))); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// Revoke has etcd refuse whatever a node asks from now on, or ends that.
+// Revoke has etcd refuse whatever a node of this name asks from now on, or ends that.
 func Revoke(ctx context.Context, cfg Config, node string, undo bool) error {
 	b, err := open(cfg)
 	if err != nil {
@@ -273,17 +287,25 @@ func Revoke(ctx context.Context, cfg Config, node string, undo bool) error {
 	}
 	defer b.kube.Close()
 	return b.administer(ctx, func(etcd *store.Client, _ *authority) error {
-		users, err := etcd.Users(ctx, nodePrefix+node+":")
-		if err == nil && len(users) == 0 {
-			err = fmt.Errorf("no node %q has a certificate for etcd: name the Node as kubectl get nodes does", node)
+		set := etcd.AddUser
+		if undo {
+			set = etcd.RemoveUser
 		}
-		for _, user := range users {
-			if err == nil {
-				err = etcd.SetRevoked(ctx, user, !undo)
-			}
+		if err := set(ctx, revokedPrefix+node); err != nil {
+			return err
 		}
+		users, err := etcd.Users(ctx, "")
 		if err == nil {
-			b.log.Info("etcd's user of the node", "node", node, "revoked", !undo)
+			err = b.sweep(ctx, etcd)
+		}
+		if err != nil || undo {
+			return err
+		}
+		if !slices.ContainsFunc(users, func(name string) bool { return strings.HasPrefix(name, nodePrefix+node+":") }) {
+			b.log.Warn("no node of this name had a certificate for etcd: is it as kubectl get nodes names it?", "node", node)
+		}
+		if slices.ContainsFunc(users, func(name string) bool { return slices.Contains(former(), name) }) {
+			err = fmt.Errorf("node %s is revoked, but may have kept the certificates that all nodes shared in a former release: end these by calico-install revoke -shared", node)
 		}
 		return err
 	})
