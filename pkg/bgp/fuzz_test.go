@@ -70,7 +70,9 @@ func FuzzUpdate(f *testing.F) {
 			}
 			got := pathsOf(paths, 64512)
 			l.set([]plan.Learned{{Prefix: p, Paths: got}})
-			bad := slices.ContainsFunc(got, func(p plan.Path) bool { return !p.NextHop.IsGlobalUnicast() && !p.NextHop.IsLinkLocalUnicast() || p.NextHop.Is4In6() })
+			bad := slices.ContainsFunc(got, func(p plan.Path) bool {
+				return !p.NextHop.IsGlobalUnicast() && !p.NextHop.IsLinkLocalUnicast() || p.NextHop.Is4In6()
+			})
 			if p != p.Masked() || !p.IsValid() || bad || len(got) > len(paths) || len(l.routes) > len(u.announced) {
 				t.Fatalf("%v: %v", p, got)
 			}
