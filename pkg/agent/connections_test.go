@@ -35,7 +35,7 @@ func TestBound(t *testing.T) {
 	h.put(parameter, model.Text("1000"))
 	h.start()
 	less, more, unsaid := h.newPod(1), h.newPod(2), h.newPod(3)
-	less.spec.MaxConnections, more.spec.MaxConnections = 300, 5000
+	less.spec.MaxConnections, more.spec.MaxConnections = 300, 1500
 	for _, p := range []*testPod{less, more, unsaid} {
 		p.wire()
 		h.mustPass(p.key, p.put())
@@ -56,20 +56,20 @@ func TestBound(t *testing.T) {
 	}
 	wants("a parameter", `"cali1" ct count over 300`, `"cali2" ct count over 1000`, `"cali3" ct count over 1000`)
 	h.put(parameter, model.Text("0"))
-	wants("without the parameter", `"cali1" ct count over 300`, `"cali2" ct count over 5000`)
+	wants("without the parameter", `"cali1" ct count over 300`, `"cali2" ct count over 1500`)
 	good := less.spec
 	h.client(func(ctx context.Context, c *clientv3.Client) error {
 		_, err := c.Put(ctx, less.key.Path(), `{"state":"active","name":"cali1","mac":"02:00:00:00:00:01","profile_ids":[],"ipv4_nets":["10.65.0.1/32"],"ipv6_nets":[],"max_connections":"many"}`)
 		return err
 	})
-	wants("a bound that can't be read", `"cali2" ct count over 5000`)
+	wants("a bound that can't be read", `"cali2" ct count over 1500`)
 	h.until("the endpoint is listed", func() bool {
 		_, body := h.fetch(h.health, "/debug/invalid")
 		return strings.Contains(body, "object "+less.key.Path()+"\n") && strings.Contains(body, "max_connections: ")
 	})
 	less.spec = good
 	h.mustPass(less.key, less.put())
-	wants("it is mended", `"cali1" ct count over 300`, `"cali2" ct count over 5000`)
+	wants("it is mended", `"cali1" ct count over 300`, `"cali2" ct count over 1500`)
 	less.spec.MaxConnections, more.spec.MaxConnections = 0, 0
 	less.put()
 	more.put()

@@ -40,7 +40,7 @@ func Open(cfg Config) (*Firewall, error) {
 	}
 	f := &Firewall{cfg: cfg, conn: conn, desired: newDesired(), whole: true}
 	if f.desired.interfaces.unbounded = !canBound(); f.desired.interfaces.unbounded {
-		cfg.Logger.Warn("the kernel can't count connections: MaxConnectionsPerEndpoint has no effect until nft_connlimit is loaded and the agent starts again")
+		cfg.Logger.Warn("the kernel can't count connections: MaxConnectionsPerEndpoint has no effect until nft_connlimit and nft_numgen are loaded and the agent starts again")
 	}
 	return f, nil
 }

@@ -29,7 +29,7 @@ type interfaces struct {
 	hosts     map[string][]string // the same of a host's interface, and of render.Everywhere
 	indexes   map[string]int      // of workloads' links; 0 = it isn't known
 	sources   map[string][]slot   // elements of a workload interface
-	bounds    map[string]bool     // workload interfaces that may begin so many connections and no more
+	bounds    map[string]slot     // of workload interfaces that may begin so many connections and no more, where that stands
 	most      int                 // how many, where the endpoint has no less; 0 = any
 	unbounded bool                // the kernel can't
 	claims    claims
@@ -40,7 +40,7 @@ func newInterfaces(rs *ruleset, rc *ruleChains, renderer func() render.Renderer)
 	return &interfaces{
 		ruleset: rs, rules: rc, groups: newGroups(rs, rc), renderer: renderer,
 		byPath: make(map[string]*policy.Endpoint), workloads: make(map[string][]string), hosts: make(map[string][]string),
-		indexes: make(map[string]int), sources: make(map[string][]slot), bounds: make(map[string]bool), claims: newClaims(rs), toReport: make(map[string]bool),
+		indexes: make(map[string]int), sources: make(map[string][]slot), bounds: make(map[string]slot), claims: newClaims(rs), toReport: make(map[string]bool),
 	}
 }
 
@@ -206,9 +206,15 @@ func (in *interfaces) setMost(most int) {
 
 // putBound is how many connections the owner of an interface may begin. There are sets for that while one has a bound.
 func (in *interfaces) putBound(name string) {
-	most, at := 0, slot{render.SetConnections, table.NameBytes(name)}
+	most := 0
 	if owners := in.workloads[name]; len(owners) > 0 && !in.unbounded {
 		most = in.byPath[owners[0]].Bound(in.most)
+	}
+	set, n := render.CountedIn(most)
+	at := slot{set, table.NameBytes(name)}
+	old, had := in.bounds[name]
+	if had && (most == 0 || old != at) {
+		in.ruleset.remove(old)
 	}
 	switch {
 	case most > 0:
@@ -217,11 +223,10 @@ func (in *interfaces) putBound(name string) {
 				in.ruleset.addSet(def)
 			}
 		}
-		in.bounds[name] = true
-		in.ruleset.put(at, strconv.Itoa(most))
-	case in.bounds[name]:
+		in.bounds[name] = at
+		in.ruleset.put(at, strconv.Itoa(n))
+	case had:
 		delete(in.bounds, name)
-		in.ruleset.remove(at)
 		if len(in.bounds) == 0 {
 			for _, def := range render.BoundSets() {
 				in.ruleset.removeSet(def.Name)

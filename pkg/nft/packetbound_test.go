@@ -5,9 +5,12 @@ package nft
 import (
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -19,28 +22,11 @@ import (
 // workloads aren't bothered.
 func TestBound(t *testing.T) {
 	netns.Host(t, func() {
-		asHost(t)
-		pod, other, sink := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3")
-		all := policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
-		for _, s := range []space{pod, other, sink} {
-			s.ep.Inbound, s.ep.Outbound = all, all
-		}
-		f := open(t)
-		f.Update(policy.Changes{Endpoints: endpoints(pod.ep, other.ep, sink.ep), Rules: rules(policy.Rules{
-			ID: profileID("prod"), Inbound: []policy.Rule{{Action: model.ActionAllow}}, Outbound: []policy.Rule{{Action: model.ActionAllow}}})})
+		f, pod, other, sink := openSpaces(t)
 		at := sink.listen(200)
 		flow := func(s space, from int) {
 			t.Helper()
 			send(t, s, netip.AddrPortFrom(s.ep.Addrs[0], uint16(from)), netip.AddrPortFrom(sink.ep.Addrs[0], 200))
-		}
-		entries := func(s space) (n int) {
-			t.Helper()
-			for line := range strings.Lines(readFile(t, "/proc/thread-self/net/nf_conntrack")) {
-				if strings.Contains(line, "src="+s.ep.Addrs[0].String()+" ") {
-					n++
-				}
-			}
-			return n
 		}
 		arrives := func(s space, from int) bool {
 			for waits(t, at) {
@@ -72,14 +58,7 @@ func TestBound(t *testing.T) {
 		wantWrites(t, f, 0, 0)
 		f.Audit()
 		wantWrites(t, f, 0, 0)
-		flood := func(s space, n int) {
-			s.do(func() {
-				for i := range n {
-					sendUDP(t, netip.AddrPortFrom(s.ep.Addrs[0], uint16(10000+i)), netip.AddrPortFrom(sink.ep.Addrs[0], 200))
-				}
-			})
-		}
-		flood(pod, 3000)
+		flood(pod, sink, 10000, 3000)
 		eventually.Nil(t, "the bound is told", func() error {
 			names, err := f.Reached()
 			if err == nil && !slices.Equal(names, []string{"cali1"}) {
@@ -87,7 +66,7 @@ func TestBound(t *testing.T) {
 			}
 			return err
 		})
-		if n := entries(pod); n > 500 || n < 400 {
+		if n := entries(t, pod); n > 500 || n < 400 {
 			t.Errorf("%d connections of a workload that may have 500", n)
 		}
 		if !arrives(pod, 10000) {
@@ -104,8 +83,8 @@ func TestBound(t *testing.T) {
 		less.MaxConnections = 50
 		f.Update(policy.Changes{Endpoints: endpoints(&less)})
 		mustApply(t, f)
-		flood(other, 300)
-		if n := entries(other); n > 50+3 {
+		flood(other, sink, 10000, 300)
+		if n := entries(t, other); n > 50+3 {
 			t.Errorf("%d connections of a workload that may have 50", n)
 		}
 		f.Configure(settings())
@@ -115,6 +94,96 @@ func TestBound(t *testing.T) {
 			t.Errorf("without a bound again:\n%s", text)
 		}
 	})
+}
+
+// TestSampledBound: of a bound that is large one connection in 16 is counted. A workload that begins 6,000 connections where it may have 1,600
+// has about as many. What it tries again and again gets it no more, and what ends gives it room.
+func TestSampledBound(t *testing.T) {
+	netns.Host(t, func() {
+		f, pod, other, sink := openSpaces(t)
+		if err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", []byte("3600"), 0o644); err != nil { // none ends by itself
+			t.Fatal(err)
+		}
+		s := settings()
+		s.MaxConnections = 1600
+		f.Configure(s)
+		mustApply(t, f)
+		wantWrites(t, f, 0, 0)
+		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+			t.Errorf("desired (-) and in the kernel (+):\n%s", diff)
+		}
+		flood(pod, sink, 10000, 6000)
+		// The 101st sample is dropped, and what follows. Of n connections as many samples as Binomial(n, 1/16) says: that there are
+		// 101 of 950, or not of 2,551, has a probability of 2·10⁻⁷ and 1.4·10⁻⁷, less than five sigma of a normal distribution.
+		had := entries(t, pod)
+		if had < 950 || had > 2550 {
+			t.Errorf("%d connections of a workload that may have 1600", had)
+		}
+		again := func(from, n int) {
+			_ = exec.Command("nft", "delete", "element", "inet", TableName, "connections-full", `{ "cali1" }`).Run() // as after a second; it may have passed
+			flood(pod, sink, from, n)
+		}
+		for i := range 5 {
+			again(20000+100*i, 100)
+		}
+		if n := entries(t, pod); n != had {
+			t.Errorf("%d connections have become %d, of a workload that has too many", had, n)
+		}
+		flood(other, sink, 10000, 500)
+		if n := entries(t, other); n != 500 {
+			t.Errorf("another workload that begins 500 connections has %d", n)
+		}
+		run(t, "conntrack", "-F")
+		if again(30000, 1); entries(t, pod) != 1 {
+			t.Error("a workload whose connections have ended can't begin one")
+		}
+		if text := run(t, "nft", "list", "set", "inet", TableName, "connections-next"); strings.Contains(text, "elements") {
+			t.Errorf("all connections are counted from now on:\n%s", text)
+		}
+		s.MaxConnections = 1599 // each is counted
+		f.Configure(s)
+		mustApply(t, f)
+		wantWrites(t, f, 0, 0)
+		if text := listed(t); !strings.Contains(text, `"cali1" ct count over 1599`) || strings.Contains(text, "over 100") {
+			t.Errorf("with a smaller bound:\n%s", text)
+		}
+	})
+}
+
+// openSpaces are three workloads of a host, which may send what they like.
+func openSpaces(t *testing.T) (f *Firewall, pod, other, sink space) {
+	t.Helper()
+	asHost(t)
+	pod, other, sink = newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3")
+	all := policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+	for _, s := range []space{pod, other, sink} {
+		s.ep.Inbound, s.ep.Outbound = all, all
+	}
+	f = open(t)
+	f.Update(policy.Changes{Endpoints: endpoints(pod.ep, other.ep, sink.ep), Rules: rules(policy.Rules{
+		ID: profileID("prod"), Inbound: []policy.Rule{{Action: model.ActionAllow}}, Outbound: []policy.Rule{{Action: model.ActionAllow}}})})
+	return f, pod, other, sink
+}
+
+// flood begins n connections from the ports that follow a first.
+func flood(s, to space, first, n int) {
+	s.tb.Helper()
+	s.do(func() {
+		for i := range n {
+			sendUDP(s.tb, netip.AddrPortFrom(s.ep.Addrs[0], uint16(first+i)), netip.AddrPortFrom(to.ep.Addrs[0], 200))
+		}
+	})
+}
+
+// entries are how many connections the host knows that a workload began.
+func entries(tb testing.TB, s space) (n int) {
+	tb.Helper()
+	for line := range strings.Lines(readFile(tb, "/proc/thread-self/net/nf_conntrack")) {
+		if strings.Contains(line, "src="+s.ep.Addrs[0].String()+" ") {
+			n++
+		}
+	}
+	return n
 }
 
 func readFile(tb testing.TB, path string) string {

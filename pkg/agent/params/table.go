@@ -120,7 +120,7 @@ func Table() []param {
 		{
 			Name: "MaxConnectionsPerEndpoint", Initial: "0", Effect: atOnce,
 			Values: number(0, 1<<30, func(p *Params) *int { return &p.MaxConnections }),
-			Does: "How many connections a workload may begin and have at a time: what begins one more is dropped, and those that there are go on. So none fills the host's table of " +
+			Does: "How many connections a workload may begin and have at a time: what begins one more is dropped, and those that there are go on. From 1,600 on one in 16 is counted, and the bound is kept to within some percent. So none fills the host's table of " +
 				"connections, which is one for all. A pod that has come to it of late has an event `TooManyConnections`, is listed at `/debug/invalid`, and counted in `calico_node_firewall_connections_reached`; with NFLogGroup " +
 				"one such packet a second is sent there. Connections from before the bound was set, or changed, don't count. 0 is any number, and costs nothing.",
 		},

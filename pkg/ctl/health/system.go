@@ -20,8 +20,8 @@ import (
 
 // modules are the parts of the kernel that the agent uses, with what for.
 var modules = [][2]string{
-	{"nf_tables", "policy"}, {"nf_conntrack", "policy"}, {"nft_chain_nat", "masquerade"}, {"nft_connlimit", "MaxConnectionsPerEndpoint"}, {"veth", "pods"},
-	{"vxlan", "pools with vxlanMode"}, {"ipip", "pools with ipipMode; without it the agent encapsulates by itself"},
+	{"nf_tables", "policy"}, {"nf_conntrack", "policy"}, {"nft_chain_nat", "masquerade"}, {"nft_connlimit", "MaxConnectionsPerEndpoint"},
+	{"nft_numgen", "MaxConnectionsPerEndpoint"}, {"veth", "pods"}, {"vxlan", "pools with vxlanMode"}, {"ipip", "pools with ipipMode; without it the agent encapsulates by itself"},
 }
 
 // leastKernel is the oldest kernel that is not warned of. Tests run on 6.1 and 6.18 alone.

@@ -24,6 +24,7 @@ func TestSystem(t *testing.T) {
 		{"nf_conntrack", "built in", ""},
 		{"nft_chain_nat", "a module, not loaded yet", ""},
 		{"nft_connlimit", "missing", "install the kernel's modules, or another kernel: it is for MaxConnectionsPerEndpoint"},
+		{"nft_numgen", "missing", "install the kernel's modules, or another kernel: it is for MaxConnectionsPerEndpoint"},
 		{"veth", "a module, not loaded yet", ""},
 		{"vxlan", "a module, not loaded yet", ""},
 		{"ipip", "missing", "install the kernel's modules, or another kernel: it is for pools with ipipMode; without it the agent encapsulates by itself"},

@@ -34,6 +34,8 @@ func (e *encoder) encode(s table.Statement) {
 		e.add(&expr.Lookup{SourceRegister: from, SetName: s.Set, Invert: s.Not})
 	case table.Add:
 		e.add(&expr.Dynset{SrcRegKey: e.loadAll(s.Fields), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_ADD})
+	case table.Remove:
+		e.add(&expr.Dynset{SrcRegKey: e.loadAll(s.Fields), SetName: s.Set, Operation: 2}) // NFT_DYNSET_OP_DELETE
 	case table.Exceeds:
 		limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(s.PerHour), Unit: expr.LimitTimeHour, Burst: s.PerHour, Over: true}
 		e.add(&expr.Dynset{SrcRegKey: e.loadAll(s.Fields), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{limit}})
@@ -45,6 +47,9 @@ func (e *encoder) encode(s table.Statement) {
 	case table.Begins:
 		e.add(&expr.Ct{Key: expr.CtKeySTATUS, Register: register})
 		e.mask(ctConfirmed, 0)
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(0)})
+	case table.OneIn:
+		e.add(&expr.Numgen{Register: register, Modulus: s.Packets, Type: unix.NFT_NG_RANDOM})
 		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(0)})
 	case table.MarkIs:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})

@@ -9,10 +9,24 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
+// The kernel walks all connections that a set counts for an interface when it counts a new one: where there may be many, it counts one in 16,
+// and the list is a sixteenth as long. With a hundred samples or more the bound is kept to within some percent.
+const oneIn, sampledFrom = 16, 1600
+
+// CountedIn is the set that counts the connections of an interface that may begin so many, and how many of them it may count.
+func CountedIn(most int) (set string, n int) {
+	if most < sampledFrom {
+		return SetConnections, most
+	}
+	return SetSampled, most / oneIn
+}
+
 // BoundSets are the sets that there are where workloads may begin so many connections and no more.
 func BoundSets() []table.Set {
 	return []table.Set{
 		{Name: SetConnections, Key: []table.Type{table.TypeInterface}, Bounds: true, Comment: "how many connections the endpoint may begin"},
+		{Name: SetSampled, Key: []table.Type{table.TypeInterface}, Bounds: true, Comment: "how many the endpoint may begin, where one in 16 is counted"},
+		{Name: setNext, Key: []table.Type{table.TypeInterface}, Expires: time.Hour, Comment: "whose next connection is counted, as there were too many"},
 		{Name: setFull, Key: []table.Type{table.TypeInterface}, Expires: time.Second, Comment: "whose connections aren't counted for a moment, as there are too many"},
 		{Name: SetReached, Key: []table.Type{table.TypeInterface}, Expires: 5 * time.Minute, Comment: "whose endpoint had too many connections of late"},
 	}
@@ -38,18 +52,23 @@ func bounded(u Uses, accepts []table.Rule) []table.Rule {
 }
 
 // connections drop what begins a connection where the interface has as many as it may. The kernel looks at each that it counts, so that
-// it isn't asked again for a second where there are too many: else the bound would cost more than what it keeps away.
+// it isn't asked again for a second where there are too many: else the bound would cost more than what it keeps away. The first one after
+// that is a sample in place of the one that was dropped: else of those that try again each second 15 more would pass.
 func (x Renderer) connections() []table.Chain {
 	in := []table.Field{inName}
-	full := drop("too many connections, as a moment ago")
-	full.Do = append([]table.Statement{table.InSet{Fields: in, Set: setFull}}, full.Do...)
-	over := []table.Rule{{Do: []table.Statement{table.Add{Fields: in, Set: setFull}}}, {Do: []table.Statement{table.Add{Fields: in, Set: SetReached}}}}
+	is := func(set string) table.Statement { return table.InSet{Fields: in, Set: set} }
+	add := func(set string) table.Rule { return table.Rule{Do: []table.Statement{table.Add{Fields: in, Set: set}}} }
+	full, toFull := drop("too many connections, as a moment ago"), table.Verdict{Kind: table.Goto, Chain: chainFull}
+	full.Do = append([]table.Statement{is(setFull)}, full.Do...)
+	over := []table.Rule{add(setFull), add(setNext), add(SetReached)}
 	if x.Settings.FlowLogGroup != 0 {
 		over = append(over, table.Rule{Do: []table.Statement{table.Log{Prefix: x.Settings.LogPrefix, Group: x.Settings.FlowLogGroup}}})
 	}
 	return []table.Chain{
 		{Name: chainConnections, Comment: "what begins a connection: does the endpoint have too many", Rules: []table.Rule{
-			full, {Do: []table.Statement{table.InSet{Fields: in, Set: SetConnections}, table.Verdict{Kind: table.Goto, Chain: chainFull}}},
+			full, {Do: []table.Statement{is(SetConnections), toFull}},
+			{Do: []table.Statement{table.OneIn{Packets: oneIn}, is(SetSampled), toFull}},
+			{Do: []table.Statement{is(setNext), is(SetSampled), toFull}}, {Do: []table.Statement{table.Remove{Fields: in, Set: setNext}}},
 		}},
 		{Name: chainFull, Comment: "the endpoint has as many connections as it may", Rules: append(over, drop("too many connections"))},
 	}

@@ -24,6 +24,7 @@ const (
 	SetMACs        = "macs"                // interface and MAC
 	SetAnyMAC      = "any-mac"             // interfaces whose endpoint has none
 	SetConnections = "connections"         // interfaces, with how many connections they may begin
+	SetSampled     = "connections-sampled" // the same, counted by samples
 	SetReached     = "connections-reached" // those that came to that of late
 	SetNamed       = "hosts-named"         // interfaces with a host endpoint of their own
 	MapHostIn      = "hosts-in"            // what comes for the host itself, by interfaces of host endpoints
@@ -51,6 +52,7 @@ const (
 	setIndexed    = "sources-by-index"
 	setLinkLocals = "link-locals"      // of interfaces, as they were seen
 	setFull       = "connections-full" // interfaces that aren't asked for a moment
+	setNext       = "connections-next" // interfaces whose next connection is a sample
 	setLearning   = "learning"         // interfaces that had another one of late
 	setCut        = "cut"              // flows that can't begin a connection
 	setAddrs      = "s"                // + IP version - ID

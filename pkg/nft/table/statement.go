@@ -64,6 +64,8 @@ type (
 		Add
 		PerHour uint32
 	}
+	// Remove removes fields from such a set.
+	Remove Add
 	// Dispatch looks a field up in a verdict map.
 	Dispatch struct {
 		Field Field
@@ -73,6 +75,8 @@ type (
 	State struct{ Invalid, Established, Related, New, Untracked bool }
 	// Begins matches the first packet of a connection.
 	Begins struct{}
+	// OneIn matches one packet in so many, at random.
+	OneIn struct{ Packets uint32 }
 	// MarkIs matches the bits of the packet's mark.
 	MarkIs struct{ Mask, Value uint32 }
 	// MarkSet changes the bits of the packet's mark that are in Clear or Set.
@@ -126,8 +130,10 @@ func (InSet) statement()      {}
 func (Dispatch) statement()   {}
 func (Add) statement()        {}
 func (Exceeds) statement()    {}
+func (Remove) statement()     {}
 func (State) statement()      {}
 func (Begins) statement()     {}
+func (OneIn) statement()      {}
 func (MarkIs) statement()     {}
 func (MarkSet) statement()    {}
 func (Count) statement()      {}
@@ -186,6 +192,8 @@ func (s InSet) String() string { return fieldsText(s.Fields) + " " + not(s.Not) 
 
 func (s Add) String() string { return "add @" + s.Set + " { " + fieldsText(s.Fields) + " }" }
 
+func (s Remove) String() string { return "delete @" + s.Set + " { " + fieldsText(s.Fields) + " }" }
+
 func (s Exceeds) String() string {
 	return fmt.Sprintf("update @%s { %s limit rate over %d/hour burst %[3]d packets }", s.Set, fieldsText(s.Fields), s.PerHour)
 }
@@ -206,6 +214,8 @@ func (s State) String() string {
 }
 
 func (Begins) String() string { return "ct status ! confirmed" }
+
+func (s OneIn) String() string { return fmt.Sprintf("numgen random mod %d 0", s.Packets) }
 
 func (s MarkIs) String() string { return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", s.Mask, s.Value) }
 
