@@ -178,7 +178,7 @@ var unfuzzed = map[string]string{
 	"cmd/calico-lab":                        "a lab is its user's own, and so are the files and answers that it reads",
 	"pkg/agent/conflist":                    "files are compared as bytes; what is read of them is netconf's: FuzzMend, FuzzParse. Certificates are crypto/tls' to read",
 	"pkg/agent/forward.readBlocks":          "it keeps what beside.Blocks finds, of which FuzzTell has any",
-	"pkg/agent/nodecert.ask":              "a certificate of the API server for this process's own key; crypto/tls reads it",
+	"pkg/agent/nodecert.ask":                "a certificate of the API server for this process's own key; crypto/tls reads it",
 	"pkg/agent/status.Place":                "the kernel's boot id, which is compared alone",
 	"pkg/bgp.newPath":                       "it makes attributes, of addresses that the model has parsed",
 	"pkg/bgp.readPassword":                  "one line of a file of root's, which is limited and goes to the kernel as it is",
