@@ -96,7 +96,7 @@ func TestTooManyConnections(t *testing.T) {
 			return n
 		}
 		const event = "a TooManyConnections: it begins connections beyond the 500 that it may have, which are dropped: have it keep fewer, " +
-			"or raise MaxConnectionsPerEndpoint and, where the pod has it, the annotation cni.projectcalico.org/maxConnections"
+			"or raise MaxConnectionsPerEndpoint (where the agent's environment has it: FELIX_MAXCONNECTIONSPERENDPOINT) and, where the pod has it, the annotation cni.projectcalico.org/maxConnections"
 		for _, step := range []struct {
 			full   []string
 			events []string

@@ -424,7 +424,7 @@ func (l *loop) tellReached() {
 	}
 	for path, bound := range bounds {
 		reason := fmt.Errorf("it begins connections beyond the %d that it may have, which are dropped: have it keep fewer, or raise "+
-			"MaxConnectionsPerEndpoint and, where the pod has it, the annotation cni.projectcalico.org/maxConnections", bound)
+			"MaxConnectionsPerEndpoint (where the agent's environment has it: FELIX_MAXCONNECTIONSPERENDPOINT) and, where the pod has it, the annotation cni.projectcalico.org/maxConnections", bound)
 		if before, after := l.problems.Note(problems.Host, path, reason); before != after {
 			l.log.Warn("a workload has too many connections", "endpoint", path, "reason", after)
 			if key, ok := l.etcd.objects[path].key.(model.WorkloadEndpointKey); ok && l.system.warnPod != nil {
