@@ -28,7 +28,8 @@ everybody's. What to look at first: [debugging](debugging.md#what-the-agent-says
 
 The host itself, and those that a policy lets in: the ports (PrometheusMetricsPort, and MetricsPorts for the controllers') are closed to all
 others, by the host's firewall, with or without host endpoints. They are an endpoint with the label ` + "`projectcalico.org/serves: metrics`" + ` and
-without profiles: its policies' ingress rules decide. This one lets a Prometheus in that is a pod, and one at an address outside:
+without profiles: its policies' ingress rules decide. This one lets a Prometheus in that is a pod of a
+namespace of yours, as whoever makes pods chooses their labels, and one at an address outside:
 
 ` + "```yaml\n" + metricsPolicy + "```" + `
 
@@ -60,7 +61,7 @@ spec:
   - action: Allow
     protocol: TCP
     source:
-      selector: app == 'prometheus'
+      selector: calico/k8s_ns == 'monitoring' && app == 'prometheus'
   - action: Allow
     protocol: TCP
     source:
