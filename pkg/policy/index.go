@@ -48,6 +48,12 @@ type match struct {
 	pos   int
 }
 
+// matched is one endpoint that matches a query, and where the query stands among its matches.
+type matched struct {
+	*endpoint
+	at int
+}
+
 // label is the value of an effective label: its own, else that of the last
 // profile which has it, else "" where a profile has a tag of that name.
 func (ep *endpoint) label(name string) (string, bool) {
@@ -73,9 +79,9 @@ func (ep *endpoint) hasPort(name string) bool {
 	return slices.ContainsFunc(ep.ports, func(p model.EndpointPort) bool { return p.Name == name })
 }
 
-// matchOf is the index of a query among the endpoint's matches, or -1.
-func (ep *endpoint) matchOf(which int, q *query) int {
-	return slices.IndexFunc(ep.matches[which], func(m match) bool { return m.query == q })
+// picked reports whether the endpoint matches a query of sets.
+func (ep *endpoint) picked(q *query) bool {
+	return slices.ContainsFunc(ep.matches[forAll], func(m match) bool { return m.query == q })
 }
 
 // details are the parts of an endpoint that matching and membership go by.

@@ -137,6 +137,6 @@ func (ps *policies) drop(p *policy) {
 // touchAll has what is applied to the endpoints that a query picks worked out again.
 func (ps *policies) touchAll(q *query) {
 	for _, ep := range q.endpoints {
-		ps.own.changed(ep, q, true)
+		ps.own.changed(ep.endpoint, q, true)
 	}
 }

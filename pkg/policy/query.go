@@ -21,9 +21,9 @@ type query struct {
 	// terms are what the query is indexed by: an endpoint that has none of them
 	// cannot match. nil = any endpoint could.
 	terms     []selector.Term
-	endpoints []*endpoint // that match
-	tried     uint64      // the matcher's epoch in which it was last tried
-	hit, had  uint64      // in which it matched, and had matched before
+	endpoints []matched // that match
+	tried     uint64    // the matcher's epoch in which it was last tried
+	hit, had  uint64    // in which it matched, and had matched before
 
 	set      *set // that it fills, in the matcher for all
 	policies []*policy
@@ -82,8 +82,8 @@ func newMatcher(which int, profiles *profileIndex) *matcher {
 }
 
 func (m *matcher) begin(ep *endpoint, q *query) {
-	ep.matches[m.which] = append(ep.matches[m.which], match{q, len(q.endpoints)})
-	q.endpoints = append(q.endpoints, ep)
+	q.endpoints = append(q.endpoints, matched{ep, len(ep.matches[m.which])})
+	ep.matches[m.which] = append(ep.matches[m.which], match{q, len(q.endpoints) - 1})
 	m.changed(ep, q, true)
 }
 
@@ -91,12 +91,15 @@ func (m *matcher) begin(ep *endpoint, q *query) {
 func (m *matcher) end(ep *endpoint, i int) {
 	all := ep.matches[m.which]
 	q, pos := all[i].query, all[i].pos
-	all[i] = all[len(all)-1]
+	if moved := all[len(all)-1]; moved.query != q {
+		all[i] = moved
+		moved.query.endpoints[moved.pos].at = i
+	}
 	ep.matches[m.which] = all[:len(all)-1]
 	last := len(q.endpoints) - 1
 	if moved := q.endpoints[last]; pos != last {
 		q.endpoints[pos] = moved
-		moved.matches[m.which][moved.matchOf(m.which, q)].pos = pos
+		moved.matches[m.which][moved.at].pos = pos
 	}
 	q.endpoints = q.endpoints[:last]
 	m.changed(ep, q, false)
@@ -183,7 +186,8 @@ func (m *matcher) ask(q *query) {
 	m.index(q)
 	m.epoch++
 	try := func(ep *endpoint) {
-		if ep.matchOf(m.which, q) < 0 && q.matches(ep) {
+		all := ep.matches[m.which]
+		if found := len(all) > 0 && all[len(all)-1].query == q; !found && q.matches(ep) {
 			m.begin(ep, q)
 		}
 	}
@@ -213,8 +217,8 @@ func (m *matcher) drop(q *query) {
 	m.queries--
 	m.unindex(q)
 	for len(q.endpoints) > 0 {
-		ep := q.endpoints[len(q.endpoints)-1]
-		m.end(ep, ep.matchOf(m.which, q))
+		last := q.endpoints[len(q.endpoints)-1]
+		m.end(last.endpoint, last.at)
 	}
 }
 

@@ -110,7 +110,7 @@ func (ss *sets) membership(ep *endpoint, q *query, begins bool) {
 		return
 	}
 	s.contributes(ep, func(m Member) {
-		if ss.index.owners.others(m.Addr, ep, func(o *endpoint) bool { return o.matchOf(forAll, q) >= 0 && s.has(o, m) }) {
+		if ss.index.owners.others(m.Addr, ep, func(o *endpoint) bool { return o.picked(q) && s.has(o, m) }) {
 			return
 		}
 		if was, ok := s.pending[m]; ok && was != begins {
@@ -164,7 +164,7 @@ func (ss *sets) flush() map[SetID]*SetChange {
 func (s *set) members() []Member {
 	all := make([]Member, 0, len(s.query.endpoints))
 	for _, ep := range s.query.endpoints {
-		s.contributes(ep, func(m Member) { all = append(all, m) })
+		s.contributes(ep.endpoint, func(m Member) { all = append(all, m) })
 	}
 	slices.SortFunc(all, Member.Compare)
 	return slices.Compact(all)
