@@ -39,7 +39,7 @@ In order of strength:
 6. the default.
 
 What names a file, or an address to listen at, is not taken from etcd, where whoever may write would have root open it on this host: LogFilePath,
-HealthHost, PrometheusMetricsHost and BGPListenAddresses. Set there to anything but the default, it is a mistake, as below.
+HealthHost, PrometheusMetricsHost and BGPListenAddresses; but for a BGP peer's password_file. Set there to anything but the default, it is a mistake, as below.
 
 Flags, environment and file are read when the agent starts. A change in etcd applies while it runs, to every parameter,
 and is logged with the value and where it comes from. Where a flag, the environment or the file stands before it, the

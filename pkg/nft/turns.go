@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// turnRules is, unless a test says otherwise, how many rules an Apply writes of policies and of what asks them, or those of one chain that has more. The
-// others wait for the next: what came meanwhile may go before.
+// turnRules is, unless a test says otherwise, how many rules an Apply writes of policies and of what asks them, beside those of one chain however many it
+// has. The others wait for the next: what came meanwhile may go before.
 const turnRules = 512
 
 // errWaits is why an endpoint is not programmed yet.
