@@ -45,9 +45,11 @@ func BenchmarkKubernetes(b *testing.B) {
 	}
 	c.AwaitReady()
 	w.starts()
-	w.policies()
+	path := w.path()
+	w.policies(path)
 	w.idle()
 	w.memory()
+	w.tenant(path)
 }
 
 // report reports the median and the 99th percentile of times.

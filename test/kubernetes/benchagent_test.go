@@ -75,6 +75,22 @@ func (w *contest) idle() {
 	}
 }
 
+// kib is a field of each agent's /proc/PID/status, in KiB.
+func (w *contest) kib(field string) (all []int) {
+	w.Helper()
+	for _, n := range w.Nodes {
+		for _, status := range n.proc("calico-node", "status") {
+			_, rest, _ := strings.Cut(status, field)
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				w.Fatal(err)
+			}
+			all = append(all, kib)
+		}
+	}
+	return all
+}
+
 // memory compares the agents with Kubernetes and without.
 func (w *contest) memory() {
 	const rounds = 2
@@ -84,16 +100,7 @@ func (w *contest) memory() {
 			w.Kubectl("set", "env", "-n", "kube-system", "daemonset/calico-node", "-c", "calico-node", "CALICO_KUBERNETES="+kubernetes)
 			w.Kubectl("rollout", "status", "-n", "kube-system", "daemonset/calico-node", "--timeout=180s")
 			time.Sleep(settled) // memory has no condition to wait for
-			for _, n := range w.Nodes {
-				for _, status := range n.proc("calico-node", "status") {
-					_, rest, _ := strings.Cut(status, "VmRSS:")
-					kib, err := strconv.Atoi(strings.Fields(rest)[0])
-					if err != nil {
-						w.Fatal(err)
-					}
-					all[kubernetes] = append(all[kubernetes], kib)
-				}
-			}
+			all[kubernetes] = append(all[kubernetes], w.kib("VmRSS:")...)
 		}
 	}
 	median := func(kubernetes string) float64 {

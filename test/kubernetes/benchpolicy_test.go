@@ -119,9 +119,9 @@ func (w *contest) policy(namespace, name string, ingress ...networkingv1.Network
 	return err
 }
 
-// policies measures by packets how long a policy takes from its creation in the API to the kernel.
-func (w *contest) policies() {
-	w.load()
+// path is between two pods of a namespace of their own.
+func (w *contest) path() *probe.Path {
+	w.Helper()
 	w.Kubectl("create", "namespace", probeNamespace)
 	w.Eventually("a service account", func(string) error { return nil }, "get", "serviceaccount", "-n", probeNamespace, "default")
 	r, node := w.watchPods(probeNamespace), w.Node("node-b")
@@ -142,7 +142,13 @@ func (w *contest) policies() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer func() { _ = path.Close() }() // nothing is written to it
+	w.Cleanup(func() { _ = path.Close() }) // nothing is written to it
+	return path
+}
+
+// policies measures by packets how long a policy takes from its creation in the API to the kernel.
+func (w *contest) policies(path *probe.Path) {
+	w.load()
 	udp := networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolUDP, probePort)}}
 	steps := []struct {
 		name   string
