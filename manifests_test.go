@@ -105,6 +105,46 @@ func TestMemoryLimits(t *testing.T) {
 	}
 }
 
+// TestAuthorityOnControlPlane: a pod that mounts the Secret of etcd's authority, or has an account that may read it, runs on the control plane alone.
+func TestAuthorityOnControlPlane(t *testing.T) {
+	readers := map[string]bool{} // by file and account
+	for _, file := range []string{"calico.yaml", "calico-etcd.yaml"} {
+		for _, o := range manifestObjects(t, file) {
+			for _, r := range o.Rules {
+				if slices.Contains(r.Resources, "secrets") && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, "calico-etcd-ca")) {
+					readers[file+" "+strings.TrimSuffix(o.Metadata.Name, "-etcd")] = true // TestRights has roles of no other name
+				}
+			}
+		}
+	}
+	found := 0
+	for _, c := range containers(t) {
+		if !readers[c.file+" "+c.pod.ServiceAccountName] && !slices.ContainsFunc(c.pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == "calico-etcd-ca" }) {
+			continue
+		}
+		found++
+		control, terms := "node-role.kubernetes.io/control-plane", []corev1.NodeSelectorTerm(nil)
+		if a := c.pod.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			terms = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		}
+		// Of several terms one is enough.
+		kept := len(terms) > 0 && !slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
+			return !slices.ContainsFunc(term.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool {
+				return r.Key == control && r.Operator == corev1.NodeSelectorOpExists
+			})
+		})
+		tolerated := slices.ContainsFunc(c.pod.Tolerations, func(r corev1.Toleration) bool {
+			return r.Key == control && r.Operator == corev1.TolerationOpExists && (r.Effect == "" || r.Effect == corev1.TaintEffectNoSchedule)
+		})
+		if !kept || !tolerated {
+			t.Errorf("%s: container %s, of account %s: kept to the control plane: %v, tolerates its taint: %v", c.file, c.Name, c.pod.ServiceAccountName, kept, tolerated)
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d containers may read the authority, want the Job's, the CronJob's and the signer's", found)
+	}
+}
+
 // TestReplicasShareANode: with hostNetwork, a port that is declared keeps the second replica from a cluster's only node.
 func TestReplicasShareANode(t *testing.T) {
 	for _, file := range []string{"calico.yaml", "calico-etcd.yaml"} {

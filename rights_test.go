@@ -32,7 +32,7 @@ calico-etcd.yaml Role calico-controllers: get apps/daemonsets calico-node
 calico-etcd.yaml Role calico-controllers: get,update coordination.k8s.io/leases calico-controllers
 calico.yaml ClusterRole calico-bootstrap: approve,sign certificates.k8s.io/signers projectcalico.org/etcd-node
 calico.yaml ClusterRole calico-bootstrap: get,list nodes
-calico.yaml ClusterRole calico-bootstrap: list,watch certificates.k8s.io/certificatesigningrequests
+calico.yaml ClusterRole calico-bootstrap: get,list,watch certificates.k8s.io/certificatesigningrequests
 calico.yaml ClusterRole calico-bootstrap: patch certificates.k8s.io/certificatesigningrequests/approval,certificates.k8s.io/certificatesigningrequests/status
 calico.yaml ClusterRole calico-controllers: create,patch events
 calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes

@@ -27,6 +27,8 @@ type Select struct {
 	Namespace string
 	Fields    string // such as spec.nodeName=node-1
 	Labels    string
+	// Page is how many objects a watch reads at once, 0: 500. It is for those that strangers make large.
+	Page int64
 }
 
 func (s Select) options(o metav1.ListOptions) *metav1.ListOptions {

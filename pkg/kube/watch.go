@@ -78,6 +78,7 @@ func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func
 		Name: k.resource, TypeDescription: k.resource, Logger: &logger,
 		Backoff: &wait.Backoff{Duration: time.Millisecond, Steps: 1}, // w pauses, and stops when the context ends
 	})
+	reflector.WatchListPageSize = s.Page
 	ctx = klog.NewContext(ctx, logger)
 	for ctx.Err() == nil {
 		err := reflector.ListAndWatchWithContext(ctx)

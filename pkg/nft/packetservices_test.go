@@ -3,8 +3,11 @@
 package nft
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +48,57 @@ func accepts(t *testing.T, name string, l net.Listener) {
 		return
 	}
 	_ = c.Close()
+}
+
+// TestBGPSessions: a peer opens so many sessions in an hour, and keeps out no other peer.
+func TestBGPSessions(t *testing.T) {
+	netns.Host(t, func() {
+		asHost(t)
+		often, other := newSpace(t, 1, "eth0"), newSpace(t, 2, "eth1")
+		own := ownAddrs(t)
+		l, err := net.Listen("tcp", ":179")
+		if err != nil {
+			t.Fatal(err)
+		}
+		froms := make(chan netip.Addr, 10000)
+		var accepting sync.WaitGroup
+		accepting.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				froms <- c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+				_ = c.Close()
+			}
+		})
+		defer accepting.Wait()
+		defer func() { _ = l.Close() }()
+		f := open(t)
+		f.Configure(settings())
+		f.Tunnels(policy.Tunnels{BGP: policy.BGP{Port: 179, Peers: append(slices.Clone(often.ep.Addrs), other.ep.Addrs...)}})
+		mustApply(t, f)
+		const most, more = 3600, 400
+		for i, a := range own {
+			at := netip.AddrPortFrom(a, 179)
+			dropped := count(t, "host-services", "too many BGP sessions of a peer")
+			often.do(func() {
+				for range most + more {
+					connect(t, at)()
+				}
+			})
+			// Meanwhile it may open one more each second.
+			eventually.Nil(t, "what is more is dropped", func() error {
+				if got := count(t, "host-services", "too many BGP sessions of a peer") - dropped; got < more/2 || got > more {
+					return fmt.Errorf("%d packets are", got)
+				}
+				return nil
+			})
+			other.do(func() { t.Cleanup(connect(t, at)) })
+			for eventually.Receive(t, "another peer's session", froms) != other.ep.Addrs[i] {
+			}
+		}
+	})
 }
 
 // TestBGPPeers opens sessions from a peer, a stranger, the host itself and a workload.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,12 +43,19 @@ func Limit(l net.Listener, connections int) net.Listener {
 	return &listener{Listener: l, most: connections, sources: map[netip.Addr]*source{}}
 }
 
+// LimitOldest is Limit for who answers at once, and must: the oldest connection ends where there are too many, so that
+// nobody on the host locks out the kubelet's probes, which come from there too.
+func LimitOldest(l net.Listener, connections int) net.Listener {
+	return &listener{Listener: l, most: connections, sources: map[netip.Addr]*source{}, endsOldest: true}
+}
+
 type listener struct {
 	net.Listener
-	most int
+	most       int
+	endsOldest bool
 
 	mu      sync.Mutex
-	open    int
+	open    []*conn // the oldest first
 	sources map[netip.Addr]*source
 }
 
@@ -59,18 +67,15 @@ type source struct {
 // Accept returns the next connection that is not too many.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		accepted, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		from := sourceOf(c.RemoteAddr())
-		if l.admit(from) {
-			return &conn{Conn: c, left: sync.OnceFunc(func() { l.leave(from) })}, nil
+		c := &conn{Conn: accepted, of: l, from: sourceOf(accepted.RemoteAddr())}
+		if l.admit(c) {
+			return c, nil
 		}
-		if t, ok := c.(*net.TCPConn); ok {
-			_ = t.SetLinger(0) // the kernel keeps nothing of it
-		}
-		_ = c.Close()
+		c.reset()
 	}
 }
 
@@ -90,25 +95,31 @@ func sourceOf(remote net.Addr) netip.Addr {
 	return a
 }
 
-func (l *listener) admit(from netip.Addr) bool {
+func (l *listener) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open >= l.most {
+	full := len(l.open) >= l.most
+	if full && !l.endsOldest {
 		return false
 	}
-	if from.IsValid() {
-		s := l.sources[from]
+	if c.from.IsValid() {
+		s := l.sources[c.from]
 		if s == nil {
 			l.forget()
 			s = &source{rate: rate.NewLimiter(rate.Limit(l.most)/perSecond, l.most/atOnce)}
-			l.sources[from] = s
+			l.sources[c.from] = s
 		}
 		if s.open >= l.most/share || !s.rate.Allow() {
 			return false
 		}
 		s.open++
 	}
-	l.open++
+	if full {
+		oldest := l.open[0]
+		l.remove(oldest)
+		oldest.reset()
+	}
+	l.open = append(l.open, c)
 	return true
 }
 
@@ -124,22 +135,36 @@ func (l *listener) forget() {
 	}
 }
 
-func (l *listener) leave(from netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	if from.IsValid() {
-		l.sources[from].open--
+// remove makes room for another, once.
+func (l *listener) remove(c *conn) {
+	at := slices.Index(l.open, c)
+	if at < 0 {
+		return
+	}
+	l.open = slices.Delete(l.open, at, at+1)
+	if c.from.IsValid() {
+		l.sources[c.from].open--
 	}
 }
 
 type conn struct {
 	net.Conn
-	left func()
+	of   *listener
+	from netip.Addr
 }
 
 // Close makes room for another.
 func (c *conn) Close() error {
-	defer c.left()
+	c.of.mu.Lock()
+	c.of.remove(c)
+	c.of.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// reset closes what the kernel is to keep nothing of.
+func (c *conn) reset() {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Conn.Close()
 }

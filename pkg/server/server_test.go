@@ -110,16 +110,59 @@ func TestLimit(t *testing.T) {
 	})
 }
 
+// TestOldestEnds: who has all connections of a server that answers at once keeps nobody out, whatever it sends.
+func TestOldestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pipes{make(chan net.Conn)}
+		l := LimitOldest(p, Connections)
+		go func() {
+			for {
+				if _, err := l.Accept(); err != nil {
+					return
+				}
+			}
+		}()
+		var all []net.Conn
+		for range Connections {
+			all = append(all, p.dial("127.0.0.1"))
+		}
+		for i, source := range []string{"127.0.0.1", "192.0.2.1", ""} {
+			all = append(all, p.dial(source))
+			synctest.Wait()
+			for at, c := range all {
+				if closed(c) != (at <= i) {
+					t.Errorf("after %d more, connection %d: closed %v", i+1, at, at > i)
+				}
+			}
+		}
+		for range 2 * Connections { // a stranger has its share of them all the same
+			_ = p.dial("192.0.2.1")
+		}
+		synctest.Wait()
+		open := 0
+		for _, c := range all {
+			if !closed(c) {
+				open++
+			}
+		}
+		if open != Connections-(Connections/share-1) {
+			t.Errorf("%d of the first connections are left", open)
+		}
+		_ = p.Close()
+	})
+}
+
 // TestSourcesAreForgotten: any number of sources takes no more memory.
 func TestSourcesAreForgotten(t *testing.T) {
 	l := Limit(nil, Connections).(*listener)
 	a := netip.MustParseAddr("10.0.0.0")
 	for range 10 * maxSources {
 		a = a.Next()
-		if !l.admit(a) {
+		c := &conn{of: l, from: a}
+		if !l.admit(c) {
 			t.Fatal("refused", a)
 		}
-		l.leave(a)
+		l.remove(c)
 	}
 	held := &source{open: 1, rate: rate.NewLimiter(1, 1)}
 	l.sources[a] = held
@@ -128,8 +171,8 @@ func TestSourcesAreForgotten(t *testing.T) {
 		l.sources[a.Next()] = &source{rate: rate.NewLimiter(1, 1)}
 		a = a.Next()
 	}
-	if len(l.sources) > maxSources || l.open != 0 {
-		t.Errorf("%d sources, %d open", len(l.sources), l.open)
+	if len(l.sources) > maxSources || len(l.open) != 0 {
+		t.Errorf("%d sources, %d open", len(l.sources), len(l.open))
 	}
 }
 

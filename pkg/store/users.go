@@ -42,9 +42,10 @@ func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 	})
 }
 
-// SetUser makes a user and gives it the role of its name with exactly these rights.
+// SetUser makes a user and gives it the role of its name with exactly these rights. Where it ends before its time, it completes the
+// user the next time; one that is new can do nothing before it can do all.
 func (c *Client) SetUser(ctx context.Context, u User) error {
-	if err := c.AddUser(ctx, u.Name); err != nil {
+	if err := c.addRole(ctx, u.Name); err != nil {
 		return err
 	}
 	var has []*clientv3.Permission
@@ -99,34 +100,36 @@ func (c *Client) SetUser(ctx context.Context, u User) error {
 			return err
 		}
 	}
-	return nil
+	return c.AddUser(ctx, u.Name)
+}
+
+func (c *Client) addRole(ctx context.Context, name string) error {
+	err := c.administer(ctx, "make etcd's role "+name, func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.RoleAdd(ctx, name)
+		return err
+	})
+	if errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+		err = nil
+	}
+	return err
 }
 
 // AddUser makes a user and the role of its name, where they are not there. A new role has no rights.
 func (c *Client) AddUser(ctx context.Context, name string) error {
-	for _, step := range []struct {
-		what string
-		do   func(ctx context.Context, client *clientv3.Client) error
-	}{
-		{"make etcd's role ", func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.RoleAdd(ctx, name)
-			return err
-		}},
-		{"make etcd's user ", func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.UserAddWithOptions(ctx, name, "", &clientv3.UserAddOptions{NoPassword: true})
-			return err
-		}},
-		{"give its role to etcd's user ", func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.UserGrantRole(ctx, name, name)
-			return err
-		}},
-	} {
-		err := c.administer(ctx, step.what+name, step.do)
-		if err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
-			return err
-		}
+	if err := c.addRole(ctx, name); err != nil {
+		return err
 	}
-	return nil
+	err := c.administer(ctx, "make etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.UserAddWithOptions(ctx, name, "", &clientv3.UserAddOptions{NoPassword: true})
+		return err
+	})
+	if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+		return err
+	}
+	return c.administer(ctx, "give its role to etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.UserGrantRole(ctx, name, name)
+		return err
+	})
 }
 
 // Users are the names of etcd's users that begin so.
@@ -141,22 +144,24 @@ func (c *Client) Users(ctx context.Context, prefix string) (names []string, err 
 	return names, err
 }
 
-// RemoveUser deletes a user and the role of its name, where they are there.
-func (c *Client) RemoveUser(ctx context.Context, name string) error {
-	err := c.administer(ctx, "delete etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
-		_, err := client.UserDelete(ctx, name)
-		return err
-	})
-	if err == nil || errors.Is(err, rpctypes.ErrUserNotFound) {
-		err = c.administer(ctx, "delete etcd's role "+name, func(ctx context.Context, client *clientv3.Client) error {
-			_, err := client.RoleDelete(ctx, name)
+// RemoveUser deletes users and the roles of their names, where they are there.
+func (c *Client) RemoveUser(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		err := c.administer(ctx, "delete etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
+			_, err := client.UserDelete(ctx, name)
 			return err
 		})
+		if err == nil || errors.Is(err, rpctypes.ErrUserNotFound) {
+			err = c.administer(ctx, "delete etcd's role "+name, func(ctx context.Context, client *clientv3.Client) error {
+				_, err := client.RoleDelete(ctx, name)
+				return err
+			})
+		}
+		if err != nil && !errors.Is(err, rpctypes.ErrRoleNotFound) {
+			return err
+		}
 	}
-	if errors.Is(err, rpctypes.ErrRoleNotFound) {
-		err = nil
-	}
-	return err
+	return nil
 }
 
 // administer sends a request that may be sent again: whatever it does, it does once.

@@ -11,10 +11,13 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -34,6 +37,7 @@ type Server struct {
 
 	cfg     *embed.Config
 	etcd    *embed.Etcd
+	allowed atomic.Int64 // requests about etcd's users until one is refused, from 1
 	serving sync.RWMutex // held by requests to etcd
 	stopped bool         // etcd is, or is about to be
 	runs    context.Context
@@ -72,14 +76,20 @@ func (s *Server) Addr() string { return s.cfg.ListenClientUrls[0].Host }
 
 // serve lets requests through until etcd is stopped: a request for the member's status after its database is closed would
 // end the test process.
-func (s *Server) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Server) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	s.serving.RLock()
 	defer s.serving.RUnlock()
 	if s.stopped {
 		return nil, errStopped
 	}
+	if strings.HasPrefix(info.FullMethod, "/etcdserverpb.Auth/") && s.allowed.Add(-1) == 0 {
+		return nil, rpctypes.ErrGRPCPermissionDenied
+	}
 	return handler(ctx, req)
 }
+
+// RefuseUser refuses the request about etcd's users that comes after so many of them: whoever makes it ends there.
+func (s *Server) RefuseUser(after int) { s.allowed.Store(int64(after) + 1) }
 
 var errStopped = status.Error(codes.Unavailable, "etcd is stopped")
 

@@ -5,6 +5,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -13,8 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -33,12 +38,13 @@ const (
 // own is an etcd as the manifest has it, and its signer, on the loopback address.
 type own struct {
 	*Plane
-	t *testing.T
+	t      *testing.T
+	signer *process
 }
 
 // ownEtcd does what the manifest's Job, StatefulSet and Deployment do.
 func ownEtcd(t *testing.T) own {
-	o := own{Control(t), t}
+	o := own{Plane: Control(t), t: t}
 	o.Kubectl("apply", "-f", filepath.Join(manifests, "calico.yaml"))
 	o.node("n1", `{node-role.kubernetes.io/control-plane: ""}`)
 	o.Kubectl("patch", "node", "n1", "--subresource=status", "-p", `{"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}}`)
@@ -84,10 +90,10 @@ func ownEtcd(t *testing.T) own {
 	if !job.cmd.ProcessState.Success() {
 		t.Fatal(job.running())
 	}
-	signer := o.install("signer", "bootstrap", "sign")
+	o.signer = o.install("signer", "bootstrap", "sign")
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(signer.tail(50))
+			t.Log(o.signer.tail(50))
 		}
 	})
 	return o
@@ -236,6 +242,44 @@ func TestSigner(t *testing.T) {
 		}, "get", "csr", name, "-o", "jsonpath={.status.conditions[*].type}{.status.certificate}")
 	}
 
+	// Nor is the signer ended by the requests of whoever has an agent's token.
+	agent, err := kube.New(kube.Config{Kubeconfig: o.KubeconfigAs(agentAccount, onNode+"n1"), Name: "calico-node"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	csr, err := os.ReadFile(o.file("by-hand.csr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		_, err := kube.Create(t.Context(), agent, &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", i)},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				SignerName: nodecert.Signer, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+				Request: append(csr, bytes.Repeat([]byte("x"), 970_000)...),
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Eventually("large requests to be denied", func(out string) error {
+		if n := strings.Count(out, "it has 97"); n != 60 {
+			return fmt.Errorf("%d are: %s", n, out)
+		}
+		return nil
+	}, "get", "csr", "-o", "jsonpath={.items[*].status.conditions[*].message}")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", o.signer.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peak int
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	if _, err := fmt.Sscan(rest, &peak); err != nil || peak > 128<<10 {
+		t.Errorf("the signer has had %d KiB, %v", peak, err)
+	}
+
 	// A node that is revoked: writes and reads end, by connections that are there too, and it gets no other certificate.
 	o.do("revoke", "n1")
 	eventually.Within(t, Patience, "n1 to be refused", func() error {
@@ -260,6 +304,14 @@ func TestSigner(t *testing.T) {
 		}, "get", "csr", request, "-o", "jsonpath={.status.conditions[*].message}")
 	}
 	denied("again")
+
+	// While its Node is that one, the certificate would be good again.
+	if out, err := o.try("revoke", "-undo", "n1"); err == nil || !strings.Contains(out, "delete the Node first") {
+		t.Errorf("what a Node was revoked for is undone: %v: %s", err, out)
+	}
+	if out, err := o.try("revoke", "n"); err == nil || !strings.Contains(out, "no node and no etcd user named n: see kubectl get nodes") {
+		t.Errorf("a node that there isn't is revoked: %v: %s", err, out)
+	}
 
 	// It stays revoked when its kubelet, whose credentials it has as well, makes its Node anew, whatever the signer makes users for.
 	root := o.root()
@@ -308,9 +360,25 @@ func TestSigner(t *testing.T) {
 		t.Errorf("a node that may have shared certificates is revoked: %v: %s", err, out)
 	}
 	o.do("revoke", "-shared")
-	o.do("revoke", "n4")
+
+	// A Job of the document's does it, too.
+	document, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := regexp.MustCompile(`(?m)^ *kubectl .* create job revoke [^` + "`" + `]*`).FindString(string(document))
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(script, "NODE", "n4"))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+o.Kubeconfig, "PATH="+o.bin+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s: %s", err, script, out)
+	}
+	var does []string
+	if err := json.Unmarshal([]byte(o.Kubectl("get", "job", "-n", kubeSystem, "revoke", "-o", "jsonpath={.spec.template.spec.containers[0].command}")), &does); err != nil || does[0] != "/calico-install" {
+		t.Fatal(does, err)
+	}
+	o.do(does[1:]...)
 	users, err := root.Users(t.Context(), "")
-	if text := fmt.Sprint(users); err != nil || strings.Contains(text, "cni") || strings.Contains(text, "node:n4:") || !strings.Contains(text, "revoked:n4") {
+	if text := fmt.Sprint(users); err != nil || strings.Contains(text, "cni") || strings.Contains(text, "node:n4:") || !strings.Contains(text, "revoked:n4:") {
 		t.Errorf("users %s, %v", text, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/server"
 	"github.com/calico-go/calico/test/etcd"
 	"github.com/calico-go/calico/test/eventually"
 )
@@ -85,6 +86,33 @@ func TestReadersThatStop(t *testing.T) {
 		_ = c.Close()
 	}
 	eventually.Nil(t, "metrics again", func() error { return answers("http://" + addrs[1] + "/metrics") })
+}
+
+// TestProbes: the kubelet, whose probes come from the host, is answered whatever connections others on the host hold.
+func TestProbes(t *testing.T) {
+	health := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) })
+	s := New(problems.New(slog.New(slog.DiscardHandler)), health, http.NotFoundHandler())
+	defer s.Close()
+	addr := etcd.FreeAddrs(t, 1)[0]
+	at, err := ParseAddress(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Configure(at, Address{})
+	if health, _ := s.Move(); health != nil {
+		t.Fatal(health)
+	}
+	for _, says := range []string{"", "G", "GET / HTTP/1.1\r\nHost: h\r\n\r\n"} {
+		for range 2 * server.Connections {
+			if c, err := net.Dial("tcp", addr); err == nil {
+				defer func() { _ = c.Close() }()
+				_, _ = io.WriteString(c, says)
+			}
+		}
+		if err := answers("http://" + addr + "/readiness"); err != nil {
+			t.Errorf("beside connections that say %q: %v", says, err)
+		}
+	}
 }
 
 func answers(url string) error {

@@ -42,8 +42,8 @@ type Servers struct {
 func New(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	return &Servers{
 		problems: p, wake: mailbox.NewSignal(), served: make(chan struct{}),
-		health:  &endpoint{what: "health", params: "Health", handler: health},
-		metrics: &endpoint{what: "metrics", params: "PrometheusMetrics", handler: metrics},
+		health:  &endpoint{what: "health", params: "Health", handler: health, limit: server.LimitOldest},
+		metrics: &endpoint{what: "metrics", params: "PrometheusMetrics", handler: metrics, limit: server.Limit},
 	}
 }
 
@@ -143,6 +143,7 @@ type endpoint struct {
 	what    string
 	params  string // what the names of its parameters begin with
 	handler http.Handler
+	limit   func(net.Listener, int) net.Listener
 
 	address string // "" = none
 	http    *http.Server
@@ -201,7 +202,7 @@ func (s *endpoint) serve(address string, l net.Listener) {
 	s.address, s.http, s.ended = address, h, ended
 	go func() {
 		defer close(ended)
-		_ = h.Serve(server.Limit(l, server.Connections)) // it is tried anew, and why it fails is known then
+		_ = h.Serve(s.limit(l, server.Connections)) // it is tried anew, and why it fails is known then
 	}()
 }
 

@@ -48,6 +48,8 @@ type bootstrapper struct {
 	kube *kube.Client
 	log  *slog.Logger
 	now  func() time.Time
+
+	whole map[string]bool // users of nodes that this process has made or completed
 }
 
 // Run makes what is missing, and waits for what it needs: the API, nodes, and an etcd that answers.
@@ -78,7 +80,7 @@ func open(cfg Config) (*bootstrapper, error) {
 	if cfg.Members == 0 {
 		cfg.Members = 1
 	}
-	return &bootstrapper{cfg: cfg, kube: client, log: cfg.Logger, now: time.Now}, nil
+	return &bootstrapper{cfg: cfg, kube: client, log: cfg.Logger, now: time.Now, whole: map[string]bool{}}, nil
 }
 
 // own makes Calico's own etcd. The order is that of what waits for what: pods can't start without what is in the secrets, and find

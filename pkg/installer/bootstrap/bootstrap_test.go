@@ -5,7 +5,6 @@ package bootstrap
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -309,12 +308,7 @@ func TestAdmitAndRevoke(t *testing.T) {
 		node := fmt.Sprintf("n%d", i)
 		var signer sync.WaitGroup
 		signer.Go(func() { _ = admit(ctx, s, node, nodeUser(node, "uid")) }) // it may be refused, before or after, or meet a user that is gone
-		err := s.AddUser(ctx, revokedPrefix+node)
-		users, listing := s.Users(ctx, nodePrefix+node+":")
-		for _, user := range users {
-			err = errors.Join(err, s.RemoveUser(ctx, user))
-		}
-		if err := errors.Join(err, listing); err != nil {
+		if err := revoke(ctx, s, node, "uid", false); err != nil {
 			t.Fatal(err)
 		}
 		signer.Wait()

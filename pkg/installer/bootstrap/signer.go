@@ -36,8 +36,9 @@ const (
 	nodeLife = 30 * 24 * time.Hour
 	// sweepEvery is how often users of Nodes that are gone are looked for.
 	sweepEvery = time.Minute
+	maxRequest = 8 << 10 // bytes: many times what an agent's has
 	nodePrefix = "node:"
-	// revokedPrefix begins the names of users that nobody is: each says that no node of the rest of its name gets a user.
+	// revokedPrefix begins the names of users that nobody is: no node of the name that follows gets a user. Newer ones have a colon and its UID.
 	revokedPrefix = "revoked:"
 )
 
@@ -61,13 +62,18 @@ func isOpen(r *certificatesv1.CertificateSigningRequest) bool {
 // sign answers requests for Nodes' certificates, and keeps etcd's users those of the Nodes, until the context ends.
 func (b *bootstrapper) sign(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	ours, news := kube.Select{Fields: "spec.signerName=" + signerName}, mailbox.NewSignal()
+	news := mailbox.New[[]string]() // names of requests
+	tell := func(names ...string) { news.Update(func(had []string) []string { return append(had, names...) }) }
 	group.Go(func() error {
-		return kube.Watch(ctx, b.kube, ours, isOpen, kube.Handler[bool]{Set: func(open bool) {
-			if open {
-				news.Send()
+		// A request may have a megabyte, and a node that was taken over makes many: they are held one at a time.
+		ours := kube.Select{Fields: "spec.signerName=" + signerName, Page: 4}
+		open := func(r *certificatesv1.CertificateSigningRequest) (names []string) {
+			if isOpen(r) {
+				names = []string{r.Name}
 			}
-		}})
+			return names
+		}
+		return kube.Watch(ctx, b.kube, ours, open, kube.Handler[[]string]{Set: func(names []string) { tell(names...) }})
 	})
 	group.Go(func() error {
 		tick := time.NewTicker(sweepEvery)
@@ -77,26 +83,28 @@ func (b *bootstrapper) sign(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-news:
+			case <-news.Ready():
 			case <-tick.C:
 				sweep = true
 			}
-			requests, err := kube.List[certificatesv1.CertificateSigningRequest](ctx, b.kube, ours)
-			requests = slices.DeleteFunc(requests, func(r *certificatesv1.CertificateSigningRequest) bool { return !isOpen(r) })
-			if err == nil && (sweep || len(requests) > 0) {
-				err = b.administer(ctx, func(etcd *store.Client, ca *authority) error {
-					var errs []error
-					for _, r := range requests {
-						if err := b.answer(ctx, etcd, ca, r); err != nil {
-							errs = append(errs, fmt.Errorf("request %s: %w", r.Name, err))
-						}
-					}
-					if sweep {
-						errs = append(errs, b.sweep(ctx, etcd))
-					}
-					return errors.Join(errs...)
-				})
+			requests, _ := news.Take()
+			if len(requests) == 0 && !sweep {
+				continue
 			}
+			err := b.administer(ctx, func(etcd *store.Client, ca *authority) error {
+				var errs []error
+				requests = slices.DeleteFunc(requests, func(name string) bool {
+					err := b.answer(ctx, etcd, ca, name)
+					if err != nil {
+						errs = append(errs, fmt.Errorf("request %s: %w", name, err))
+					}
+					return err == nil
+				})
+				if sweep {
+					errs = append(errs, b.sweep(ctx, etcd))
+				}
+				return errors.Join(errs...)
+			})
 			if err == nil {
 				said = ""
 				continue
@@ -105,9 +113,8 @@ func (b *bootstrapper) sign(ctx context.Context) error {
 				said = text
 				b.log.Error("not all requests are answered, trying again", "err", err)
 			}
-			if b.pause(ctx) == nil {
-				news.Send()
-			}
+			_ = b.pause(ctx)
+			tell(requests...)
 		}
 	})
 	return group.Wait()
@@ -141,8 +148,15 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// answer approves and signs a request, or denies it. An error leaves it open.
-func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *authority, r *certificatesv1.CertificateSigningRequest) error {
+// answer approves and signs a request, or denies it, unless that has been done. An error leaves it open.
+func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *authority, name string) error {
+	r, err := kube.Get[certificatesv1.CertificateSigningRequest](ctx, b.kube, "", name)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !isOpen(r) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	cert, user, err := b.certify(ctx, etcd, ca, r)
 	condition := certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "OfItsNode", Message: "asked for by the node's own agent", LastUpdateTime: metav1.NewTime(b.now()),
@@ -168,6 +182,9 @@ func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *autho
 
 // certify makes the certificate that a request is for, and etcd's user.
 func (b *bootstrapper) certify(ctx context.Context, etcd *store.Client, ca *authority, r *certificatesv1.CertificateSigningRequest) (cert []byte, user string, err error) {
+	if n := len(r.Spec.Request); n > maxRequest {
+		return nil, "", refusal(fmt.Sprintf("it has %d bytes, more than %d", n, maxRequest))
+	}
 	name, err := b.asking(ctx, r.Spec)
 	if err != nil {
 		return nil, "", err
@@ -222,11 +239,23 @@ func (b *bootstrapper) asking(ctx context.Context, spec certificatesv1.Certifica
 	return pod.Spec.NodeName, nil
 }
 
+// revoked are the markers by the names of nodes.
+func revoked(users []string) map[string][]string {
+	of := map[string][]string{}
+	for _, user := range users {
+		if rest, is := strings.CutPrefix(user, revokedPrefix); is {
+			name, _, _ := strings.Cut(rest, ":")
+			of[name] = append(of[name], user)
+		}
+	}
+	return of
+}
+
 // admit makes etcd's user of a node, unless that is revoked.
 func admit(ctx context.Context, etcd *store.Client, node string, u store.User) error {
 	check := func() error {
-		revoked, err := etcd.Users(ctx, revokedPrefix+node)
-		if err == nil && slices.Contains(revoked, revokedPrefix+node) {
+		users, err := etcd.Users(ctx, revokedPrefix+node)
+		if err == nil && len(revoked(users)[node]) > 0 {
 			return refusal("node " + node + " is revoked: once its machine is in order, undo it by calico-install revoke -undo " + node)
 		}
 		return err
@@ -245,7 +274,7 @@ func admit(ctx context.Context, etcd *store.Client, node string, u store.User) e
 }
 
 // sweep removes the users of nodes that are gone or revoked, and makes those that are missing, as where etcd has lost its data: their
-// agents have certificates, and don't ask.
+// agents have certificates, and don't ask. Those that were there before this process it completes: another may have ended as it made them.
 func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
 	users, err := etcd.Users(ctx, "")
 	if err != nil {
@@ -255,15 +284,17 @@ func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
 	if err != nil {
 		return err
 	}
-	wanted := map[string]*corev1.Node{}
+	wanted, revoked := map[string]*corev1.Node{}, revoked(users)
 	for _, n := range nodes {
-		if !slices.Contains(users, revokedPrefix+n.Name) {
+		if len(revoked[n.Name]) == 0 {
 			wanted[nodeUser(n.Name, string(n.UID)).Name] = n
 		}
 	}
 	for _, user := range users {
 		if wanted[user] != nil || !strings.HasPrefix(user, nodePrefix) {
-			delete(wanted, user)
+			if b.whole[user] {
+				delete(wanted, user)
+			}
 			continue
 		}
 		if err := etcd.RemoveUser(ctx, user); err != nil {
@@ -271,10 +302,12 @@ func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
 		}
 		b.log.Info("removed etcd's user of a node that is gone or revoked", "user", user)
 	}
-	for _, n := range wanted {
+	for user, n := range wanted {
+		delete(b.whole, user)
 		if err := admit(ctx, etcd, n.Name, nodeUser(n.Name, string(n.UID))); err != nil {
 			return err
 		}
+		b.whole[user] = true
 	}
 	return nil
 }
@@ -287,28 +320,45 @@ func Revoke(ctx context.Context, cfg Config, node string, undo bool) error {
 	}
 	defer b.kube.Close()
 	return b.administer(ctx, func(etcd *store.Client, _ *authority) error {
-		set := etcd.AddUser
-		if undo {
-			set = etcd.RemoveUser
+		n, err := kube.Get[corev1.Node](ctx, b.kube, "", node)
+		if errors.Is(err, os.ErrNotExist) {
+			n, err = new(corev1.Node), nil
 		}
-		if err := set(ctx, revokedPrefix+node); err != nil {
+		if err != nil {
 			return err
 		}
-		users, err := etcd.Users(ctx, "")
-		if err == nil {
-			err = b.sweep(ctx, etcd)
-		}
-		if err != nil || undo {
-			return err
-		}
-		if !slices.ContainsFunc(users, func(name string) bool { return strings.HasPrefix(name, nodePrefix+node+":") }) {
-			b.log.Warn("no node of this name had a certificate for etcd: is it as kubectl get nodes names it?", "node", node)
-		}
-		if slices.ContainsFunc(users, func(name string) bool { return slices.Contains(former(), name) }) {
-			err = fmt.Errorf("node %s is revoked, but may have kept the certificates that all nodes shared in a former release: end these by calico-install revoke -shared", node)
-		}
-		return err
+		return revoke(ctx, etcd, node, string(n.UID), undo)
 	})
+}
+
+// revoke is Revoke of the Node with the UID, "" where there is none.
+func revoke(ctx context.Context, etcd *store.Client, node, uid string, undo bool) error {
+	users, err := etcd.Users(ctx, "")
+	if err != nil {
+		return err
+	}
+	marker, markers, own := revokedPrefix+node+":"+uid, revoked(users)[node], nodePrefix+node+":"
+	switch {
+	case undo && len(markers) == 0:
+		return fmt.Errorf("no node named %s is revoked", node)
+	case undo && uid != "" && (slices.Contains(markers, marker) || slices.Contains(markers, revokedPrefix+node)):
+		return fmt.Errorf("node %s is still the Node that was revoked, whose certificate would be good again: delete the Node first, and restart its kubelet, which registers it anew", node)
+	case undo:
+		return etcd.RemoveUser(ctx, markers...)
+	case uid == "" && !slices.ContainsFunc(users, func(name string) bool { return strings.HasPrefix(name, own) }):
+		return fmt.Errorf("no node and no etcd user named %s: see kubectl get nodes", node)
+	}
+	if err := etcd.AddUser(ctx, marker); err != nil {
+		return err
+	}
+	certified, err := etcd.Users(ctx, own) // the signer may have made one before there was the marker
+	if err == nil {
+		err = etcd.RemoveUser(ctx, certified...)
+	}
+	if err == nil && slices.ContainsFunc(users, func(name string) bool { return slices.Contains(former(), name) }) {
+		err = fmt.Errorf("node %s is revoked, but may have kept the certificates that all nodes shared in a former release: end these by calico-install revoke -shared", node)
+	}
+	return err
 }
 
 // former are the users that all nodes shared before each had its own.
@@ -322,10 +372,8 @@ func Retire(ctx context.Context, cfg Config) error {
 	}
 	defer b.kube.Close()
 	return b.administer(ctx, func(etcd *store.Client, _ *authority) error {
-		for _, user := range former() {
-			if err := etcd.RemoveUser(ctx, user); err != nil {
-				return err
-			}
+		if err := etcd.RemoveUser(ctx, former()...); err != nil {
+			return err
 		}
 		b.log.Info("the users of etcd that all nodes shared are removed", "users", strings.Join(former(), " "))
 		return nil

@@ -50,6 +50,7 @@ const (
 const (
 	setSources    = "sources" // see Source
 	setIndexed    = "sources-by-index"
+	setSessions   = "bgp-sessions"     // peers that opened one of late
 	setLinkLocals = "link-locals"      // of interfaces, as they were seen
 	setFull       = "connections-full" // interfaces that aren't asked for a moment
 	setNext       = "connections-next" // interfaces whose next connection is a sample

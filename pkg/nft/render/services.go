@@ -22,17 +22,20 @@ func (u Uses) asksServices(match ...table.Statement) []table.Rule {
 	return []table.Rule{r}
 }
 
+// maxSessions is how many times an hour a peer may open a session. One that fails is tried again after seconds.
+const maxSessions = 3600
+
 // services drops what strangers say to servers of the agent's own, which would cost the host each time.
 func (x Renderer) services(u Uses) []table.Rule {
 	var out []table.Rule
 	if u.BGPPort != 0 {
+		to := table.Is{Field: port(model.ProtocolTCP, true), Value: table.PortBytes(u.BGPPort)}
 		for _, version := range [...]int{4, 6} {
-			r := drop("BGP from no peer")
-			r.Do = append([]table.Statement{
-				table.Is{Field: port(model.ProtocolTCP, true), Value: table.PortBytes(u.BGPPort)},
-				table.InSet{Fields: []table.Field{address(version, false)}, Not: true, Set: Versioned(SetPeers, version)},
-			}, r.Do...)
-			out = append(out, r)
+			from, stranger, many := []table.Field{address(version, false)}, drop("BGP from no peer"), drop("too many BGP sessions of a peer")
+			stranger.Do = append([]table.Statement{to, table.InSet{Fields: from, Not: true, Set: Versioned(SetPeers, version)}}, stranger.Do...)
+			opens := table.Exceeds{Add: table.Add{Fields: from, Set: Versioned(setSessions, version)}, PerHour: maxSessions}
+			many.Do = append([]table.Statement{to, table.State{New: true}, opens}, many.Do...)
+			out = append(out, stranger, many)
 		}
 	}
 	if u.Metrics {

@@ -35,6 +35,7 @@ func Sets() []table.Set {
 		sets = append(sets,
 			table.Set{Name: Versioned(SetHosts, version), Key: []table.Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
 			table.Set{Name: Versioned(SetPeers, version), Key: []table.Type{addr}, Comment: "BGP peers, which alone may open sessions"},
+			table.Set{Name: Versioned(setSessions, version), Key: []table.Type{addr}, Expires: time.Hour, Comment: "how often a BGP peer opened a session"},
 			sourceSet(version),
 			indexedSet(version),
 			table.Set{Name: Versioned(MapDNAT, version), Key: []table.Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
