@@ -50,13 +50,13 @@ const (
 const (
 	setSources    = "sources" // see Source
 	setIndexed    = "sources-by-index"
-	setLinkLocals = "link-locals"      // of interfaces, as they were seen
-	setFull       = "connections-full" // interfaces that aren't asked for a moment
-	setNext       = "connections-next" // interfaces whose next connection is a sample
-	setLearning   = "learning"         // interfaces that had another one of late
-	setCut        = "cut"              // flows that can't begin a connection
-	setAddrs      = "s"                // + IP version - ID
-	setPorts      = "p"                // + IP version - ID
+	setLinkLocals = "link-locals-by-index" // of links, as they were seen
+	setFull       = "connections-full"     // interfaces that aren't asked for a moment
+	setNext       = "connections-next"     // interfaces whose next connection is a sample
+	setLearning   = "learning-by-index"    // links that had another one of late
+	setCut        = "cut"                  // flows that can't begin a connection
+	setAddrs      = "s"                    // + IP version - ID
+	setPorts      = "p"                    // + IP version - ID
 )
 
 // ChainMetrics is the chain of the metrics ports' endpoint.
