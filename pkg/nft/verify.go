@@ -10,7 +10,7 @@ import (
 )
 
 // maxFind is how many elements of a set are read back one by one; more are read
-// with all others in one dump.
+// with all others in one dump, and so are fewer where the others are few.
 const maxFind = 200
 
 // verify reads back what a batch changed, and notes it.
@@ -38,7 +38,7 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 		switch {
 		case !s.there && len(s.elems) == 0:
 			continue // that it is there, the rules say that ask it
-		case !s.there, s.def.Interval, len(s.was) > maxFind && (s.def.Data != table.TypeVerdict || len(rs.later) == 0):
+		case !s.there, s.def.Interval, (len(s.was) > maxFind || 5*len(s.was) > 25+len(s.elems)) && (s.def.Data != table.TypeVerdict || len(rs.later) == 0):
 			if err := s.verify(conn); err != nil {
 				return err
 			}
