@@ -124,6 +124,7 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := Report{}
+	waited := f.desired.ruleset.later
 	err := f.apply(ctx, &r)
 	in := f.desired.interfaces
 	r.Programmed = make(map[string]error, len(in.toReport))
@@ -131,7 +132,7 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 		r.Programmed[path] = err
 		switch {
 		case err != nil:
-		case f.desired.waiting(path):
+		case f.desired.waiting(path, f.desired.ruleset.later):
 			r.Programmed[path] = errWaits
 		default:
 			r.Programmed[path] = in.problem(path)
@@ -142,7 +143,13 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	r.Sets, r.Members, r.Rules = total.sets, total.members, total.rules
 	if err != nil {
 		f.distrust()
+		f.desired.ruleset.later = waited
 		return r, fmt.Errorf("apply policy to nftables: %w", err)
+	}
+	for path := range in.byPath {
+		if f.desired.waiting(path, waited) && !f.desired.waiting(path, f.desired.ruleset.later) {
+			r.InForce = append(r.InForce, path)
+		}
 	}
 	r.More = len(f.desired.ruleset.later) > 0
 	return r, nil

@@ -180,7 +180,7 @@ func (gs *groups) drop(g *group) {
 func (gs *groups) give(g *group, chain string) {
 	g.chain = chain
 	gs.ruleset.putChain(chain, func() table.Chain { return gs.render(g) })
-	gs.ruleset.chains[chain].waits = true
+	gs.ruleset.chains[chain].owner = ownerOf(slices.Concat(g.verdicts.Profiles, g.verdicts.Policies, []policy.RulesID{{Name: chain}})[0])
 	for at := range g.members {
 		gs.ruleset.put(at, chain)
 	}

@@ -28,7 +28,9 @@ type Report struct {
 	// Programmed are the endpoints that were touched, by path: nil = as desired,
 	// and read back.
 	Programmed map[string]error
-	// More says that large policies, and what asks them, wait for another Apply.
+	// InForce are the paths of endpoints whose own policies waited, and are in force now.
+	InForce []string
+	// More says that something waits for another Apply: large policies and their sets, what asks them, or what is to be removed.
 	More                 bool
 	Writes               int  // changes sent to the kernel
 	Repairs              int  // of them, what was not as known: somebody else changed it, or a change that failed took effect

@@ -227,3 +227,32 @@ func answered(tb testing.TB, s space, f *frames, from, to, target netip.Addr) {
 		}
 	})
 }
+
+// TestDiscoveryAnew has a workload be made anew again and again by the same name of its interface, each time with another link-local address: it
+// finds its gateway, and still enters few neighbours.
+func TestDiscoveryAnew(t *testing.T) {
+	netns.Host(t, func() {
+		asHost(t)
+		f, gateway := open(t), ip("fe80::1")
+		for i := range 12 {
+			if i > 0 {
+				run(t, "ip", "link", "del", "cali1")
+			}
+			pod := newSpace(t, 10+i, "cali1")
+			pod.ep.Path, pod.ep.Interface = "/pod", "cali1"
+			run(t, "ip", "addr", "add", "fe80::1/64", "dev", "cali1", "nodad")
+			f.Update(policy.Changes{Endpoints: endpoints(pod.ep)})
+			mustApply(t, f)
+			frames := newFrames(t, pod, [6]byte{2, 1, 0, 0, 0, byte(10 + i)})
+			own := random6("fe80::/64")
+			answered(t, pod, frames, own, gateway, gateway)
+			for range 30 {
+				frames.icmpv6(135, random6("fe80::/64"), gateway, gateway, true)
+			}
+			answered(t, pod, frames, own, gateway, gateway)
+			if n := strings.Count(run(t, "ip", "-6", "neigh", "show", "dev", "cali1"), "\n"); n > 16 {
+				t.Errorf("%d neighbours of the workload's interface in the host's table", n)
+			}
+		}
+	})
+}

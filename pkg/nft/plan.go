@@ -42,6 +42,7 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 				return p, fmt.Errorf("chain %s: %w", name, err)
 			}
 			r.def, r.rules = r.chain.def, r.chain.rules
+			r.chain.refers = append(r.chain.refers, r.chain.needs...) // until all is done
 			r.chain.want = make([]nfnl.Hash, len(r.rules))
 			for i := range r.rules {
 				r.chain.want[i] = r.rules[i].Hash
@@ -136,7 +137,7 @@ func (rs *ruleset) addNewSet(b *nfnl.Batch, s *set) {
 func (rs *ruleset) newSets() []*set {
 	var out []*set
 	for name := range rs.changed {
-		if s := rs.sets[name]; s != nil && !s.there && s.wanted {
+		if s := rs.sets[name]; s != nil && !s.there && s.wanted && rs.later[name] == 0 {
 			out = append(out, s)
 		}
 	}
@@ -184,7 +185,7 @@ func changeRules(b *nfnl.Batch, chain string, have []nfnl.Installed, want []*nfn
 func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
 	for _, name := range slices.Sorted(maps.Keys(rs.changed)) {
 		s := rs.sets[name]
-		if s == nil || !s.wanted {
+		if s == nil || !s.wanted || rs.later[name] > 0 {
 			continue
 		}
 		var add, del []nfnl.Element
@@ -225,9 +226,6 @@ func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
 
 // planGone removes chains and sets, once nothing refers to them.
 func (rs *ruleset) planGone(b *nfnl.Batch, chains []planned, p *plan) {
-	if len(rs.later) > 0 {
-		return // rules that something waits to replace may still refer to them
-	}
 	for _, c := range chains {
 		if c.chain.render == nil && c.chain.there {
 			b.FlushChain(c.name)
@@ -238,7 +236,7 @@ func (rs *ruleset) planGone(b *nfnl.Batch, chains []planned, p *plan) {
 		b.DeleteChain(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rs.changed)) {
-		if s := rs.sets[name]; s != nil && !s.wanted && s.there {
+		if s := rs.sets[name]; s != nil && !s.wanted && s.there && rs.later[name] == 0 {
 			b.DeleteSet(name)
 		}
 	}

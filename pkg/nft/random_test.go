@@ -65,7 +65,7 @@ func (d dice) criteria(protocol model.Protocol) policy.Criteria {
 				c.SrcPorts = append(c.SrcPorts, p, model.Port{Max: 65535 * uint16(d.n(2))})
 			}
 			if d.one(3) {
-				c.DstPortSets = append(c.DstPortSets, policy.SetID([]string{"p", "q", "gone"}[d.n(3)]))
+				c.DstPortSets = append(c.DstPortSets, policy.SetID([]string{"p", "q", "lost"}[d.n(3)]))
 				c.SrcPortSets = c.DstPortSets
 			}
 		default:

@@ -60,7 +60,14 @@ func (rc *ruleChains) render(id policy.RulesID) {
 			rc.ruleset.removeChain(name)
 		} else {
 			rc.ruleset.putChain(name, func() table.Chain { return rc.renderer().Rules(id, rc.rules[id], direction) })
-			rc.ruleset.chains[name].waits = true
+			c := rc.ruleset.chains[name]
+			c.owner = ownerOf(id)
+			c.asks = func() (sets []string) { // of both versions, also where the direction's rules don't
+				for s := range setsOf(rc.rules[id]) {
+					sets = append(sets, render.PolicySetName(4, s, rc.known[s]), render.PolicySetName(6, s, rc.known[s]))
+				}
+				return sets
+			}
 		}
 	}
 }

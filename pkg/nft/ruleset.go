@@ -20,7 +20,8 @@ type ruleset struct {
 	sets    map[string]*set
 	dirty   map[string]bool // names of chains to render again
 	changed map[string]bool // names of sets with something to write
-	later   map[string]int  // chains that wait for another Apply, and since which turn: see choose
+	later   map[string]int  // chains and sets that wait for another Apply, and since which turn: see choose
+	served  map[string]int  // owners of chains, and the last turn in which something of theirs was written
 	turns   int             // that there were
 	turn    int             // rules that an Apply writes of chains that may wait
 }
@@ -32,7 +33,7 @@ type totals struct{ rules, sets, members int }
 func newRuleset() *ruleset {
 	rs := &ruleset{
 		chains: make(map[string]*chain), sets: make(map[string]*set),
-		dirty: make(map[string]bool), changed: make(map[string]bool), later: make(map[string]int), turn: turnRules,
+		dirty: make(map[string]bool), changed: make(map[string]bool), later: make(map[string]int), served: make(map[string]int), turn: turnRules,
 	}
 	for _, s := range render.Sets() {
 		rs.addSet(s)
@@ -47,13 +48,15 @@ type chain struct {
 	there  bool               // the kernel has it
 	have   []nfnl.Installed   // rules that the kernel has
 	former bool               // the kernel has one of its name with another hook, to be replaced: a hook can't be changed
-	waits  bool               // it may wait for another Apply: a policy's or profile's
+	refers []string           // what the rules that the kernel has may need
+	owner  string             // whose it is, with whose others it waits for another Apply; "" = it doesn't
+	asks   func() []string    // names of policy's sets; may be nil
 
 	// As last rendered, until the kernel has it.
 	encoded bool
 	def     table.Chain // without its rules
 	rules   []*nfnl.Rule
-	leads   []string // chains that its rules lead to
+	needs   []string // chains that its rules lead to, and policy's sets
 }
 
 func (c *chain) differs() bool {
@@ -66,7 +69,10 @@ func (c *chain) encode() error {
 		return nil
 	}
 	def := c.render()
-	c.rules, c.leads = make([]*nfnl.Rule, len(def.Rules)), nil
+	c.rules, c.needs = make([]*nfnl.Rule, len(def.Rules)), nil
+	if c.asks != nil {
+		c.needs = c.asks()
+	}
 	for i, r := range def.Rules {
 		e, err := nfnl.EncodeRule(r)
 		if err != nil {
@@ -75,17 +81,18 @@ func (c *chain) encode() error {
 		c.rules[i] = e
 		for _, s := range r.Do {
 			if v, ok := s.(table.Verdict); ok && v.Chain != "" {
-				c.leads = append(c.leads, v.Chain)
+				c.needs = append(c.needs, v.Chain)
 			}
 		}
 	}
+	c.needs = slices.Compact(slices.Sorted(slices.Values(c.needs)))
 	c.def, c.encoded = def, true
 	c.def.Rules = nil
 	return nil
 }
 
 // forget has the chain be rendered again.
-func (c *chain) forget() { c.encoded, c.rules, c.leads = false, nil, nil }
+func (c *chain) forget() { c.encoded, c.rules, c.needs = false, nil, nil }
 
 // renderAgain has a chain be rendered again that is wanted still.
 func (rs *ruleset) renderAgain(name string) {
@@ -179,12 +186,12 @@ func (rs *ruleset) filled(names ...string) bool {
 // settled notes that the kernel holds what is wanted, but for what waits.
 func (rs *ruleset) settled() {
 	rs.there, rs.rebuild = true, false
-	waits := len(rs.later) > 0 // then nothing was removed
 	for name := range rs.dirty {
 		c := rs.chains[name]
-		if rs.later[name] > 0 || c.render == nil && waits {
+		if rs.later[name] > 0 {
 			continue
 		}
+		c.refers = c.needs
 		if c.forget(); c.render == nil {
 			rs.holds(c, nil)
 			delete(rs.chains, name)
@@ -193,7 +200,7 @@ func (rs *ruleset) settled() {
 	}
 	for name := range rs.changed {
 		s := rs.sets[name]
-		if s != nil && !s.wanted && waits {
+		if rs.later[name] > 0 {
 			continue
 		}
 		delete(rs.changed, name)

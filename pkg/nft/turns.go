@@ -21,79 +21,147 @@ const turnRules = 512
 // errWaits is why an endpoint is not programmed yet.
 var errWaits = errors.New("a policy of its own is still being written, after smaller ones")
 
-// choose notes what is to wait for another Apply: of the chains that may wait the largest, and what leads to a chain that waits. In every
-// other Apply the one that has waited longest goes first, however large it is and however many small ones come. In a table that is made
-// anew nothing waits, nor where as much as a turn is there to be removed, which no Apply does while anything waits.
+// work is what is to be written of a chain that may wait.
+type work struct {
+	name  string
+	chain *chain
+	rules int
+	size  int // with its new sets; in order, with what its owner has that is smaller
+	leads int // 1 = to chains that are to be there before
+}
+
+// ownerOf is whose a policy or profile is: a namespace's, or nobody else's.
+func ownerOf(id policy.RulesID) string {
+	if parts := strings.SplitN(id.Name, ".", 3); len(parts) > 1 && slices.Contains([]string{"knp", "k8s_ns", "ksa"}, parts[0]) {
+		return parts[1]
+	}
+	return id.String()
+}
+
+// choose notes what is to wait for another Apply. Of the chains that may wait those go first that are the least share of their owner's, and
+// the others wait, with what leads to them. A chain's new sets are made before it, in several turns where they are many: nothing asks them
+// until all are there. In every other Apply that chain goes first, however large it is, that has waited longest without anything of its
+// owner's being written. In a table that is made anew nothing waits.
 func (rs *ruleset) choose() error {
 	waited := rs.later
 	rs.later = make(map[string]int)
 	rs.turns++
+	if len(waited) == 0 {
+		clear(rs.served)
+	}
 	if !rs.there || rs.rebuild {
 		return nil
 	}
-	type work struct {
-		name  string
-		rules int
-	}
-	var all []work
 	for name := range rs.changed {
 		if s := rs.sets[name]; s != nil && s.wanted && !s.there && s.def.Data == table.TypeVerdict {
 			return nil // it is made with all that it has
 		}
 	}
-	longest, gone := "", 0
+	var all []work
+	lacks := func(to string) bool { return rs.chains[to] != nil && !rs.chains[to].there }
+	weight := func(s *set) int { return 2 + len(s.elems)/8 } // rules that take as long to write
 	for name := range rs.dirty {
 		c := rs.chains[name]
 		if c.render == nil {
-			gone++
 			continue
 		}
 		if err := c.encode(); err != nil {
 			return fmt.Errorf("chain %s: %w", name, err)
 		}
 		before, after := common(c.have, c.rules)
-		if n := len(c.rules) - before - after; c.waits && n > 0 {
-			all = append(all, work{name, n})
-			if since := waited[name]; since > 0 && (longest == "" || cmp.Or(cmp.Compare(since, waited[longest]), strings.Compare(name, longest)) < 0) {
-				longest = name
+		w := work{name: name, chain: c, rules: len(c.rules) - before - after}
+		w.size = w.rules
+		for _, to := range c.needs {
+			if s := rs.sets[to]; s != nil && !s.there && s.wanted {
+				w.size += weight(s)
+				rs.later[to] = rs.turns
+			} else if lacks(to) {
+				w.leads = 1
 			}
 		}
-	}
-	if gone > rs.turn {
-		return nil
-	}
-	if rs.turns%2 == 0 {
-		longest = ""
-	}
-	first := func(name string) int {
-		switch {
-		case name == longest:
-			return 0
-		case slices.ContainsFunc(rs.chains[name].leads, func(to string) bool { return !rs.chains[to].there }):
-			return 2 // what it leads to comes before
+		if c.owner != "" && w.size > 0 {
+			all = append(all, w)
 		}
-		return 1
 	}
 	slices.SortFunc(all, func(a, b work) int {
-		return cmp.Or(cmp.Compare(first(a.name), first(b.name)), cmp.Compare(a.rules, b.rules), strings.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.leads, b.leads), cmp.Compare(a.size, b.size), strings.Compare(a.name, b.name))
 	})
+	shares, longest := make(map[string]int), -1
+	since := func(w work) int { return max(waited[w.name], rs.served[w.chain.owner]) }
+	for i, w := range all {
+		shares[w.chain.owner] += w.size
+		all[i].size = shares[w.chain.owner]
+		if waited[w.name] > 0 && w.leads == 0 && (longest < 0 || cmp.Or(cmp.Compare(since(w), since(all[longest])), cmp.Compare(waited[w.name], waited[all[longest].name])) < 0) {
+			longest = i
+		}
+	}
+	if longest >= 0 && rs.turns%2 == 1 {
+		all[longest].size = 0
+	}
+	slices.SortStableFunc(all, func(a, b work) int { return cmp.Compare(a.size, b.size) })
 	for i, sum := 0, 0; i < len(all); i++ {
-		if i > 0 && sum+all[i].rules > rs.turn {
-			rs.later[all[i].name] = cmp.Or(waited[all[i].name], rs.turns)
+		w, fits := all[i], true
+		for _, name := range w.chain.needs {
+			if s := rs.sets[name]; s != nil && rs.later[name] > 0 && fits {
+				if fits = i == 0 && sum == 0 || sum+weight(s) <= rs.turn; fits {
+					sum += weight(s)
+					delete(rs.later, name)
+				}
+			}
+		}
+		if fits = fits && (i == 0 || sum+w.rules <= rs.turn); !fits {
+			rs.later[w.name] = cmp.Or(waited[w.name], rs.turns)
 		} else if i > 0 {
-			sum += all[i].rules
+			sum += w.rules
+		}
+		if fits || i == 0 {
+			rs.served[w.chain.owner] = rs.turns
 		}
 	}
 	for more := len(rs.later) > 0; more; {
 		more = false
 		for name := range rs.dirty {
 			c := rs.chains[name]
-			if c.render != nil && rs.later[name] == 0 && slices.ContainsFunc(c.leads, func(to string) bool { return rs.later[to] > 0 && !rs.chains[to].there }) {
-				rs.later[name], more = rs.turns, true
+			if c.render != nil && rs.later[name] == 0 && slices.ContainsFunc(c.needs, func(to string) bool { return rs.later[to] > 0 && lacks(to) }) {
+				rs.later[name], more = cmp.Or(waited[name], rs.turns), true
 			}
 		}
 	}
+	rs.keep()
 	return nil
+}
+
+// keep has what is to be removed wait where something in force may refer to it, and sets that are more than a turn.
+func (rs *ruleset) keep() {
+	var refers []string
+	for name := range rs.later {
+		if c := rs.chains[name]; c != nil {
+			refers = append(refers, c.refers...)
+		}
+	}
+	gone := 0
+	for name, s := range rs.sets {
+		for key, was := range s.was {
+			if was.there && rs.waitsFor(s, key) {
+				refers = append(refers, was.data)
+			}
+		}
+		if !s.wanted {
+			if gone++; gone > rs.turn {
+				rs.later[name] = rs.turns
+			}
+		}
+	}
+	for ; len(refers) > 0; refers = refers[1:] {
+		name := refers[0]
+		c, s := rs.chains[name], rs.sets[name]
+		if rs.later[name] > 0 || (c == nil || c.render != nil) && (s == nil || s.wanted) {
+			continue
+		}
+		if rs.later[name] = rs.turns; c != nil {
+			refers = append(refers, c.refers...)
+		}
+	}
 }
 
 // waitsFor reports whether an element is to lead to a chain that waits.
@@ -102,17 +170,17 @@ func (rs *ruleset) waitsFor(s *set, key string) bool {
 }
 
 // waiting reports whether an endpoint asks a policy or profile that waits, or by a chain that does.
-func (d *desired) waiting(path string) bool {
-	ep, rs := d.interfaces.byPath[path], d.ruleset
-	if len(rs.later) == 0 || ep == nil {
+func (d *desired) waiting(path string, later map[string]int) bool {
+	ep := d.interfaces.byPath[path]
+	if len(later) == 0 || ep == nil {
 		return false
 	}
 	for _, direction := range directions {
-		if g := d.interfaces.groups.joined[slot{dispatchOf(direction), table.NameBytes(ep.Interface)}]; g != nil && rs.later[g.chain] > 0 {
+		if g := d.interfaces.groups.joined[slot{dispatchOf(direction), table.NameBytes(ep.Interface)}]; g != nil && later[g.chain] > 0 {
 			return true
 		}
 		for _, ids := range ep.Lists() {
-			if slices.ContainsFunc(ids, func(id policy.RulesID) bool { return rs.later[render.RulesChain(id, direction)] > 0 }) {
+			if slices.ContainsFunc(ids, func(id policy.RulesID) bool { return later[render.RulesChain(id, direction)] > 0 }) {
 				return true
 			}
 		}

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/test/netns"
 )
@@ -206,6 +209,175 @@ func TestTurnsKeepFormer(t *testing.T) {
 	})
 }
 
+// asking is a policy whose rules ask n sets of their own, each with so many members of either IP version.
+func asking(name string, n, each int) policy.Changes {
+	c, r := policy.Changes{Sets: make(map[policy.SetID]*policy.SetChange)}, policy.Rules{ID: policyID(name)}
+	for i := range n {
+		id := policy.SetID(fmt.Sprint(name, i))
+		c.Sets[id] = &policy.SetChange{Kind: policy.KindAddrs, New: true, Added: members(0, each)}
+		r.Inbound = append(r.Inbound, policy.Rule{Action: model.ActionDeny, Match: policy.Criteria{SrcSets: []policy.SetID{id}}})
+	}
+	c.Rules = rules(r)
+	return c
+}
+
+// denying is a policy deny that denies a port.
+func denying(name string, port uint16) policy.Changes {
+	return policy.Changes{Rules: rules(policy.Rules{ID: policyID(name), Inbound: []policy.Rule{
+		{Action: model.ActionDeny, Match: policy.Criteria{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: port, Max: port}}}},
+	}})}
+}
+
+// inForce reports whether the kernel has a policy's rule that has a text.
+func inForce(t *testing.T, name, text string) bool {
+	t.Helper()
+	out := run(t, "nft", "-t", "list", "table", "inet", TableName)
+	_, chain, _ := strings.Cut(out, "chain in-policy-"+name+" {")
+	chain, _, _ = strings.Cut(chain, "}")
+	return strings.Contains(chain, text)
+}
+
+// The sets of a policy are written in turns as its rules are, and its rules once all are there: what is in force asks no set that lacks members, and
+// what is another's doesn't wait.
+func TestTurnsSets(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{
+			Endpoints: endpoints(workload(1, "asks"), workload(2, "deny")),
+			Rules:     rules(policy.Rules{ID: policyID("asks")}, policy.Rules{ID: policyID("deny")}, policy.Rules{ID: profileID("prod")}),
+		})
+		mustApply(t, f)
+		const sets, each = 60, 200
+		var former policy.Changes
+		for _, name := range []string{"first", "second"} { // where no rules are in force, and where others' are
+			c := asking(name, sets, each)
+			for _, r := range c.Rules {
+				r.ID = policyID("asks")
+				c.Rules = rules(*r)
+			}
+			for id := range former.Sets {
+				c.Sets[id] = &policy.SetChange{Gone: true}
+			}
+			former = asking(name, sets, each)
+			f.Update(c)
+			for applies := uint16(1); ; applies++ {
+				f.Update(denying("deny", applies))
+				r, err := f.Apply(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Writes > 10*turnRules {
+					t.Errorf("%d writes in one Apply", r.Writes)
+				}
+				if !inForce(t, "deny", fmt.Sprintf("tcp dport %d ", applies)) {
+					t.Errorf("%s: another's policy waits", name)
+				}
+				for _, asked := range []string{"first", "second"} {
+					if !inForce(t, "asks", "@s4-"+asked+"0 ") {
+						continue
+					}
+					for i := range sets {
+						has := make(map[string]bool)
+						if err := f.conn.ReadElements(&table.Set{Name: fmt.Sprint("s6-", asked, i), Key: []table.Type{table.TypeIPv6}}, func(e nfnl.Element) { has[e.Key] = true }); err != nil || len(has) != each {
+							t.Fatalf("%s: rules are in force that ask a set of %d of %d members: %v", asked, len(has), each, err)
+						}
+					}
+				}
+				if !r.More {
+					if applies < 4 || !slices.Contains(r.InForce, workload(1).Path) && !inForce(t, "asks", "@s4-"+name+"0 ") {
+						t.Errorf("after %d Applies nothing waits; in force: %v", applies, r.InForce)
+					}
+					break
+				}
+			}
+		}
+		same(t, f)
+	})
+}
+
+// One namespace's policies that are many, small or large, have the turns of one: those of another don't wait for all of them.
+func TestTurnsOwners(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "knp.good.deny")), Rules: rules(policy.Rules{ID: policyID("knp.good.deny")}, policy.Rules{ID: profileID("prod")})})
+		mustApply(t, f)
+		c := policy.Changes{Endpoints: endpoints(), Rules: rules()}
+		var names []string
+		add := func(name string, n int) {
+			r := many(name, n)
+			names, c.Rules[r.ID] = append(names, name), &r
+		}
+		for i := range 2000 {
+			add(fmt.Sprint("knp.evil.small", i), 1)
+		}
+		for i := range 6 {
+			add(fmt.Sprint("knp.evil.large", i), turnRules+1)
+		}
+		c.Endpoints[workload(2).Path] = workload(2, names...)
+		f.Update(c)
+		if r, err := f.Apply(t.Context()); err != nil || !r.More {
+			t.Fatalf("nothing waits: %v", err)
+		}
+		f.Update(denying("knp.good.deny", 4321))
+		if _, err := f.Apply(t.Context()); err != nil || !inForce(t, "knp.good.deny", "tcp dport 4321 ") {
+			t.Errorf("a small policy waits for those of another namespace: %v", err)
+		}
+		f.Update(policy.Changes{Rules: rules(many("knp.good.deny", turnRules+100))})
+		for range 3 {
+			if _, err := f.Apply(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !inForce(t, "knp.good.deny", "tcp dport 600 ") {
+			t.Error("a large policy waits for those of another namespace, which waited before it")
+		}
+		mustApplyAll(t, f)
+		same(t, f)
+	})
+}
+
+// While something waits, and if it be for ever, what nothing refers to any more is removed, and what has come in force is told.
+func TestTurnsRemove(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		c := asking("old", 1, 1)
+		c.Endpoints = endpoints(workload(1, "large0", "large1"), workload(2, "old"), workload(3, "new"))
+		c.Rules[policyID("new")], c.Rules[profileID("prod")] = &policy.Rules{ID: policyID("new")}, &policy.Rules{ID: profileID("prod")}
+		f.Update(c)
+		mustApply(t, f)
+		came := false
+		for i := range uint16(10) {
+			for j := range 2 {
+				r := many(fmt.Sprint("large", j), turnRules+100+j)
+				for k := range r.Inbound {
+					r.Inbound[k].Match.DstPorts[0] = model.Port{Min: 20000 + i, Max: 20000 + i}
+				}
+				f.Update(policy.Changes{Rules: rules(r)})
+			}
+			if i == 1 {
+				f.Update(policy.Changes{
+					Endpoints: map[string]*policy.Endpoint{workload(2).Path: nil}, Rules: map[policy.RulesID]*policy.Rules{policyID("old"): nil},
+					Sets: map[policy.SetID]*policy.SetChange{"old0": {Gone: true}},
+				})
+				f.Update(policy.Changes{Rules: rules(many("new", turnRules+50))})
+			}
+			r, err := f.Apply(t.Context())
+			if err != nil || !r.More {
+				t.Fatalf("nothing waits: %v", err)
+			}
+			came = came || slices.Contains(r.InForce, workload(3).Path)
+		}
+		if out := run(t, "nft", "-t", "list", "table", "inet", TableName); strings.Contains(out, "in-policy-old") || strings.Contains(out, "s4-old0") {
+			t.Error("what nothing refers to any more isn't removed while something waits")
+		}
+		if !came || !inForce(t, "new", "tcp dport 560 ") {
+			t.Errorf("a policy is in force after it waited, and its endpoint isn't told: %v", came)
+		}
+		mustApplyAll(t, f)
+		same(t, f)
+	})
+}
+
 // mustApplyAll applies until nothing waits.
 func mustApplyAll(t *testing.T, f *Firewall) (applies int) {
 	t.Helper()
@@ -244,11 +416,20 @@ func TestTurnsRandom(t *testing.T) {
 			f.Update(policy.Changes{Sets: randomSets, Rules: rules(policy.Rules{ID: profileID("prod")})})
 			mustApply(t, f)
 			f.desired.ruleset.turn = 4
+			gone := true
 			for range 60 {
-				c := policy.Changes{Endpoints: endpoints(), Rules: rules()}
+				c := policy.Changes{Endpoints: endpoints(), Rules: rules(), Sets: make(map[policy.SetID]*policy.SetChange)}
 				for range 1 + d.n(3) {
-					name := fmt.Sprint("p", d.n(8))
-					switch d.n(6) {
+					some := func() string { return fmt.Sprintf("knp.%d.%d", d.n(3), d.n(4)) }
+					name := some()
+					switch d.n(8) {
+					case 6:
+						c.Sets["gone"] = &policy.SetChange{Kind: policy.KindAddrs, New: gone, Gone: !gone}
+						if gone {
+							c.Sets["gone"].Added = members(0, d.n(60))
+						}
+					case 7:
+						c.Sets["a"] = &policy.SetChange{Added: members(d.n(40), 20), Removed: members(0, 5)}
 					case 0:
 						c.Rules[policyID(name)] = nil
 					case 1, 2:
@@ -257,7 +438,7 @@ func TestTurnsRandom(t *testing.T) {
 					case 3:
 						c.Endpoints[workload(d.n(4)).Path] = nil
 					default:
-						ep := workload(d.n(4), fmt.Sprint("p", d.n(8)), fmt.Sprint("p", d.n(8)))
+						ep := workload(d.n(4), some(), some())
 						if d.one(3) {
 							ep.Inbound.Policies = ep.Inbound.Policies[:1]
 						}
@@ -265,6 +446,9 @@ func TestTurnsRandom(t *testing.T) {
 					}
 				}
 				f.Update(c)
+				if c.Sets["gone"] != nil {
+					gone = !gone
+				}
 				switch d.n(4) {
 				case 0:
 					f.Audit()

@@ -10,7 +10,7 @@ import (
 )
 
 // maxFind is how many elements of a set are read back one by one; more are read
-// with all others in one dump.
+// with all others in one dump, and so are fewer where the others are few.
 const maxFind = 200
 
 // verify reads back what a batch changed, and notes it.
@@ -38,7 +38,7 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 		switch {
 		case !s.there && len(s.elems) == 0:
 			continue // that it is there, the rules say that ask it
-		case !s.there, s.def.Interval, len(s.was) > maxFind && (s.def.Data != table.TypeVerdict || len(rs.later) == 0):
+		case !s.there, s.def.Interval, (len(s.was) > maxFind || 5*len(s.was) > 25+len(s.elems)) && (s.def.Data != table.TypeVerdict || len(rs.later) == 0):
 			if err := s.verify(conn); err != nil {
 				return err
 			}
@@ -66,18 +66,11 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 	return nil
 }
 
-// verify reads back all elements of a set.
+// verify reads back all elements of a set. While the kernel still resizes the set's table it tells of some twice.
 func (s *set) verify(conn *nfnl.Conn) error {
-	right, wrong := 0, 0
-	err := conn.ReadElements(&s.def, func(e nfnl.Element) {
-		if s.wants(e) {
-			right++
-		} else {
-			wrong++
-		}
-	})
-	if err == nil && (right != len(s.elems) || wrong > 0) {
-		err = fmt.Errorf("set %s has %d of the %d elements that were written, and %d others", s.def.Name, right, len(s.elems), wrong)
+	differing, err := s.read(conn)
+	if err == nil && len(differing) > 0 {
+		err = fmt.Errorf("set %s has %d elements more, less or other than the %d that were written", s.def.Name, len(differing), len(s.elems))
 	}
 	return err
 }

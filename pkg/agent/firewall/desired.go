@@ -250,16 +250,13 @@ func newWork() connections.Work {
 	return connections.Work{Suspects: map[netip.Addr]struct{}{}, Moved: map[netip.Addr]struct{}{}, Outer: map[netip.Addr]netip.Addr{}}
 }
 
-// TakeWork returns which connections may not go on, once: nothing before the firewall stands. What waits is not in force yet: all
-// connections are looked at again when it is.
+// TakeWork returns which connections may not go on, once: nothing before the firewall stands.
 func (r *Reconciler) TakeWork() connections.Work {
 	if !r.applied || r.err != nil {
 		return connections.Work{}
 	}
 	work := r.work
 	r.work = newWork()
-	work.All = work.All || r.waited && !r.more
-	r.waited = r.more
 	return work
 }
 

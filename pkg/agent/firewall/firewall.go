@@ -84,8 +84,6 @@ type Reconciler struct {
 	work     connections.Work // for when the firewall stands
 
 	applied bool             // it has been applied once
-	more    bool             // a part of it waits for the next Apply
-	waited  bool             // or did when TakeWork was last asked
 	err     error            // why the latest turn was not applied
 	failing map[string]error // why an endpoint's firewall isn't as it should be
 	misfit  error            // what of all changes could not be used, the latest
@@ -278,8 +276,14 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	} else {
 		r.pause = 0
 	}
-	if r.more = report.More; r.more {
+	if report.More {
 		r.retry.Reset(0) // after what has come meanwhile
+	}
+	for _, path := range report.InForce { // it wasn't yet when connections were looked at
+		if ep := r.state.Endpoints[path]; ep != nil {
+			r.work.All = r.work.All || !ep.Workload
+			r.suspectAddrs(ep.Addrs, nil)
+		}
 	}
 	if report.Writes > 0 || report.Whole || err != nil {
 		scope := "some"

@@ -206,15 +206,15 @@ func sources() []table.Rule {
 // address, or by rules of the workload's own (RFC 7217); the others are for its next operating systems.
 const maxLinkLocals = 8
 
-// linkLocals are asked about a link-local address that the interface hasn't used in the last hour. The host enters each into its table of
-// neighbours, which is one for all of its interfaces.
+// linkLocals are asked about a link-local address that the link hasn't used in the last hour. The host enters each into its table of
+// neighbours, which is one for all of its interfaces, until the link goes: a workload made anew by the same name has another index.
 func linkLocals() []table.Rule {
 	many := drop("too many link-local addresses")
-	many.Do = append([]table.Statement{table.Exceeds{Add: table.Add{Fields: []table.Field{inName}, Set: setLearning}, PerHour: maxLinkLocals}}, many.Do...)
+	many.Do = append([]table.Statement{table.Exceeds{Add: table.Add{Fields: []table.Field{inIndex}, Set: setLearning}, PerHour: maxLinkLocals}}, many.Do...)
 	return []table.Rule{many, accept(table.Return, "", table.Add{Fields: linkLocalFields(), Set: setLinkLocals}), drop("no room for a link-local address")}
 }
 
-func linkLocalFields() []table.Field { return []table.Field{inName, address(6, false)} }
+func linkLocalFields() []table.Field { return []table.Field{inIndex, address(6, false)} }
 
 func linkLocal() table.Statement {
 	return table.Within{Field: address(6, false), Prefix: netip.MustParsePrefix("fe80::/10")}

@@ -50,14 +50,14 @@ const (
 const (
 	setSources    = "sources" // see Source
 	setIndexed    = "sources-by-index"
-	setSessions   = "bgp-sessions"     // peers that opened one of late
-	setLinkLocals = "link-locals"      // of interfaces, as they were seen
-	setFull       = "connections-full" // interfaces that aren't asked for a moment
-	setNext       = "connections-next" // interfaces whose next connection is a sample
-	setLearning   = "learning"         // interfaces that had another one of late
-	setCut        = "cut"              // flows that can't begin a connection
-	setAddrs      = "s"                // + IP version - ID
-	setPorts      = "p"                // + IP version - ID
+	setSessions   = "bgp-sessions"         // peers that opened one of late
+	setLinkLocals = "link-locals-by-index" // of links, as they were seen
+	setFull       = "connections-full"     // interfaces that aren't asked for a moment
+	setNext       = "connections-next"     // interfaces whose next connection is a sample
+	setLearning   = "learning-by-index"    // links that had another one of late
+	setCut        = "cut"                  // flows that can't begin a connection
+	setAddrs      = "s"                    // + IP version - ID
+	setPorts      = "p"                    // + IP version - ID
 )
 
 // ChainMetrics is the chain of the metrics ports' endpoint.

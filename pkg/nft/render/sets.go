@@ -44,8 +44,8 @@ func Sets() []table.Set {
 			table.Set{Name: Versioned(SetMasquerade, version), Key: []table.Type{addr}, Interval: true, Comment: "pools whose addresses are masqueraded outside of all pools"})
 	}
 	sets = append(sets,
-		table.Set{Name: setLinkLocals, Key: []table.Type{table.TypeInterface, table.TypeIPv6}, Expires: time.Hour, Comment: "link-local addresses that workloads have used"},
-		table.Set{Name: setLearning, Key: []table.Type{table.TypeInterface}, Expires: time.Hour, Comment: "how often a workload came with one more"})
+		table.Set{Name: setLinkLocals, Key: []table.Type{table.TypeIndex, table.TypeIPv6}, Expires: time.Hour, Comment: "link-local addresses that workloads have used"},
+		table.Set{Name: setLearning, Key: []table.Type{table.TypeIndex}, Expires: time.Hour, Comment: "how often a workload came with one more"})
 	return append(sets, CutSets()...)
 }
 
