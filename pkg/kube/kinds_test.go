@@ -3,8 +3,14 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"reflect"
+	"slices"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -30,5 +36,43 @@ func TestStrictly(t *testing.T) {
 		if got := fmt.Sprintf("%T", o); err != nil || got != want {
 			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
 		}
+	}
+}
+
+// TestGetRaw: one that is read again is decoded as the watch does it.
+func TestGetRaw(t *testing.T) {
+	status, body := http.StatusOK, ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer server.Close()
+	client, err := New(Config{Name: "test", APIRoot: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, is := range []struct {
+		spec    string
+		typed   bool
+		unknown []string
+	}{
+		{`{"podSelector": {}}`, true, nil},
+		{`{"podSelector": {}, "new": 1}`, false, []string{"spec.new"}},
+	} {
+		body = `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": ` + is.spec + `}`
+		o, raw, err := GetRaw[networkingv1.NetworkPolicy](t.Context(), client, "n", "p")
+		if err != nil || o.Name != "p" || (raw.Object == nil) != is.typed || !slices.Equal(raw.Unknown, is.unknown) {
+			t.Errorf("%s: %v, %+v, %v", is.spec, o, raw, err)
+		}
+	}
+	body = `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"podSelector": 1}}`
+	if _, _, err := GetRaw[networkingv1.NetworkPolicy](t.Context(), client, "n", "p"); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("one that can't be read: %v", err)
+	}
+	status, body = http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "details": {"name": "p", "kind": "networkpolicies"}, "code": 404}`
+	if _, _, err := GetRaw[networkingv1.NetworkPolicy](t.Context(), client, "n", "p"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("one that is gone: %v", err)
 	}
 }
