@@ -58,8 +58,7 @@ func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
 		k.name = cache.MetaObjectToName(a)
 	}
 	typed, raw, err := objectOf[T](o)
-	if err != nil {
-		k.err = err
+	if k.err = err; err != nil {
 		if u, untyped := o.(*unstructured.Unstructured); untyped {
 			k.about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
 		}

@@ -65,25 +65,24 @@ func NewBudget(limit int) *Budget {
 	return &Budget{limit, map[string]map[string]*share{}, map[string]string{}}
 }
 
-// Set takes in a policy, and returns the names of the others in its namespace for which Over says something else now.
-func (b *Budget) Set(namespace, name string, created time.Time, size int) (changed []string) {
+// Set takes in a policy. What that means says Decide.
+func (b *Budget) Set(namespace, name string, created time.Time, size int) {
 	if b.policies[namespace] == nil {
 		b.policies[namespace] = map[string]*share{}
 	}
-	b.policies[namespace][name] = &share{name: name, created: created, size: size}
-	return b.decide(namespace, name)
+	b.policies[namespace][name] = &share{name, created, size, b.Over(namespace, name)}
 }
 
-// Remove says that a policy is gone, and returns what Set does.
-func (b *Budget) Remove(namespace, name string) (changed []string) {
+// Remove says that a policy is gone.
+func (b *Budget) Remove(namespace, name string) {
 	if delete(b.policies[namespace], name); len(b.policies[namespace]) == 0 {
 		delete(b.policies, namespace)
 	}
-	return b.decide(namespace, name)
 }
 
-func (b *Budget) decide(namespace, about string) (changed []string) {
-	within, all, rejected := 0, 0, 0
+// Decide returns the names of a namespace's policies for which Over says something else now, and the size of all together.
+func (b *Budget) Decide(namespace string) (changed []string, all int) {
+	within, rejected := 0, 0
 	for _, s := range slices.SortedFunc(maps.Values(b.policies[namespace]), func(a, b *share) int {
 		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.name, b.name))
 	}) {
@@ -93,7 +92,7 @@ func (b *Budget) decide(namespace, about string) (changed []string) {
 		} else {
 			within += s.size
 		}
-		if over != s.over && s.name != about {
+		if over != s.over {
 			changed = append(changed, s.name)
 		}
 		s.over = over
@@ -103,7 +102,7 @@ func (b *Budget) decide(namespace, about string) (changed []string) {
 		b.exceeded[namespace] = fmt.Sprintf("%d of %d NetworkPolicies allow their pods nothing: all have a size of %d together (of each rule the peers times the ports), of %d at most",
 			rejected, len(b.policies[namespace]), all, b.limit)
 	}
-	return changed
+	return changed, all
 }
 
 // Over reports whether a policy is not within the budget.
