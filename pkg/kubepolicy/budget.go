@@ -13,8 +13,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, and
-// what is excepted; 1 at least.
+// selectorSize is what a peer that is a selector adds: nodes keep a set of all pods that it picks.
+const selectorSize = 4
+
+// Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, what
+// is excepted, and selectorSize; 1 at least.
 func Size(np *networkingv1.NetworkPolicy) int {
 	n := 0
 	rule := func(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
@@ -22,6 +25,8 @@ func Size(np *networkingv1.NetworkPolicy) int {
 		for i := range peers {
 			if b := peers[i].IPBlock; b != nil {
 				n += len(b.Except)
+			} else {
+				n += selectorSize
 			}
 		}
 	}
@@ -99,8 +104,8 @@ func (b *Budget) Decide(namespace string) (changed []string, all int) {
 	}
 	delete(b.exceeded, namespace)
 	if rejected > 0 {
-		b.exceeded[namespace] = fmt.Sprintf("%d of %d NetworkPolicies allow their pods nothing: all have a size of %d together (of each rule the peers times the ports), of %d at most",
-			rejected, len(b.policies[namespace]), all, b.limit)
+		b.exceeded[namespace] = fmt.Sprintf("%d of %d NetworkPolicies allow their pods nothing: all have a size of %d together (of each rule the peers times the ports, and %d more for a selector), of %d at most",
+			rejected, len(b.policies[namespace]), all, selectorSize, b.limit)
 	}
 	return changed, all
 }
@@ -117,7 +122,7 @@ func (b *Budget) Exceeded() map[string]string { return maps.Clone(b.exceeded) }
 // Problem is what is said of a policy that is over.
 func (b *Budget) Problem(namespace, name string) Problem {
 	return Problem{"NetworkPolicy " + namespace + "/" + name, "spec",
-		fmt.Sprintf("its size of %d (of each rule the peers times the ports) is more than the older NetworkPolicies of its namespace leave of %d, so it isolates its pods and allows them nothing",
-			b.policies[namespace][name].size, b.limit),
+		fmt.Sprintf("its size of %d (of each rule the peers times the ports, and %d more for a selector) is more than the older NetworkPolicies of its namespace leave of %d, so it isolates its pods and allows them nothing",
+			b.policies[namespace][name].size, selectorSize, b.limit),
 		"write fewer peers and ports (wider CIDRs, ranges of ports, labels), or have the limit raised, -namespace-policy-limit of calico-controllers"}
 }

@@ -21,8 +21,8 @@ func TestSize(t *testing.T) {
 		`{}`:                  1,
 		`{ingress: [{}, {}]}`: 2,
 		`{ingress: [{ports: [{port: 1}, {port: 2}]}]}`:                                                                   2,
-		`{ingress: [{from: [{podSelector: {}}, {podSelector: {}}], ports: [{port: 1}, {port: 2}]}], egress: [{}]}`:       5,
-		`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16, 10.2.0.0/16]}}, {namespaceSelector: {}}]}]}`: 4,
+		`{ingress: [{from: [{podSelector: {}}, {podSelector: {}}], ports: [{port: 1}, {port: 2}]}], egress: [{}]}`:       13,
+		`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16, 10.2.0.0/16]}}, {namespaceSelector: {}}]}]}`: 8,
 	} {
 		if got := kubepolicy.Size(policyOf(t, text)); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
