@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -74,5 +76,39 @@ func TestGetRaw(t *testing.T) {
 	status, body = http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "details": {"name": "p", "kind": "networkpolicies"}, "code": 404}`
 	if _, _, err := GetRaw[networkingv1.NetworkPolicy](t.Context(), client, "n", "p"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+// TestListRaw: so is a list, as a whole; where a policy of it has a field that is unknown, all of it is untyped.
+func TestListRaw(t *testing.T) {
+	const good = `{"metadata": {"name": "good", "namespace": "n"}, "spec": {"podSelector": {}}}`
+	for items, want := range map[string]string{
+		good: "good true []",
+		`{"metadata": {"name": "later", "namespace": "n"}, "spec": {"podSelector": {}, "new": 1}}, ` + good: "later false [spec.new], good false []",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+			if r.URL.Query().Get("watch") != "" {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422}`)
+				return
+			}
+			_, _ = io.WriteString(w, `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicyList", "metadata": {"resourceVersion": "1"}, "items": [`+items+`]}`)
+		}))
+		defer server.Close()
+		client, err := New(Config{Name: "test", APIRoot: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		var got []string
+		keep := func(o *networkingv1.NetworkPolicy, raw Raw) string {
+			return fmt.Sprint(o.Name, " ", raw.Object == nil, " ", raw.Unknown)
+		}
+		err = WatchRaw(ctx, client, Select{}, keep, Handler[string]{Set: func(text string) { got = append(got, text) }, Synced: stop})
+		if text := strings.Join(got, ", "); err != nil || text != want {
+			t.Errorf("%s: %s, %v; want %s", items, text, err, want)
+		}
 	}
 }

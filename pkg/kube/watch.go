@@ -133,11 +133,10 @@ func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(r
 
 func (w *watcher) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o = *w.selected.options(o)
-	if w.kind.raw() {
+	if w.kind.custom {
 		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).List(ctx, o)
 	}
-	page := w.kind.list()
-	return page, w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Do(ctx).Into(page)
+	return w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Do(ctx).Get()
 }
 
 func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
