@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -78,6 +79,9 @@ func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T,
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	o, err := k.at(c.groups[k.version].Get(), namespace, name).Do(ctx).Get()
+	if errors.Is(err, errLater) {
+		o, err = c.dynamic.Resource(k.resourceOf()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
 	if err != nil {
 		return nil, Raw{}, explain(k.text("get", namespace, name), name, err)
 	}
