@@ -123,10 +123,9 @@ type orUntyped struct{ runtime.Decoder }
 func (d orUntyped) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	o, actual, err := d.Decoder.Decode(data, defaults, into)
 	var envelope runtime.Unknown
-	if sized, is := o.(interface{ Size() int }); is && into == nil && bytes.HasPrefix(data, []byte("k8s\x00")) && envelope.Unmarshal(data[4:]) == nil {
-		if _, status := o.(*metav1.Status); !status && sized.Size() != len(envelope.Raw) {
-			return nil, actual, errLater
-		}
+	if sized, is := o.(interface{ Size() int }); is && into == nil && actual.Group == networkingv1.GroupName && bytes.HasPrefix(data, []byte("k8s\x00")) &&
+		envelope.Unmarshal(data[4:]) == nil && sized.Size() != len(envelope.Raw) {
+		return nil, actual, errLater
 	}
 	if err != nil && into == nil {
 		return unstructured.UnstructuredJSONScheme.Decode(data, defaults, nil)
