@@ -18,10 +18,12 @@ import (
 	"github.com/calico-go/calico/test/kubernetes"
 )
 
-// TestLabelMember: by its own account's rights an agent labels its own Node, and changes nothing else of any Node but its status.
+// TestLabelMember: by its own account's rights an agent labels its own Node, and changes nothing else of any Node but its status; the controllers
+// change the status alone of Nodes and Namespaces.
 func TestLabelMember(t *testing.T) {
 	p := kubernetes.Control(t)
 	p.Kubectl("apply", "-f", kubernetes.Manifest(t))
+	p.Apply("{apiVersion: v1, kind: Namespace, metadata: {name: tenant, labels: {keep: me}}}")
 	p.Apply("{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {keep: me}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: n2, labels: {projectcalico.org/etcd: member}}}\n")
 	connect := func(account, node string) *kube.Client {
 		file := p.KubeconfigAs("system:serviceaccount:kube-system:"+account, "authentication.kubernetes.io/node-name="+node) // as the token of a pod there says
@@ -63,6 +65,7 @@ func TestLabelMember(t *testing.T) {
 	eventually.True(t, "the agent to be stopped, for a certificate of the other Node", func() bool { return replaced.Err() != nil })
 	type object = map[string]any
 	label := func(name string, value any) object { return object{"metadata": object{"labels": object{name: value}}} }
+	absent := object{"apiVersion": "v1", "kind": "Node", "name": "absent", "uid": "absent"}
 	for _, refused := range []struct {
 		name, account, node string
 		patch               object
@@ -73,11 +76,22 @@ func TestLabelMember(t *testing.T) {
 		{"a label is lost", "calico-node", "n1", label("keep", nil)},
 		{"an annotation", "calico-node", "n1", object{"metadata": object{"annotations": object{"a": "b"}}}},
 		{"a label by the controllers", "calico-controllers", "n1", label(memberLabel, nil)},
+		{"an owner", "calico-node", "n1", object{"metadata": object{"ownerReferences": []object{absent}}}},
+		{"a finalizer by the controllers", "calico-controllers", "n1", object{"metadata": object{"finalizers": []string{"a.b/c"}}}},
+		{"a label of a namespace", "calico-controllers", "tenant", label("pod-security.kubernetes.io/enforce", "privileged")},
+		{"a label of a namespace is lost", "calico-controllers", "tenant", label("keep", nil)},
+		{"an annotation of a namespace", "calico-controllers", "tenant", object{"metadata": object{"annotations": object{"a": "b"}}}},
+		{"a finalizer of a namespace", "calico-controllers", "tenant", object{"metadata": object{"finalizers": []string{"a.b/c"}}}},
+		{"an owner of a namespace", "calico-controllers", "tenant", object{"metadata": object{"ownerReferences": []object{absent}}}},
 	} {
 		client := connect(refused.account, "n1")
 		eventually.Within(t, kubernetes.Patience, refused.name+" to be refused", func() error { // once the API server has read the policy
-			err := kube.PatchStatus[corev1.Node](t.Context(), client, "", refused.node, refused.patch)
-			if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'calico-nodes'") {
+			patch := kube.PatchStatus[corev1.Node]
+			if refused.node == "tenant" {
+				patch = kube.PatchStatus[corev1.Namespace]
+			}
+			err := patch(t.Context(), client, "", refused.node, refused.patch)
+			if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'calico-metadata'") {
 				return fmt.Errorf("patched, or refused for another reason: %w", err)
 			}
 			return nil
@@ -87,5 +101,9 @@ func TestLabelMember(t *testing.T) {
 		if err := kube.SetNetwork(t.Context(), connect(account, "n1"), "n1", account == "calico-controllers"); err != nil {
 			t.Errorf("%s: %v", account, err)
 		}
+	}
+	condition := object{"status": object{"conditions": []object{{"type": "Limit", "status": "True"}}}}
+	if err := kube.PatchStatus[corev1.Namespace](t.Context(), connect("calico-controllers", "n1"), "", "tenant", condition); err != nil {
+		t.Errorf("the condition of a namespace: %v", err)
 	}
 }

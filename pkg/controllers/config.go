@@ -83,7 +83,7 @@ func options(c *Config) []program.Option {
 			}
 			return nil
 		}},
-		{Flag: "namespace-policy-limit", Variable: "NAMESPACE_POLICY_LIMIT", Initial: "10000", Help: "of each rule of a namespace's NetworkPolicies the peers times the ports, together: policies over it, the newest, allow their pods nothing; 0 = no limit", Set: program.Count(&c.NamespacePolicyLimit)},
+		{Flag: "namespace-policy-limit", Variable: "NAMESPACE_POLICY_LIMIT", Initial: "10000", Help: "of each rule of a namespace's NetworkPolicies the peers times the ports, and 4 more for a selector, together: policies over it, the newest, allow their pods nothing; 0 = no limit", Set: program.Count(&c.NamespacePolicyLimit)},
 		{Flag: "lease-namespace", Variable: "POD_NAMESPACE", Help: "namespace of the Lease calico-controllers and of the DaemonSet calico-node; default: this pod's, or kube-system", Set: func(s string) error {
 			own, _ := os.ReadFile(serviceAccount) // outside of a cluster there is none
 			c.LeaseNamespace = cmp.Or(strings.TrimSpace(s), strings.TrimSpace(string(own)), "kube-system")

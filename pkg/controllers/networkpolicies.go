@@ -5,9 +5,7 @@ package controllers
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,21 +28,31 @@ const (
 
 type objectName struct{ Namespace, Name string }
 
+// A namespace rests after its turn for as long as its policies together are large, a second at most: who changes large ones without
+// end keeps others' waiting for a part of the time alone.
+const (
+	restOfRule  = 100 * time.Microsecond
+	longestRest = time.Second
+)
+
 // networkPolicies makes keys of NetworkPolicies, as far as the budgets of their namespaces go.
 type networkPolicies struct {
 	*controllers
 	rereads, tells mailbox.Signal
 
-	mu       sync.Mutex
-	budget   *kubepolicy.Budget
-	versions map[objectName]string // that were told of
-	reread   map[objectName]bool   // those that are over the budget now, or no longer
+	waiting sync.Mutex
+	told    map[string]map[string]told // last, by namespace, of those that wait, have their turn or rest; and name
+	turns   sync.WaitGroup             // of namespaces that wait
+
+	mu     sync.Mutex
+	budget *kubepolicy.Budget
+	reread map[objectName]*byte // those that are over the budget now, or no longer: a mark that is no other's
 }
 
 func newNetworkPolicies(c *controllers) *networkPolicies {
 	return &networkPolicies{
-		controllers: c, rereads: mailbox.NewSignal(), tells: mailbox.NewSignal(), budget: kubepolicy.NewBudget(c.cfg.NamespacePolicyLimit),
-		versions: map[objectName]string{}, reread: map[objectName]bool{},
+		controllers: c, rereads: mailbox.NewSignal(), tells: mailbox.NewSignal(), told: map[string]map[string]told{},
+		budget: kubepolicy.NewBudget(c.cfg.NamespacePolicyLimit), reread: map[objectName]*byte{},
 	}
 }
 
@@ -52,12 +60,11 @@ func newNetworkPolicies(c *controllers) *networkPolicies {
 type networkPolicy struct {
 	whole, isolating func() made
 	name             objectName
-	version          string
 	created          time.Time
 	size             int
 }
 
-// keep leaves it to set what is made of it: what no budget has room for costs little.
+// keep leaves it to take what is made of it: what no budget has room for costs little.
 func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) networkPolicy {
 	of := func(np *networkingv1.NetworkPolicy) func() made {
 		unknown := kube.Raw{Unknown: raw.Unknown}
@@ -65,21 +72,74 @@ func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) net
 	}
 	return networkPolicy{
 		whole: of(np), isolating: of(kubepolicy.Isolating(np)), name: objectName{Namespace: np.Namespace, Name: np.Name},
-		version: np.ResourceVersion, created: np.CreationTimestamp.Time, size: kubepolicy.Size(np),
+		created: np.CreationTimestamp.Time, size: kubepolicy.Size(np),
 	}
 }
 
-func (p *networkPolicies) set(kept networkPolicy) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.take(kept)
+// told is what the watch has told of a policy.
+type told struct {
+	kept *networkPolicy // nil: it is gone, or can't be read
+	act  func()
 }
 
-// take is set, while mu is held.
+// later has a namespace's turn come, for what was told last of each of its policies.
+func (p *networkPolicies) later(of objectName, t told) {
+	p.waiting.Lock()
+	defer p.waiting.Unlock()
+	all, known := p.told[of.Namespace]
+	if len(all) == 0 {
+		p.turns.Add(1)
+	}
+	if !known {
+		all = map[string]told{}
+		p.told[of.Namespace] = all
+		go p.turn(of.Namespace)
+	}
+	all[of.Name] = t
+}
+
+// turn waits for the turns of namespaces that came before, acts, and comes again once the namespace has rested.
+func (p *networkPolicies) turn(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting.Lock()
+	all := p.told[namespace]
+	if p.told[namespace] = map[string]told{}; len(all) == 0 {
+		delete(p.told, namespace)
+	}
+	p.waiting.Unlock()
+	if len(all) > 0 {
+		time.AfterFunc(p.decide(namespace, all), func() { p.turn(namespace) })
+		p.turns.Done()
+	}
+}
+
+// decide acts upon what was told of policies of a namespace, once its budget knows all of it, and returns how long the namespace
+// rests. Others that the budget has room for now, or no longer, are read again: they are not kept. The caller holds mu.
+func (p *networkPolicies) decide(namespace string, all map[string]told) (rest time.Duration) {
+	for name, t := range all {
+		if t.kept == nil {
+			p.budget.Remove(namespace, name)
+		} else {
+			p.budget.Set(namespace, name, t.kept.created, t.kept.size)
+		}
+	}
+	changed, size := p.budget.Decide(namespace)
+	for _, name := range changed {
+		p.reread[objectName{namespace, name}] = new(byte)
+	}
+	for name, t := range all {
+		delete(p.reread, objectName{namespace, name})
+		t.act()
+	}
+	p.rereads.Send()
+	p.tells.Send()
+	return min(longestRest, time.Duration(size)*restOfRule)
+}
+
+// take makes a key of a policy, as the budget says. The caller holds mu.
 func (p *networkPolicies) take(kept networkPolicy) {
 	of := kept.name
-	p.versions[of] = kept.version
-	p.changed(of, p.budget.Set(of.Namespace, of.Name, kept.created, kept.size))
 	if !p.budget.Over(of.Namespace, of.Name) {
 		p.controllers.set(kept.whole())
 		return
@@ -89,51 +149,39 @@ func (p *networkPolicies) take(kept networkPolicy) {
 	p.controllers.set(m)
 }
 
-func (p *networkPolicies) removed(namespace, name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	of := objectName{Namespace: namespace, Name: name}
-	delete(p.versions, of)
-	p.changed(of, p.budget.Remove(namespace, name))
-}
-
-// changed has others be read again that the budget has room for now, or no longer: they are not kept.
-func (p *networkPolicies) changed(by objectName, others []string) {
-	delete(p.reread, by)
-	for _, name := range others {
-		p.reread[objectName{Namespace: by.Namespace, Name: name}] = true
-		p.rereads.Send()
-	}
-	p.tells.Send()
-}
-
 // watch watches them until the context ends.
 func (p *networkPolicies) watch(ctx context.Context) error {
 	h := ownedHandler(p.controllers, kindNetworkPolicy)
-	deleted := h.Deleted
-	handle := kube.Handler[networkPolicy]{
-		Set: p.set,
+	return kube.WatchRaw(ctx, p.kube, kube.Select{}, p.keep, handler(p.controllers, kindNetworkPolicy, kube.Handler[networkPolicy]{
+		Set: func(kept networkPolicy) { p.later(kept.name, told{&kept, func() { p.take(kept) }}) },
 		Deleted: func(namespace, name string) {
-			p.removed(namespace, name)
-			deleted(namespace, name)
+			p.later(objectName{namespace, name}, told{nil, func() {
+				h.Deleted(namespace, name)
+				p.invalid.Report(corev1.ObjectReference{Kind: kindNetworkPolicy, Namespace: namespace, Name: name})
+			}})
 		},
-		Synced: h.Synced,
+		Synced: func() {
+			p.turns.Wait()
+			h.Synced()
+		},
 		Bad: func(about corev1.ObjectReference, err error) {
-			p.removed(about.Namespace, about.Name)
-			p.owned.Hold(owned.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
-			p.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
+			p.later(objectName{about.Namespace, about.Name}, told{nil, func() {
+				p.owned.Hold(owned.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
+				p.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
+			}})
 		},
-	}
-	return kube.WatchRaw(ctx, p.kube, kube.Select{}, p.keep, handler(p.controllers, kindNetworkPolicy, handle))
+	}))
 }
 
-// run reads again what changed is told of, until the context ends; the error is always nil.
+// run reads again what decide says, one of each namespace in turn, until the context ends; the error is always nil.
 func (p *networkPolicies) run(ctx context.Context) error {
 	repeat(ctx, p.rereads, func() bool {
+		due, good := map[string]objectName{}, true
 		p.mu.Lock()
-		due := slices.Collect(maps.Keys(p.reread))
+		for of := range p.reread {
+			due[of.Namespace] = of
+		}
 		p.mu.Unlock()
-		good := true
 		for _, of := range due {
 			good = p.readAgain(ctx, of) && good
 		}
@@ -142,10 +190,10 @@ func (p *networkPolicies) run(ctx context.Context) error {
 	return nil
 }
 
-// readAgain reports whether the API has answered. What the watch brings meanwhile has been decided upon already.
+// readAgain reports whether the API has answered. What the watch has told meanwhile is decided upon already.
 func (p *networkPolicies) readAgain(ctx context.Context, of objectName) bool {
 	p.mu.Lock()
-	before := p.versions[of]
+	mark := p.reread[of]
 	p.mu.Unlock()
 	np, raw, err := kube.GetRaw[networkingv1.NetworkPolicy](ctx, p.kube, of.Namespace, of.Name)
 	var kept networkPolicy
@@ -157,10 +205,11 @@ func (p *networkPolicies) readAgain(ctx context.Context, of objectName) bool {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		delete(p.reread, of) // the watch is about to tell
+		p.rereads.Send()
 	case err != nil:
 		return false
-	case p.reread[of] && p.versions[of] == before:
-		p.take(kept)
+	case mark != nil && p.reread[of] == mark:
+		p.decide(of.Namespace, map[string]told{of.Name: {&kept, func() { p.take(kept) }}})
 	}
 	return true
 }

@@ -55,7 +55,7 @@ func TestNamespacePolicyLimit(t *testing.T) {
 	policy("second", 50)
 	rules("a", "second", 0)
 	rules("a", "first", 60)
-	condition("True OverLimit 1 of 2 NetworkPolicies allow their pods nothing: all have a size of 110 together (of each rule the peers times the ports), of 100 at most")
+	condition("True OverLimit 1 of 2 NetworkPolicies allow their pods nothing: all have a size of 110 together (of each rule the peers times the ports, and 4 more for a selector), of 100 at most")
 	w.plane.Eventually("an event on it", func(out string) error {
 		if !strings.Contains(out, "is more than the older NetworkPolicies of its namespace leave of 100") {
 			return fmt.Errorf("events: %s", out)

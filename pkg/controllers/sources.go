@@ -76,7 +76,7 @@ func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
 			}, "", name, k)
 		}
 		namespace, name, _ := strings.Cut(strings.TrimPrefix(policy.Policy, kubepolicy.PolicyPrefix), ".")
-		return makes(ctx, c, func(np *networkingv1.NetworkPolicy) made { return madeOfPolicy(np, kube.Raw{}) }, namespace, name, k)
+		return makes(ctx, c, func(*networkingv1.NetworkPolicy) made { return made{puts: []model.Put{{Key: k}}} }, namespace, name, k)
 	}
 	profile, is := profileOf(k)
 	if !is {

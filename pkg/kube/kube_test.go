@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
@@ -148,5 +149,31 @@ func TestWatch(t *testing.T) {
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("a watch that is ended: %v", err)
+	}
+}
+
+// TestKnown: the API's protobuf of a policy is all that this version knows, so that it is read by that.
+func TestKnown(t *testing.T) {
+	p := kubernetes.Control(t)
+	p.Apply(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: default, labels: {a: b}, annotations: {c: d}}, spec: {podSelector: {matchLabels: {a: b}},
+  policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {}, namespaceSelector: {matchExpressions: [{key: a, operator: Exists}]}}, {ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}],
+  ports: [{port: 80, endPort: 90}, {port: http, protocol: UDP}, {}]}], egress: [{}]}}`)
+	c := client(t, kube.Config{Kubeconfig: p.Kubeconfig})
+	ctx, stop := context.WithCancel(t.Context())
+	known := 0
+	keep := func(_ *networkingv1.NetworkPolicy, raw kube.Raw) bool { return raw.Object == nil }
+	err := kube.WatchRaw(ctx, c, kube.Select{}, keep, kube.Handler[bool]{Synced: func() { p.Kubectl("label", "-n", "default", "networkpolicy/p", "e=f") }, Set: func(is bool) {
+		if is {
+			known++
+		}
+		if !is || known == 2 {
+			stop()
+		}
+	}})
+	if err != nil || known != 2 {
+		t.Errorf("%v; %d events are of what is known, want 2", err, known)
+	}
+	if _, raw, err := kube.GetRaw[networkingv1.NetworkPolicy](t.Context(), c, "default", "p"); err != nil || raw.Object != nil {
+		t.Errorf("read again: %v, %v", raw, err)
 	}
 }

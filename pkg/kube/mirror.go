@@ -57,17 +57,11 @@ func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
 	if a, err := meta.Accessor(o); err == nil {
 		k.name = cache.MetaObjectToName(a)
 	}
-	typed, ok := any(o).(*T)
-	var raw Raw
-	if u, untyped := o.(*unstructured.Unstructured); untyped {
-		ok = true
-		if typed, raw, k.err = typedOf[T](u); k.err != nil {
+	typed, raw, err := objectOf[T](o)
+	if k.err = err; err != nil {
+		if u, untyped := o.(*unstructured.Unstructured); untyped {
 			k.about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
-			return k
 		}
-	}
-	if !ok {
-		k.err = fmt.Errorf("the API sent a %T in place of a %T", o, typed)
 		return k
 	}
 	k.value = m.keep(typed, raw)
@@ -136,6 +130,17 @@ func (m *mirror[T, U]) Replace(list []any, _ string) error {
 
 // Resync does nothing: nothing is told twice on a schedule.
 func (m *mirror[T, U]) Resync() error { return nil }
+
+// objectOf is what the API has sent: of type T, or untyped where the kind is read raw.
+func objectOf[T Kind](o runtime.Object) (*T, Raw, error) {
+	switch o := any(o).(type) {
+	case *T:
+		return o, Raw{}, nil
+	case *unstructured.Unstructured:
+		return typedOf[T](o)
+	}
+	return nil, Raw{}, fmt.Errorf("the API sent a %T in place of a %T", o, new(T))
+}
 
 // typedOf reads an object as its kind.
 func typedOf[T Kind](u *unstructured.Unstructured) (*T, Raw, error) {

@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -74,16 +75,19 @@ func Get[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, er
 	return o, nil
 }
 
-// GetRaw is Get for who has to know of fields that a later version of the API has: see WatchRaw.
+// GetRaw is Get for who has to know of the fields that a later version of the API has of a NetworkPolicy: see WatchRaw.
 func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, Raw, error) {
 	k := kindOf[T]()
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	u, err := c.dynamic.Resource(k.resourceOf()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := k.at(c.groups[k.version].Get(), namespace, name).Do(ctx).Get()
+	if errors.Is(err, errLater) {
+		o, err = c.dynamic.Resource(k.resourceOf()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
 	if err != nil {
 		return nil, Raw{}, explain(k.text("get", namespace, name), name, err)
 	}
-	return typedOf[T](u)
+	return objectOf[T](o)
 }
 
 // List reads all objects as they are now, all of them or none.

@@ -102,6 +102,7 @@ type watcher struct {
 	pauses int       // since all was well
 	opened time.Time // a watch, since the last pause
 	absent bool      // the kind
+	later  bool      // errLater was met: JSON is read from then on
 }
 
 // list reads a page, and keeps of it what is needed.
@@ -134,11 +135,13 @@ func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(r
 
 func (w *watcher) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o = *w.selected.options(o)
-	if w.kind.raw() {
-		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).List(ctx, o)
+	if !w.kind.custom && !w.later {
+		page, err := w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Do(ctx).Get()
+		if w.later = errors.Is(err, errLater); !w.later {
+			return page, err
+		}
 	}
-	page := w.kind.list()
-	return page, w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Do(ctx).Into(page)
+	return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).List(ctx, o)
 }
 
 func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -161,7 +164,7 @@ func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 
 func (w *watcher) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	if w.kind.custom {
+	if w.kind.custom || w.later {
 		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).Watch(ctx, o)
 	}
 	return w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Watch(ctx)

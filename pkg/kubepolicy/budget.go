@@ -13,8 +13,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, and
-// what is excepted; 1 at least.
+// selectorSize is what a peer that is a selector adds: nodes keep a set of all pods that it picks.
+const selectorSize = 4
+
+// Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, what
+// is excepted, and selectorSize; 1 at least.
 func Size(np *networkingv1.NetworkPolicy) int {
 	n := 0
 	rule := func(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
@@ -22,6 +25,8 @@ func Size(np *networkingv1.NetworkPolicy) int {
 		for i := range peers {
 			if b := peers[i].IPBlock; b != nil {
 				n += len(b.Except)
+			} else {
+				n += selectorSize
 			}
 		}
 	}
@@ -65,25 +70,24 @@ func NewBudget(limit int) *Budget {
 	return &Budget{limit, map[string]map[string]*share{}, map[string]string{}}
 }
 
-// Set takes in a policy, and returns the names of the others in its namespace for which Over says something else now.
-func (b *Budget) Set(namespace, name string, created time.Time, size int) (changed []string) {
+// Set takes in a policy. What that means says Decide.
+func (b *Budget) Set(namespace, name string, created time.Time, size int) {
 	if b.policies[namespace] == nil {
 		b.policies[namespace] = map[string]*share{}
 	}
-	b.policies[namespace][name] = &share{name: name, created: created, size: size}
-	return b.decide(namespace, name)
+	b.policies[namespace][name] = &share{name, created, size, b.Over(namespace, name)}
 }
 
-// Remove says that a policy is gone, and returns what Set does.
-func (b *Budget) Remove(namespace, name string) (changed []string) {
+// Remove says that a policy is gone.
+func (b *Budget) Remove(namespace, name string) {
 	if delete(b.policies[namespace], name); len(b.policies[namespace]) == 0 {
 		delete(b.policies, namespace)
 	}
-	return b.decide(namespace, name)
 }
 
-func (b *Budget) decide(namespace, about string) (changed []string) {
-	within, all, rejected := 0, 0, 0
+// Decide returns the names of a namespace's policies for which Over says something else now, and the size of all together.
+func (b *Budget) Decide(namespace string) (changed []string, all int) {
+	within, rejected := 0, 0
 	for _, s := range slices.SortedFunc(maps.Values(b.policies[namespace]), func(a, b *share) int {
 		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.name, b.name))
 	}) {
@@ -93,17 +97,17 @@ func (b *Budget) decide(namespace, about string) (changed []string) {
 		} else {
 			within += s.size
 		}
-		if over != s.over && s.name != about {
+		if over != s.over {
 			changed = append(changed, s.name)
 		}
 		s.over = over
 	}
 	delete(b.exceeded, namespace)
 	if rejected > 0 {
-		b.exceeded[namespace] = fmt.Sprintf("%d of %d NetworkPolicies allow their pods nothing: all have a size of %d together (of each rule the peers times the ports), of %d at most",
-			rejected, len(b.policies[namespace]), all, b.limit)
+		b.exceeded[namespace] = fmt.Sprintf("%d of %d NetworkPolicies allow their pods nothing: all have a size of %d together (of each rule the peers times the ports, and %d more for a selector), of %d at most",
+			rejected, len(b.policies[namespace]), all, selectorSize, b.limit)
 	}
-	return changed
+	return changed, all
 }
 
 // Over reports whether a policy is not within the budget.
@@ -118,7 +122,7 @@ func (b *Budget) Exceeded() map[string]string { return maps.Clone(b.exceeded) }
 // Problem is what is said of a policy that is over.
 func (b *Budget) Problem(namespace, name string) Problem {
 	return Problem{"NetworkPolicy " + namespace + "/" + name, "spec",
-		fmt.Sprintf("its size of %d (of each rule the peers times the ports) is more than the older NetworkPolicies of its namespace leave of %d, so it isolates its pods and allows them nothing",
-			b.policies[namespace][name].size, b.limit),
+		fmt.Sprintf("its size of %d (of each rule the peers times the ports, and %d more for a selector) is more than the older NetworkPolicies of its namespace leave of %d, so it isolates its pods and allows them nothing",
+			b.policies[namespace][name].size, selectorSize, b.limit),
 		"write fewer peers and ports (wider CIDRs, ranges of ports, labels), or have the limit raised, -namespace-policy-limit of calico-controllers"}
 }

@@ -21,8 +21,8 @@ func TestSize(t *testing.T) {
 		`{}`:                  1,
 		`{ingress: [{}, {}]}`: 2,
 		`{ingress: [{ports: [{port: 1}, {port: 2}]}]}`:                                                                   2,
-		`{ingress: [{from: [{podSelector: {}}, {podSelector: {}}], ports: [{port: 1}, {port: 2}]}], egress: [{}]}`:       5,
-		`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16, 10.2.0.0/16]}}, {namespaceSelector: {}}]}]}`: 4,
+		`{ingress: [{from: [{podSelector: {}}, {podSelector: {}}], ports: [{port: 1}, {port: 2}]}], egress: [{}]}`:       13,
+		`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16, 10.2.0.0/16]}}, {namespaceSelector: {}}]}]}`: 8,
 	} {
 		if got := kubepolicy.Size(policyOf(t, text)); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
@@ -78,33 +78,38 @@ func TestBudget(t *testing.T) {
 		changed, over string
 	}{
 		{"b", 2, 6, "", ""},
-		{"c", 3, 5, "", "c"},
+		{"c", 3, 5, "c", "c"},
 		{"d", 4, 4, "", "c"},   // fits beside b
 		{"a", 1, 3, "d", "cd"}, // an older one comes to be known later
-		{"b", 2, 9, "c", "bd"},
+		{"b", 2, 9, "bc", "bd"},
 		{"b", 2, -1, "", "d"},
-		{"d", 4, 2, "", ""},
-		{"c", 3, 8, "", "c"},
+		{"d", 4, 2, "d", ""},
+		{"c", 3, 8, "c", "c"},
 		{"c", 3, 80, "", "c"},
 		{"a", 1, -1, "", "c"},
-		{"c", 3, 8, "", ""},
+		{"c", 3, 8, "c", ""},
 	} {
-		var changed []string
 		if step.size < 0 {
-			changed = b.Remove("ns", step.name)
+			b.Remove("ns", step.name)
 		} else {
-			changed = b.Set("ns", step.name, at(step.created), step.size)
+			b.Set("ns", step.name, at(step.created), step.size)
 		}
+		changed, _ := b.Decide("ns")
 		slices.Sort(changed)
 		t.Log(i, changed, over(), b.Exceeded())
 		if strings.Join(changed, "") != step.changed || over() != step.over || (b.Exceeded()["ns"] != "") != (step.over != "") {
 			t.Errorf("step %d, %s %d: changed %v, over %s, want %s, %s", i, step.name, step.size, changed, over(), step.changed, step.over)
 		}
-		if b.Set("other", "x", at(0), 10); b.Over("other", "x") {
+		b.Set("other", "x", at(0), 10)
+		if _, size := b.Decide("other"); b.Over("other", "x") || size != 10 {
 			t.Error("one namespace takes another's budget")
 		}
 	}
 	b.Set("ns", "c", at(3), 11)
+	b.Set("ns", "d", at(4), 2)
+	if changed, size := b.Decide("ns"); !slices.Equal(changed, []string{"c"}) || size != 13 {
+		t.Errorf("two at once: changed %v, all are %d", changed, size)
+	}
 	if text := b.Problem("ns", "c").String(); !strings.Contains(text, "size of 11") || !strings.Contains(text, "leave of 10") || !strings.Contains(text, "-namespace-policy-limit") {
 		t.Error(text)
 	}
@@ -113,7 +118,8 @@ func TestBudget(t *testing.T) {
 	}
 	for i := range 3 {
 		none := kubepolicy.NewBudget(0)
-		if none.Set("ns", fmt.Sprint(i), at(0), 1<<30); none.Over("ns", fmt.Sprint(i)) {
+		none.Set("ns", fmt.Sprint(i), at(0), 1<<30)
+		if none.Decide("ns"); none.Over("ns", fmt.Sprint(i)) {
 			t.Error("over no limit")
 		}
 	}

@@ -96,7 +96,7 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	k := &Keeper{Config: cfg, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
 	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "pods"), Decide: k.decide, Failed: cfg.Failed,
+		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "pods"), Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
 		Wrote:    func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
 		Restored: k.restored,
 	})

@@ -43,7 +43,7 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	k := &Keeper{endpoints: cfg.Endpoints, nodes: map[string]string{}, desired: map[model.Key]any{}, actual: map[model.Key]any{}}
 	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "hosts"), Decide: k.decide, Failed: cfg.Failed,
+		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "hosts"), Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
 		Wrote: func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
 		Restored: func(key model.Key) {
 			node := hostOf(key)

@@ -95,7 +95,7 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	k := &Keeper{Config: cfg, objects: map[Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{}, synced: map[string]bool{}}
 	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "policies and profiles"), Decide: k.decide,
+		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "policies and profiles"), Owner: k.owner, Decide: k.decide,
 		Wrote:    func(key model.Key, took time.Duration) { cfg.Wrote(k.kindOf(key), took) },
 		Failed:   func(key model.Key, err error) { cfg.Failed(k.kindOf(key), key, err) },
 		Restored: k.restored,
@@ -128,6 +128,16 @@ func (k *Keeper) kindOf(key model.Key) string {
 	for kind, prefixes := range k.Kinds {
 		if prefixes.own(path) {
 			return kind
+		}
+	}
+	return ""
+}
+
+// owner is the namespace of the object that makes a key: what comes after the kind's prefix.
+func (k *Keeper) owner(key model.Key) string {
+	for _, prefix := range k.Watched() {
+		if name, own := strings.CutPrefix(key.Path(), prefix); own {
+			return name[:max(0, strings.IndexAny(name, "./"))]
 		}
 	}
 	return ""

@@ -27,23 +27,31 @@ type item struct {
 
 // queue has the keys that are to be looked at. A key is taken by one worker at a time.
 type queue struct {
-	wake mailbox.Signal
+	wake  mailbox.Signal
+	owner func(model.Key) string
 
 	mu      sync.Mutex
 	items   map[model.Key]*item
-	spoiled map[model.Key]bool // keys that were as desired until somebody else wrote them
-	ready   []model.Key        // neither busy nor waiting; may name some that are gone
+	spoiled map[model.Key]bool     // keys that were as desired until somebody else wrote them
+	ready   map[string][]model.Key // by owner: neither busy nor waiting; may name some that are gone
+	next    []string               // owners of those, in turn
 }
 
-func newQueue() *queue {
-	return &queue{wake: mailbox.NewSignal(), items: map[model.Key]*item{}, spoiled: map[model.Key]bool{}}
+func newQueue(owner func(model.Key) string) *queue {
+	return &queue{wake: mailbox.NewSignal(), owner: owner, items: map[model.Key]*item{}, spoiled: map[model.Key]bool{}, ready: map[string][]model.Key{}}
+}
+
+// push has a key taken when it is its turn.
+func (q *queue) push(k model.Key) {
+	owner := q.owner(k)
+	if q.ready[owner] = append(q.ready[owner], k); len(q.ready[owner]) == 1 {
+		q.next = append(q.next, owner)
+	}
+	q.wake.Send()
 }
 
 // add has keys looked at. It takes them out of their backoff: something has changed.
 func (q *queue) add(now time.Time, keys ...model.Key) {
-	if len(keys) == 0 {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
@@ -51,15 +59,14 @@ func (q *queue) add(now time.Time, keys ...model.Key) {
 		switch {
 		case i == nil:
 			q.items[k] = &item{since: now}
-			q.ready = append(q.ready, k)
+			q.push(k)
 		case i.busy:
 			i.again = true
 		case i.waits:
 			i.waits = false
-			q.ready = append(q.ready, k)
+			q.push(k)
 		}
 	}
-	q.wake.Send()
 }
 
 // spoil notes that keys were as desired. It is for what add or drop is about to be told of. A key that is being looked at has
@@ -86,31 +93,37 @@ func (q *queue) drop(keys ...model.Key) {
 	}
 }
 
-// take takes up to n keys, one where it is to be alone.
-func (q *queue) take(n int) []model.Key {
+// take takes up to n keys, one of each owner in turn and share of one at most, or one where it is to be alone.
+func (q *queue) take(n, share int) []model.Key {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var taken []model.Key
-	for len(q.ready) > 0 && len(taken) < n {
-		k := q.ready[0]
+	of := map[string]int{}
+	for len(q.next) > 0 && len(taken) < n {
+		owner := q.next[0]
+		k := q.ready[owner][0]
 		i := q.items[k]
-		if i != nil && i.alone && len(taken) > 0 {
+		if of[owner] == share || i != nil && i.alone && len(taken) > 0 {
 			break
 		}
-		q.ready = q.ready[1:]
+		q.next = q.next[1:]
+		if q.ready[owner] = q.ready[owner][1:]; len(q.ready[owner]) > 0 {
+			q.next = append(q.next, owner)
+		} else {
+			delete(q.ready, owner)
+		}
 		if i == nil || i.busy || i.waits {
 			continue
 		}
 		i.busy = true
+		of[owner]++
 		taken = append(taken, k)
 		if i.alone {
 			break
 		}
 	}
-	if len(q.ready) > 0 {
+	if len(q.next) > 0 {
 		q.wake.Send() // for another worker
-	} else {
-		q.ready = nil
 	}
 	return taken
 }
@@ -132,10 +145,7 @@ func (q *queue) done(now time.Time, keys []model.Key, written map[model.Key]bool
 			continue
 		}
 		*i = item{since: now}
-		q.ready = append(q.ready, k)
-	}
-	if len(q.ready) > 0 {
-		q.wake.Send()
+		q.push(k)
 	}
 	return waited, spoiled
 }
@@ -147,9 +157,8 @@ func (q *queue) back(keys []model.Key, alone bool) {
 	for _, k := range keys {
 		i := q.items[k]
 		i.busy, i.again, i.alone = false, false, alone
-		q.ready = append(q.ready, k)
+		q.push(k)
 	}
-	q.wake.Send()
 }
 
 // retry puts a key back that could not be written, for later: after each failure for longer.
@@ -160,8 +169,7 @@ func (q *queue) retry(k model.Key) {
 	i.busy, i.alone, i.waits = false, true, true
 	if i.again {
 		i.again, i.waits = false, false
-		q.ready = append(q.ready, k)
-		q.wake.Send()
+		q.push(k)
 		return
 	}
 	d := min(firstBackoff<<min(i.retries, 16), longestBackoff)

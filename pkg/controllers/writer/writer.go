@@ -20,6 +20,8 @@ import (
 const (
 	// batch is how many keys go into one transaction: etcd does it as fast as one key, nearly.
 	batch = 100
+	// share is how many of them are of one owner: what another's change waits for.
+	share = 5
 	// workers is how many transactions are under way at a time.
 	workers = 4
 
@@ -37,6 +39,8 @@ type Etcd interface {
 type Config struct {
 	Etcd   Etcd
 	Logger *slog.Logger
+	// Owner says whose a key is, such as the namespace. Owners take turns: none waits for all keys of another.
+	Owner func(model.Key) string
 	// Decide says what to write of a key, by what etcd holds of it: nothing where it is as desired. The writer compares the
 	// key; the change may have no other. An error is of this key alone.
 	Decide func(context.Context, model.Entry, model.Key) (model.Change, error)
@@ -58,7 +62,7 @@ type Writer struct {
 }
 
 // New makes a writer of nothing.
-func New(cfg Config) *Writer { return &Writer{Config: cfg, queue: newQueue()} }
+func New(cfg Config) *Writer { return &Writer{Config: cfg, queue: newQueue(cfg.Owner)} }
 
 // Dirty has keys looked at, by whom leads. It never waits.
 func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(time.Now(), keys...) }
@@ -84,7 +88,7 @@ func (w *Writer) Run(ctx context.Context) {
 func (w *Writer) work(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		keys := w.queue.take(batch)
+		keys := w.queue.take(batch, share)
 		if len(keys) == 0 {
 			select {
 			case <-ctx.Done():

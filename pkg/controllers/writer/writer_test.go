@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,7 +44,7 @@ func TestSlowQuestions(t *testing.T) {
 		var mu sync.Mutex
 		written := map[model.Key]bool{}
 		w := writer.New(writer.Config{
-			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler),
+			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler), Owner: model.Key.Path,
 			Decide: func(ctx context.Context, _ model.Entry, k model.Key) (model.Change, error) {
 				select {
 				case <-ctx.Done():
@@ -78,7 +80,7 @@ func TestSpoiled(t *testing.T) {
 		var mu sync.Mutex
 		var restored []model.Key
 		w := writer.New(writer.Config{
-			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler),
+			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler), Owner: model.Key.Path,
 			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
 				if k == key("as desired already") {
 					return model.Change{}, nil
@@ -105,6 +107,51 @@ func TestSpoiled(t *testing.T) {
 		<-done
 		if diff := cmp.Diff([]model.Key{key("spoiled")}, restored); diff != "" {
 			t.Errorf("restored (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestOwners: a key of one namespace is written after what the workers have at hand, two shares each, however much more of another waits.
+func TestOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		key := func(owner string, i int) model.Key {
+			return model.PolicyKey{Tier: "default", Policy: fmt.Sprint(owner, ".", i)}
+		}
+		owner := func(k model.Key) string {
+			namespace, _, _ := strings.Cut(k.(model.PolicyKey).Policy, ".")
+			return namespace
+		}
+		var mu sync.Mutex
+		var written []string
+		w := writer.New(writer.Config{
+			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler), Owner: owner,
+			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
+				time.Sleep(50 * time.Millisecond) // the API is asked
+				return model.Change{Deletes: []model.Key{k}}, nil
+			},
+			Wrote: func(k model.Key, _ time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				written = append(written, owner(k))
+			},
+			Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		})
+		for i := range 1000 {
+			w.Dirty(key("a", i))
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx) }()
+		time.Sleep(time.Second)
+		mu.Lock()
+		before := len(written)
+		mu.Unlock()
+		w.Dirty(key("b", 0))
+		time.Sleep(time.Minute)
+		stop()
+		<-done
+		if at := slices.Index(written, "b"); at < 0 || at-before > 40 || len(written) != 1001 {
+			t.Errorf("b's key is written after %d of a's, %d are written in all", at-before, len(written))
 		}
 	})
 }
