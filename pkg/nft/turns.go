@@ -142,13 +142,13 @@ func (rs *ruleset) keep() {
 			refers = append(refers, c.refers...)
 		}
 	}
-	for name, s := range rs.sets {
-		for key, was := range s.was {
-			if was.there && rs.waitsFor(s, key) {
+	for name := range rs.changed {
+		for key, was := range rs.sets[name].was {
+			if was.there && rs.waitsFor(rs.sets[name], key) {
 				refers = append(refers, was.data)
 			}
 		}
-		if !s.wanted {
+		if !rs.sets[name].wanted {
 			if gone++; gone > rs.turn {
 				rs.later[name] = rs.turns
 			}
