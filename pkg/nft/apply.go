@@ -147,7 +147,7 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 		return r, fmt.Errorf("apply policy to nftables: %w", err)
 	}
 	for path := range in.byPath {
-		if f.desired.waiting(path, waited) && !f.desired.waiting(path, f.desired.ruleset.later) {
+		if len(waited) > 0 && f.desired.waiting(path, waited) && !f.desired.waiting(path, f.desired.ruleset.later) {
 			r.InForce = append(r.InForce, path)
 		}
 	}

@@ -123,7 +123,8 @@ func TestPortions(t *testing.T) {
 			}
 		}
 		f.Update(c)
-		mustApplyAll(t, f)
+		f.desired.ruleset.turn = 1 << 20 // all in one
+		mustApply(t, f)
 		if cuts == 0 || leads() == before {
 			t.Errorf("%d cuts; in the end:\n%s", cuts, leads())
 		}

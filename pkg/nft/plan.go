@@ -33,7 +33,7 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 	p := plan{chains: make(map[string][]nfnl.Hash)}
 	chains := make([]planned, 0, len(rs.dirty))
 	for _, name := range slices.Sorted(maps.Keys(rs.dirty)) {
-		if rs.later[name] > 0 {
+		if rs.later[name] > 0 && rs.parts[name] == 0 {
 			continue
 		}
 		r := planned{name: name, chain: rs.chains[name]}
@@ -42,6 +42,9 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 				return p, fmt.Errorf("chain %s: %w", name, err)
 			}
 			r.def, r.rules = r.chain.def, r.chain.rules
+			if part := rs.parts[name]; part > 0 {
+				r.rules = r.rules[:part]
+			}
 			r.chain.refers = append(r.chain.refers, r.chain.needs...) // until all is done
 			r.chain.want = make([]nfnl.Hash, len(r.rules))
 			for i := range r.rules {

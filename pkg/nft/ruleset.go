@@ -21,6 +21,7 @@ type ruleset struct {
 	dirty   map[string]bool // names of chains to render again
 	changed map[string]bool // names of sets with something to write
 	later   map[string]int  // chains and sets that wait for another Apply, and since which turn: see choose
+	parts   map[string]int  // of these, chains that get a part of their rules, which is so many in all
 	served  map[string]int  // owners of chains, and the last turn in which something of theirs was written
 	turns   int             // that there were
 	turn    int             // rules that an Apply writes of chains that may wait
@@ -48,6 +49,7 @@ type chain struct {
 	there  bool               // the kernel has it
 	have   []nfnl.Installed   // rules that the kernel has
 	former bool               // the kernel has one of its name with another hook, to be replaced: a hook can't be changed
+	whole  bool               // the kernel has all of it, or had
 	refers []string           // what the rules that the kernel has may need
 	owner  string             // whose it is, with whose others it waits for another Apply; "" = it doesn't
 	asks   func() []string    // names of policy's sets; may be nil
@@ -191,7 +193,7 @@ func (rs *ruleset) settled() {
 		if rs.later[name] > 0 {
 			continue
 		}
-		c.refers = c.needs
+		c.refers, c.whole = c.needs, true
 		if c.forget(); c.render == nil {
 			rs.holds(c, nil)
 			delete(rs.chains, name)

@@ -39,12 +39,12 @@ func ownerOf(id policy.RulesID) string {
 }
 
 // choose notes what is to wait for another Apply. Of the chains that may wait those go first that are the least share of their owner's, and
-// the others wait, with what leads to them. A chain's new sets are made before it, in several turns where they are many: nothing asks them
-// until all are there. In every other Apply that chain goes first, however large it is, that has waited longest without anything of its
+// the others wait, with what leads to them. A chain's new sets are made before it, in several turns where they are many, and so is a chain that is
+// new: nothing leads there until all is there. In every other Apply that chain goes first, however large it is, that has waited longest without anything of its
 // owner's being written. In a table that is made anew nothing waits.
 func (rs *ruleset) choose() error {
 	waited := rs.later
-	rs.later = make(map[string]int)
+	rs.later, rs.parts = make(map[string]int), make(map[string]int)
 	rs.turns++
 	if len(waited) == 0 {
 		clear(rs.served)
@@ -58,7 +58,7 @@ func (rs *ruleset) choose() error {
 		}
 	}
 	var all []work
-	lacks := func(to string) bool { return rs.chains[to] != nil && !rs.chains[to].there }
+	lacks := func(to string) bool { c := rs.chains[to]; return c != nil && (!c.there || !c.whole) }
 	weight := func(s *set) int { return 2 + len(s.elems)/8 } // rules that take as long to write
 	for name := range rs.dirty {
 		c := rs.chains[name]
@@ -109,6 +109,9 @@ func (rs *ruleset) choose() error {
 				}
 			}
 		}
+		if fits && i == 0 && w.rules > rs.turn && lacks(w.name) {
+			rs.parts[w.name], w.chain.whole, fits = len(w.chain.rules)-w.rules+rs.turn, false, false
+		}
 		if fits = fits && (i == 0 || sum+w.rules <= rs.turn); !fits {
 			rs.later[w.name] = cmp.Or(waited[w.name], rs.turns)
 		} else if i > 0 {
@@ -133,20 +136,19 @@ func (rs *ruleset) choose() error {
 
 // keep has what is to be removed wait where something in force may refer to it, and sets that are more than a turn.
 func (rs *ruleset) keep() {
-	var refers []string
+	refers, gone := []string(nil), 0
 	for name := range rs.later {
 		if c := rs.chains[name]; c != nil {
 			refers = append(refers, c.refers...)
 		}
 	}
-	gone := 0
-	for name, s := range rs.sets {
-		for key, was := range s.was {
-			if was.there && rs.waitsFor(s, key) {
+	for name := range rs.changed {
+		for key, was := range rs.sets[name].was {
+			if was.there && rs.waitsFor(rs.sets[name], key) {
 				refers = append(refers, was.data)
 			}
 		}
-		if !s.wanted {
+		if !rs.sets[name].wanted {
 			if gone++; gone > rs.turn {
 				rs.later[name] = rs.turns
 			}
