@@ -38,10 +38,7 @@ func ownerOf(id policy.RulesID) string {
 	return id.String()
 }
 
-// choose notes what is to wait for another Apply. Of the chains that may wait those go first that are the least share of their owner's, and
-// the others wait, with what leads to them. A chain's new sets are made before it, in several turns where they are many, and so is a chain that is
-// new: nothing leads there until all is there. In every other Apply that chain goes first, however large it is, that has waited longest without anything of its
-// owner's being written. In a table that is made anew nothing waits.
+// choose notes what is to wait for another Apply, with what leads to it. In a table that is made anew nothing waits.
 func (rs *ruleset) choose() error {
 	waited := rs.later
 	rs.later, rs.parts = make(map[string]int), make(map[string]int)
@@ -57,25 +54,52 @@ func (rs *ruleset) choose() error {
 			return nil // it is made with all that it has
 		}
 	}
-	var all []work
-	lacks := func(to string) bool { c := rs.chains[to]; return c != nil && (!c.there || !c.whole) }
-	weight := func(s *set) int { return 2 + len(s.elems)/8 } // rules that take as long to write
+	all, err := rs.work()
+	if err != nil {
+		return err
+	}
+	rs.order(all, waited)
+	rs.serve(all, waited)
+	for more := len(rs.later) > 0; more; {
+		more = false
+		for name := range rs.dirty {
+			c := rs.chains[name]
+			if c.render != nil && rs.later[name] == 0 && slices.ContainsFunc(c.needs, func(to string) bool { return rs.later[to] > 0 && rs.lacks(to) }) {
+				rs.later[name], more = cmp.Or(waited[name], rs.turns), true
+			}
+		}
+	}
+	rs.keep()
+	return nil
+}
+
+// lacks reports whether the kernel is still to get a chain, or a part of it.
+func (rs *ruleset) lacks(chain string) bool {
+	c := rs.chains[chain]
+	return c != nil && (!c.there || !c.whole)
+}
+
+// weight is how many rules take as long to write as a set.
+func (s *set) weight() int { return 2 + len(s.elems)/8 }
+
+// work is what is to be written of the chains that may wait. Their new sets wait, until serve.
+func (rs *ruleset) work() (all []work, err error) {
 	for name := range rs.dirty {
 		c := rs.chains[name]
 		if c.render == nil {
 			continue
 		}
 		if err := c.encode(); err != nil {
-			return fmt.Errorf("chain %s: %w", name, err)
+			return nil, fmt.Errorf("chain %s: %w", name, err)
 		}
 		before, after := common(c.have, c.rules)
 		w := work{name: name, chain: c, rules: len(c.rules) - before - after}
 		w.size = w.rules
 		for _, to := range c.needs {
 			if s := rs.sets[to]; s != nil && !s.there && s.wanted {
-				w.size += weight(s)
+				w.size += s.weight()
 				rs.later[to] = rs.turns
-			} else if lacks(to) {
+			} else if rs.lacks(to) {
 				w.leads = 1
 			}
 		}
@@ -83,6 +107,12 @@ func (rs *ruleset) choose() error {
 			all = append(all, w)
 		}
 	}
+	return all, nil
+}
+
+// order has that go first which is the least share of its owner's. In every other Apply that chain goes first, however large it is, that has
+// waited longest without anything of its owner's being written.
+func (rs *ruleset) order(all []work, waited map[string]int) {
 	slices.SortFunc(all, func(a, b work) int {
 		return cmp.Or(cmp.Compare(a.leads, b.leads), cmp.Compare(a.size, b.size), strings.Compare(a.name, b.name))
 	})
@@ -99,17 +129,22 @@ func (rs *ruleset) choose() error {
 		all[longest].size = 0
 	}
 	slices.SortStableFunc(all, func(a, b work) int { return cmp.Compare(a.size, b.size) })
+}
+
+// serve has all wait that is more than a turn, beside the first. A chain's new sets are made before it, in several turns where they are many,
+// and so is a chain that is new: nothing leads there until all is there.
+func (rs *ruleset) serve(all []work, waited map[string]int) {
 	for i, sum := 0, 0; i < len(all); i++ {
 		w, fits := all[i], true
 		for _, name := range w.chain.needs {
 			if s := rs.sets[name]; s != nil && rs.later[name] > 0 && fits {
-				if fits = i == 0 && sum == 0 || sum+weight(s) <= rs.turn; fits {
-					sum += weight(s)
+				if fits = i == 0 && sum == 0 || sum+s.weight() <= rs.turn; fits {
+					sum += s.weight()
 					delete(rs.later, name)
 				}
 			}
 		}
-		if fits && i == 0 && w.rules > rs.turn && lacks(w.name) {
+		if fits && i == 0 && w.rules > rs.turn && rs.lacks(w.name) {
 			rs.parts[w.name], w.chain.whole, fits = len(w.chain.rules)-w.rules+rs.turn, false, false
 		}
 		if fits = fits && (i == 0 || sum+w.rules <= rs.turn); !fits {
@@ -121,17 +156,6 @@ func (rs *ruleset) choose() error {
 			rs.served[w.chain.owner] = rs.turns
 		}
 	}
-	for more := len(rs.later) > 0; more; {
-		more = false
-		for name := range rs.dirty {
-			c := rs.chains[name]
-			if c.render != nil && rs.later[name] == 0 && slices.ContainsFunc(c.needs, func(to string) bool { return rs.later[to] > 0 && lacks(to) }) {
-				rs.later[name], more = cmp.Or(waited[name], rs.turns), true
-			}
-		}
-	}
-	rs.keep()
-	return nil
 }
 
 // keep has what is to be removed wait where something in force may refer to it, and sets that are more than a turn.
