@@ -123,6 +123,10 @@ func (f *Firewall) Audit() {
 func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.desired.ruleset.unread {
+		f.desired.ruleset.unread = false
+		f.distrust()
+	}
 	r := Report{}
 	waited := f.desired.ruleset.later
 	err := f.apply(ctx, &r)

@@ -289,3 +289,49 @@ func TestForeignTables(t *testing.T) {
 		}
 	})
 }
+
+// TestObservedTwice: what a former agent has left that isn't wanted has the table made anew in no try, as the one that comes after
+// a reading which others' changes overtook: packets get lost where a table is made anew.
+func TestObservedTwice(t *testing.T) {
+	netns.Host(t, func() {
+		former := open(t)
+		former.Update(sample())
+		mustApply(t, former)
+		run(t, "nft", "add", "chain", "inet", TableName, "other", "{ type filter hook input priority 5; }")
+		f := open(t)
+		for range 2 {
+			if err := f.observe(&Report{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f.desired.ruleset.rebuild {
+			t.Error("the table is made anew")
+		}
+		mustApply(t, f)
+		if out := run(t, "nft", "list", "table", "inet", TableName); strings.Contains(out, "chain other") || strings.Contains(out, "set s4-clients") {
+			t.Errorf("what the former agent has left stays:\n%s", out)
+		}
+		// What is wanted after all is made as it is to be.
+		f.Update(sample())
+		mustApply(t, f)
+		if want := run(t, "nft", "list", "set", "inet", TableName, "s4-clients"); !strings.Contains(want, "ipv4_addr") {
+			t.Errorf("the set is %s", want)
+		}
+	})
+}
+
+// TestWantedAfterAll: a set that was there, and wasn't wanted, is one as it is wanted once it is.
+func TestWantedAfterAll(t *testing.T) {
+	netns.Host(t, func() {
+		former := open(t)
+		former.Update(sample())
+		mustApply(t, former)
+		f := open(t)
+		if err := f.observe(&Report{}); err != nil {
+			t.Fatal(err)
+		}
+		f.Update(sample())
+		mustApply(t, f)
+		wantWrites(t, f, 0, 0)
+	})
+}

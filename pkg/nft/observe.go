@@ -43,15 +43,16 @@ func (d *desired) hooks() map[string]nfnl.Hook {
 }
 
 // unfit says whether a part of the table is of another make, so that all of it
-// must be made anew. A base chain with another hook can be replaced by itself, as no rule leads to it.
+// must be made anew. A base chain with another hook can be replaced by itself, as no rule leads to it. What isn't wanted, as
+// an earlier try has noted, is removed, whatever it is.
 func (d *desired) unfit(t nfnl.Contents, hooks map[string]nfnl.Hook) bool {
 	for name, at := range t.Chains {
-		if d.ruleset.chains[name] != nil && (at == "") != (hooks[name] == "") {
+		if c := d.ruleset.chains[name]; c != nil && c.render != nil && (at == "") != (hooks[name] == "") {
 			return true
 		}
 	}
 	for name, kind := range t.Sets {
-		if s := d.ruleset.sets[name]; s != nil && nfnl.ShapeOf(&s.def) != kind {
+		if s := d.ruleset.sets[name]; s != nil && s.wanted && nfnl.ShapeOf(&s.def) != kind {
 			return true
 		}
 	}
@@ -95,7 +96,7 @@ func (rs *ruleset) observe(conn *nfnl.Conn, t nfnl.Contents, hooks map[string]nf
 	}
 	for name := range t.Sets {
 		if rs.sets[name] == nil {
-			rs.sets[name] = &set{def: table.Set{Name: name}, there: true}
+			rs.sets[name] = &set{def: table.Set{Name: name}, there: true, unread: true, elems: make(map[string]string), was: make(map[string]held)}
 			rs.changed[name] = true
 			repairs++
 		}
@@ -142,6 +143,12 @@ func (rs *ruleset) observeSet(conn *nfnl.Conn, s *set, there bool) (repairs int,
 			repairs = 1
 		}
 		return repairs, nil
+	}
+	if s.unread {
+		if !s.wanted {
+			return 0, nil
+		}
+		s.unread, was = false, false
 	}
 	differing, err := s.read(conn)
 	if err != nil {

@@ -20,6 +20,7 @@ type ruleset struct {
 	sets    map[string]*set
 	dirty   map[string]bool // names of chains to render again
 	changed map[string]bool // names of sets with something to write
+	unread  bool            // a set is wanted that the kernel has, with elements that are not known
 	later   map[string]int  // chains and sets that wait for another Apply, and since which turn: see choose
 	parts   map[string]int  // of these, chains that get a part of their rules, which is so many in all
 	served  map[string]int  // owners of chains, and the last turn in which something of theirs was written
@@ -138,6 +139,9 @@ func (rs *ruleset) addSet(def table.Set) {
 	if s == nil {
 		s = &set{def: def, elems: make(map[string]string), was: make(map[string]held)}
 		rs.sets[def.Name] = s
+	}
+	if s.unread { // it was to be removed, and what it has is not known
+		s.def, rs.unread = def, true
 	}
 	s.wanted, s.def.Comment = true, def.Comment
 	rs.changed[def.Name] = true

@@ -19,6 +19,7 @@ type set struct {
 	was    map[string]held   // what the kernel has of elements that may differ
 	there  bool              // the kernel has it
 	wanted bool
+	unread bool   // the kernel had it when it was not wanted: what it has is not known, and before it is wanted its def is not
 	total  totals // that it is counted with
 }
 
