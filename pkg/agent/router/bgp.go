@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/plan"
 )
 
 // speaker is what BGP drives: bgp.Speaker.
@@ -53,9 +54,10 @@ type bgpUpdater struct {
 
 	wake func() // tells the router that port is another
 
-	mu   sync.Mutex
-	err  error  // of the last try
-	port uint16 // that the speaker is known to listen at, 0 = none
+	mu    sync.Mutex
+	tried bool
+	err   error  // of the last try
+	port  uint16 // that the speaker is known to listen at, 0 = none
 
 	routerID netip.Addr // the last by which BGP spoke
 	unsaved  error      // why it is not on disk
@@ -71,10 +73,14 @@ func (t *bgpUpdater) failure() error {
 	return t.err
 }
 
-// listensAt is the port that the speaker is known to listen at, 0 = none: another program may have it.
-func (t *bgpUpdater) listensAt() uint16 {
+// listensAt is the port that the speaker is known to listen at, 0 = none: another program may have it. Before the first try
+// it is the one that is desired: what keeps strangers from it is there before it is open, and stays through a restart.
+func (t *bgpUpdater) listensAt(desired plan.Speaker) uint16 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.tried && desired.AS != 0 {
+		return desired.ListenPort
+	}
 	return t.port
 }
 
@@ -157,8 +163,8 @@ func (t *bgpUpdater) note(d bgp.Desired, err error) {
 		port = 0
 	}
 	t.mu.Lock()
-	before, moved := t.err, t.port != port
-	t.err, t.port = err, port
+	before, moved := t.err, t.port != port || !t.tried
+	t.err, t.port, t.tried = err, port, true
 	t.mu.Unlock()
 	if moved {
 		t.wake()

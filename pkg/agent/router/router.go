@@ -409,7 +409,7 @@ func (r *Router) news() News {
 		n.Tunnels.Hosts = slices.SortedFunc(maps.Keys(state.Hosts), netip.Addr.Compare)
 	}
 	// Where it listens at some addresses alone, another speaker may have the others.
-	if port := r.bgp.listensAt(); port == state.Speaker.ListenPort && len(state.Speaker.Listen) == 0 {
+	if port := r.bgp.listensAt(state.Speaker); port == state.Speaker.ListenPort && len(state.Speaker.Listen) == 0 {
 		n.Tunnels.BGP = policy.BGP{Port: port, Peers: slices.SortedFunc(maps.Keys(state.Neighbours), netip.Addr.Compare)}
 	}
 	return n

@@ -782,6 +782,22 @@ func TestPeersForTheFirewall(t *testing.T) {
 	})
 }
 
+// TestPeersBeforeTheSpeaker: what keeps strangers from the speaker is there before that listens, and so stays through a restart.
+func TestPeersBeforeTheSpeaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		c := newCrossroads(t, func(c *crossroads) { c.hang = hang })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		c.with(func() {
+			if got := c.heard.Tunnels.BGP; got.Port != 179 || len(got.Peers) != 1 {
+				t.Errorf("the firewall hears of %v before the speaker listens", got)
+			}
+		})
+		close(hang)
+	})
+}
+
 // TestBGPUpdater has a speaker that fails, one that hangs, and the end.
 func TestBGPUpdater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
