@@ -17,7 +17,7 @@ import (
 func (c chance) aimed(st *policy.State) (p probe, ok bool) {
 	var endpoints []*policy.Endpoint
 	for _, path := range slices.Sorted(maps.Keys(st.Endpoints)) {
-		if ep := st.Endpoints[path]; ep.Dropped == "" && (ep.Interface != "" || ep.Wildcard) && ep.Interface != missingPort {
+		if ep := st.Endpoints[path]; ep.Dropped == "" && (ep.Interface != "" || ep.Wildcard) && ep.Interface != missingPort && ep.Interface != policy.MetricsInterface {
 			endpoints = append(endpoints, ep)
 		}
 	}

@@ -41,6 +41,9 @@ func (n *node) begin() (nft.Report, error) {
 	firewall.Update(whole(&n.state))
 	firewall.Links(n.links)
 	report, err := firewall.Apply(context.Background())
+	if err == nil {
+		err = apply(firewall)
+	}
 	return report, errors.Join(err, firewall.Close())
 }
 
@@ -109,6 +112,7 @@ func listing() (string, error) {
 	}
 	text := regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 	text = regexp.MustCompile(`(chain \S+ {\n)\t\tcomment "[^"\n]*"\n`).ReplaceAllString(text, "$1")
+	text = regexp.MustCompile(`\t\telements = {[^}]* expires [^}]*}\n`).ReplaceAllString(text, "") // which packets fill
 	text = strings.Replace(text, "\tchain nat-postrouting {\n\t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n\t}\n\n", "", 1)
 	text = namedByMembers(text)
 	parts := strings.Split(strings.TrimPrefix(text, "table inet "+nft.TableName+" {\n"), "\n\t}\n")

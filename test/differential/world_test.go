@@ -113,8 +113,12 @@ func (n *node) tellLinks() error {
 	return nil
 }
 
+// apply applies all, in as many turns as it takes.
 func apply(firewall *nft.Firewall) error {
 	report, err := firewall.Apply(context.Background())
+	for err == nil && report.More {
+		report, err = firewall.Apply(context.Background())
+	}
 	var errs []error
 	for path, err := range report.Programmed {
 		if err != nil {

@@ -29,8 +29,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	// The policy's set has the client, the profile's all three, each with two addresses.
-	check("at first", map[string]float64{"endpoints": 3, "policies": 1, "profiles": 1, "sets": 2, "set_members": 8,
+	// The policy's set has the client, the profile's all three, each with two addresses. The ports of metrics are an endpoint.
+	check("at first", map[string]float64{"endpoints": 4, "policies": 1, "profiles": 1, "sets": 2, "set_members": 8,
 		"endpoint_rules_max": 3, "endpoint_rules_mean": 7. / 3, "drift_repaired_total": 0, "failures_total": 0})
 	for _, scope := range []string{"whole", "some"} {
 		if n := r.metric(`calico_node_firewall_apply_seconds_count{scope="` + scope + `"}`); n == 0 {
@@ -41,7 +41,7 @@ func TestMetrics(t *testing.T) {
 	r.policy("more", `{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny", "src_selector": "role == 'nobody'"}, {"action": "deny", "protocol": "tcp", "dst_ports": [1]}]}`)
 	r.policy("elsewhere", `{"selector": "role == 'nobody'", "inbound_rules": [{"action": "allow", "src_selector": "all()"}]}`)
 	r.enforced()
-	check("with more", map[string]float64{"endpoints": 4, "policies": 2, "profiles": 1, "sets": 3, "set_members": 8,
+	check("with more", map[string]float64{"endpoints": 5, "policies": 2, "profiles": 1, "sets": 3, "set_members": 8,
 		"endpoint_rules_max": 5, "endpoint_rules_mean": 9. / 4, "drift_repaired_total": 0, "failures_total": 0})
 	if err := client.pod.Delete(r.ctx()); err != nil {
 		t.Fatal(err)
@@ -50,6 +50,6 @@ func TestMetrics(t *testing.T) {
 	r.del(policyPath("more"))
 	r.del(hostPath("uplink"))
 	r.enforced()
-	check("with less", map[string]float64{"endpoints": 2, "policies": 1, "profiles": 1, "sets": 2, "set_members": 4,
+	check("with less", map[string]float64{"endpoints": 3, "policies": 1, "profiles": 1, "sets": 2, "set_members": 4,
 		"endpoint_rules_max": 3, "endpoint_rules_mean": 5. / 2, "drift_repaired_total": 0, "failures_total": 0})
 }

@@ -4,6 +4,7 @@ package firewall
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -43,6 +44,7 @@ type rig struct {
 	revision int64    // of the latest write
 	written  []string // policies and profiles
 	witness  *place   // a pod whose programming tells how far the agent is
+	pods     []*place // all that were made
 	self     *place   // the host
 	outside  *place
 }
@@ -144,7 +146,7 @@ func (r *rig) place(pod *lab.Pod) *place {
 	if p.key.Workload == "" {
 		r.Fatalf("pod %s has no endpoint", pod.Name())
 	}
-	r.witness = p
+	r.witness, r.pods = p, append(r.pods, p)
 	return p
 }
 
@@ -236,6 +238,12 @@ func (r *rig) enforced() {
 	err := gate.Wait(r.ctx(), r.host.AgentSocket(), gate.Request{Endpoint: r.witness.key, Revision: r.revision})
 	if err != nil {
 		r.Fatalf("the agent does not get to revision %d: %v", r.revision, err)
+	}
+	for _, p := range r.pods { // large chains of some come in a later turn than others'
+		err := gate.Wait(r.ctx(), r.host.AgentSocket(), gate.Request{Endpoint: p.key, Revision: r.revision})
+		if err != nil && !errors.As(err, new(*gate.RejectedError)) { // it is gone, or has no access
+			r.Fatalf("pod %s is not programmed as of revision %d: %v", p.name, r.revision, err)
+		}
 	}
 }
 
