@@ -98,7 +98,7 @@ func (k kind) configure(base *rest.Config) *rest.Config {
 	c.GroupVersion = &k.version
 	c.NegotiatedSerializer = codecs.WithoutConversion()
 	if !k.custom {
-		c.ContentType, c.AcceptContentTypes = protobuf, protobuf+","+runtime.ContentTypeJSON // a tenth of the time
+		c.ContentType, c.AcceptContentTypes = protobuf, protobuf+","+runtime.ContentTypeJSON // a policy of 8,000 peers: 2 ms instead of 25
 	}
 	if k.resource == "networkpolicies" { // whose meaning a field that the Go type doesn't have may narrow
 		c.NegotiatedSerializer = strictly{serializer.NewCodecFactory(scheme, serializer.EnableStrict).WithoutConversion()}
