@@ -20,7 +20,7 @@ type ACL struct {
 }
 
 // parseACL reads an ACLUPDATE. Rules that are not in order are left out, and told.
-func parseACL(o object) (acl ACL, problems []string, err error) {
+func parseACL(o object) (acl ACL, left []error, err error) {
 	acls, err := o.object("acls")
 	if err == nil && acls == nil {
 		err = &fieldError{field: "acls"}
@@ -41,15 +41,15 @@ func parseACL(o object) (acl ACL, problems []string, err error) {
 		if err != nil {
 			return ACL{}, nil, fmt.Errorf("%s: %w", family.name, err)
 		}
-		for _, s := range told {
-			problems = append(problems, family.name+": "+s)
+		for _, why := range told {
+			left = append(left, fmt.Errorf("%s: %w", family.name, why))
 		}
 		for _, list := range [...]*[]Rule{&rules.Inbound, &rules.Outbound} {
 			kept := (*list)[:0]
 			for _, r := range *list {
 				ok, err := r.fit(family.v6)
 				if err != nil {
-					problems = append(problems, fmt.Sprintf("%s: a rule is left out: %v", family.name, err))
+					left = append(left, fmt.Errorf("%s: a rule is left out: %w", family.name, err))
 				}
 				if ok {
 					kept = append(kept, r)
@@ -59,7 +59,7 @@ func parseACL(o object) (acl ACL, problems []string, err error) {
 		}
 		*family.to = rules
 	}
-	return acl, problems, nil
+	return acl, left, nil
 }
 
 // fit makes the rule one of an endpoint and a family: icmp is the family's own. It is not ok where no packet matches it.

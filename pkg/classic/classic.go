@@ -75,7 +75,29 @@ type (
 		Problem bool
 		Text    string
 	}
+	// List has what is wrong with something listed until it is told again, with Err nil where nothing is.
+	List struct {
+		About string
+		Err   error
+	}
 )
+
+// AboutResync is what List calls a resynchronisation of Felix that didn't succeed.
+const AboutResync = "resynchronisation with the plugin"
+
+// listed are what is wrong with something.
+type listed map[string]bool
+
+// list is what has err listed; nothing where there is nothing to say.
+func (l listed) list(about string, err error) []Action {
+	if err == nil && !l[about] {
+		return nil
+	}
+	if l[about] = true; err == nil {
+		delete(l, about)
+	}
+	return []Action{List{about, err}}
+}
 
 func note(format string, args ...any) Log { return Log{Text: fmt.Sprintf(format, args...)} }
 

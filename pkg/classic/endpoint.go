@@ -123,6 +123,9 @@ func parseEndpoint(o object, created bool) (e Endpoint, err error) {
 		if e.Interface, err = o.text("interface_name"); err != nil {
 			return e, err
 		}
+		if err := model.CheckInterface(e.Interface); err != nil {
+			return e, &fieldError{"interface_name", err}
+		}
 	}
 	if o.null("addrs") {
 		return e, &fieldError{field: "addrs"}
@@ -193,12 +196,9 @@ func (e Endpoint) key(host string) model.WorkloadEndpointKey {
 	return model.WorkloadEndpointKey{Host: host, Orchestrator: orchestrator, Workload: e.ID, Endpoint: e.ID}
 }
 
-// profile is the name of the profile that is the endpoint's ACL.
-func (e Endpoint) profile() string { return orchestrator + "-" + e.ID }
-
-// model is the endpoint in the data model, which says what no host can have.
-func (e Endpoint) model() (model.WorkloadEndpoint, error) {
-	out := model.WorkloadEndpoint{State: model.StateInactive, Name: e.Interface, MAC: e.MAC, ProfileIDs: []string{e.profile()}}
+// model is the endpoint in the data model, with a profile that is its ACL. The error says what no host can have.
+func (e Endpoint) model(profile string) (model.WorkloadEndpoint, error) {
+	out := model.WorkloadEndpoint{State: model.StateInactive, Name: e.Interface, MAC: e.MAC, ProfileIDs: []string{profile}}
 	if e.Enabled {
 		out.State = model.StateActive
 	}
@@ -214,4 +214,31 @@ func (e Endpoint) model() (model.WorkloadEndpoint, error) {
 	}
 	_, err := model.FormatValue(out)
 	return out, err
+}
+
+// subnets has a machine served by DHCP: these APIs know no networks, so each address is one, with the gateway beside it on
+// the link. It names them in the endpoint.
+func (e Endpoint) subnets(in *model.WorkloadEndpoint) (out []model.Entry) {
+	for _, family := range [...]struct {
+		v6  bool
+		ids *[]string
+	}{{false, &in.IPv4SubnetIDs}, {true, &in.IPv6SubnetIDs}} {
+		var ids []string
+		var subnets []model.Entry
+		all := true
+		for _, a := range e.Addrs {
+			if a.Addr.Is6() != family.v6 {
+				continue
+			}
+			all = all && a.Gateway.IsValid()
+			key := model.DHCPSubnetKey{ID: orchestrator + "-" + e.ID + "-" + a.Addr.String() + "-" + a.Gateway.String()}
+			ids = append(ids, key.ID)
+			subnets = append(subnets, model.Entry{Path: key.Path(), Key: key, Value: model.Subnet{CIDR: netip.PrefixFrom(a.Addr, a.Addr.BitLen()), GatewayIP: a.Gateway}})
+		}
+		if all {
+			*family.ids = ids
+			out = append(out, subnets...)
+		}
+	}
+	return out
 }

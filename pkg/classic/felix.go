@@ -4,6 +4,7 @@ package classic
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,9 +51,9 @@ type FelixConfig struct {
 	// Present says whether there is an interface, for ENDPOINTCREATED to be refused where there is none; nil: it is
 	// waited for.
 	Present func(string) bool
-	Timing  FelixTiming
-	// Settings are what else the agent is told, each with its Path, Key and Value.
-	Settings []model.Entry
+	// DHCP has machines told their addresses by DHCP, those of a family whose addresses all have gateways.
+	DHCP   bool
+	Timing FelixTiming
 	// Saved is what Save left of a former run, by name.
 	Saved map[string][]byte
 }
@@ -78,25 +79,36 @@ type Felix struct {
 	cfg       FelixConfig
 	timing    FelixTiming
 	endpoints map[string]*felixEndpoint
-	prefix    string // of interfaces, "" = not known
-	started   bool   // the agent was told a Resync
+	profiles  map[string]*profile // by name
+	prefix    string              // of interfaces, "" = not known
+	started   bool                // the agent was told a Resync
 	revision  int64
 
-	resync  resync
-	plugin  line
-	heard   time.Time // of the plugin's requests
-	waiting []request // until there was a valid answer
-	serves  bool      // there was
+	resync      resync
+	plugin      line
+	heard       time.Time // of the plugin's requests
+	waiting     []request // until there was a valid answer
+	serves      bool      // there was
+	waitingSize int
 
-	acls aclState
-	out  []Action
+	acls   aclState
+	listed listed
+	out    []Action
 }
 
 type felixEndpoint struct {
 	Endpoint
-	born, changed int64           // the revisions of its first and its last state, 0 = none yet
-	raw           json.RawMessage // its ACL as it came, nil = none did
-	acl           model.Entry     // its profile
+	born, changed int64         // the revisions of its first and its last state, 0 = none yet
+	profile       string        // the name of its ACL
+	subnets       []model.Entry // for DHCP
+}
+
+// profile is the ACL of all endpoints that have the same.
+type profile struct {
+	entry model.Entry
+	raw   json.RawMessage // as it came, nil = none did
+	left  []error         // rules of it that are left out
+	users int
 }
 
 // request is one of the plugin that is still to be answered.
@@ -135,7 +147,7 @@ func (l *line) quiet() time.Time {
 
 // NewFelix returns a Felix that has not started.
 func NewFelix(cfg FelixConfig) *Felix {
-	return &Felix{cfg: cfg, timing: cfg.Timing.orDefaults(), endpoints: map[string]*felixEndpoint{}, acls: aclState{unruled: map[string]time.Time{}, queued: map[string]bool{}}}
+	return &Felix{cfg: cfg, timing: cfg.Timing.orDefaults(), endpoints: map[string]*felixEndpoint{}, profiles: map[string]*profile{}, listed: listed{}, acls: aclState{unruled: map[string]time.Time{}, queued: map[string]bool{}}}
 }
 
 // Start begins, with what a former run left.
@@ -156,7 +168,9 @@ func (f *Felix) Start(now time.Time) []Action {
 // restore takes in what a former run saved. What can't be read is to be had of the plugin.
 func (f *Felix) restore(now time.Time, name string, data []byte) {
 	if name == savedPrefix {
-		f.prefix = string(data)
+		if checkPrefix(string(data)) == nil {
+			f.prefix = string(data)
+		}
 		return
 	}
 	o, _, err := parse(data)
@@ -165,14 +179,17 @@ func (f *Felix) restore(now time.Time, name string, data []byte) {
 	}
 	spec, err := parseEndpoint(o, true)
 	if err == nil {
-		_, err = spec.model()
+		_, err = spec.model(noACL)
 	}
 	if err != nil || spec.ID+savedSuffix != name {
 		return
 	}
 	f.track(now, spec)
-	if acl, _, err := parseACL(o); err == nil {
-		f.rule(f.endpoints[spec.ID], o["acls"], acl)
+	if ep := f.endpoints[spec.ID]; o["acls"] != nil {
+		_, err := f.rule(ep, o) // the agent is told all together
+		if err == nil {
+			f.do(f.listed.list(ep.about(), errors.Join(f.profiles[ep.profile].left...))...)
+		}
 	}
 }
 
@@ -181,7 +198,7 @@ func (f *Felix) Request(now time.Time, from any, body []byte) []Action {
 	f.heard = now
 	if f.serves {
 		f.serve(now, request{from, body})
-	} else if len(f.waiting) < maxWaiting {
+	} else if f.waitingSize += len(body); len(f.waiting) < maxWaiting && f.waitingSize <= maxWaitingSize {
 		f.waiting = append(f.waiting, request{from, body})
 	} else {
 		_, kind, _ := parse(body)
@@ -190,8 +207,11 @@ func (f *Felix) Request(now time.Time, from any, body []byte) []Action {
 	return f.Tick(now)
 }
 
-// maxWaiting bounds the requests that wait for the first resynchronisation. A plugin has one at a time.
-const maxWaiting = 1000
+// maxWaiting and maxWaitingSize, in bytes, bound the requests that wait for the first resynchronisation. A plugin has one at a time.
+const (
+	maxWaiting     = 1000
+	maxWaitingSize = 4 << 20
+)
 
 // serve answers a request.
 func (f *Felix) serve(now time.Time, r request) {
@@ -231,7 +251,7 @@ func (f *Felix) createdEndpoint(now time.Time, o object) (rc, message string) {
 		err = &fieldError{"interface_name", fmt.Errorf("%.40q does not begin with the interface_prefix %q", spec.Interface, f.prefix)}
 	}
 	if err == nil {
-		_, err = spec.model()
+		_, err = spec.model(noACL)
 	}
 	if err != nil {
 		return Invalid, err.Error()
@@ -269,7 +289,7 @@ func (f *Felix) updatedEndpoint(now time.Time, o object) (rc, message string) {
 		return NotExist, fmt.Sprintf("endpoint %s is not known", spec.ID)
 	}
 	spec.Interface = ep.Interface
-	if _, err := spec.model(); err != nil {
+	if _, err := spec.model(noACL); err != nil {
 		return Invalid, err.Error()
 	}
 	f.track(now, spec)

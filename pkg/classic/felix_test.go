@@ -66,7 +66,7 @@ log resynchronisation resync-1 is complete: 1 endpoints
 reply 3 {"type":"ENDPOINTCREATED","rc":"SUCCESS","message":""}`)
 	expect(t, "its ACLs", f.Published(begin, idA, []byte(aclUpdate)), `
 save `+idA+`.json true
-apply rules:1+0`)
+apply rules:1+0 -/calico/v1/policy/profile/classic-none/rules tapa935e8e1-00=active[10.65.0.2/32][]`)
 	expect(t, "the same again", f.Published(begin, idA, []byte(aclUpdate)), "")
 	expect(t, "the ACL manager's answer", f.ACLReply(begin, []byte(aclAnswer)), "")
 	expect(t, "disabled", f.Request(begin, 4, []byte(updated)), `
@@ -81,7 +81,7 @@ reply 5 {"type":"ENDPOINTUPDATED","rc":"SUCCESS","message":""}`)
 	expect(t, "destroyed", f.Request(begin, 7, []byte(destroyed)), `
 unsubscribe {Topic:`+idA+`}
 save `+idA+`.json false
-apply -/calico/v1/host/host-1/workload/classic/`+idA+`/endpoint/`+idA+` -/calico/v1/policy/profile/classic-`+idA+`/rules
+apply -/calico/v1/host/host-1/workload/classic/`+idA+`/endpoint/`+idA+` -/calico/v1/policy/profile/classic-1b0d79b9d9c95f7a1ffa609de69c29d7/rules
 reply 7 {"type":"ENDPOINTDESTROYED","rc":"SUCCESS","message":""}`)
 	for kind, body := range map[string]string{"ENDPOINTDESTROYED": destroyed, "ENDPOINTUPDATED": updated} {
 		expect(t, kind+" of one that isn't there", f.Request(begin, 8, []byte(body)), `
@@ -372,7 +372,7 @@ func TestFelixRestart(t *testing.T) {
 
 	saved["torn.json"] = []byte(`{"type":"ENDPOINTCR`)
 	f = newFelixWith(FelixConfig{Saved: saved})
-	expectHas(t, "start", f.Start(begin), "apply all true tap rules:1+0 tapa935e8e1-00=active[10.65.0.2/32][] rules:0+0 tapb=active[10.65.0.2/32][]",
+	expectHas(t, "start", f.Start(begin), "apply all true tap rules:1+0 rules:0+0 tapa935e8e1-00=active[10.65.0.2/32][] tapb=active[10.65.0.2/32][]",
 		`"RESYNCSTATE"`, `"GETACLSTATE","endpoint_id":"`+idA)
 	expectHas(t, "what isn't refreshed", f.PluginReply(begin, fmt.Appendf(nil, answer, 1)))
 	expectHas(t, "goes at the end", f.Request(begin, 1, with(t, created, map[string]any{"resync_id": "resync-1"})), "endpoint "+idB+" was not refreshed")
@@ -393,7 +393,7 @@ func TestACL(t *testing.T) {
 	f.Published(begin, idA, []byte(aclUpdate))
 	for _, garbage := range []string{"", "{", `{"type":"ACLUPDATE"}`, `{"type":"ACLUPDATE","acls":null}`, `{"type":"ACLUPDATE","acls":7}`,
 		`{"type":"ACLUPDATE","acls":{"v4":7}}`, `{"type":"ACLUPDATE","acls":{"v4":{"inbound":{}}}}`} {
-		expectHas(t, garbage, f.Published(begin, idA, []byte(garbage)), "the ACLs of endpoint "+idA+" stay as they are")
+		expectHas(t, garbage, f.Published(begin, idA, []byte(garbage)), "list {About:ACLs of endpoint "+idA+" Err:they stay as they are")
 	}
 	expect(t, "of no one here", f.Published(begin, idB, []byte(aclUpdate)), "")
 	expect(t, "another message", f.Published(begin, idA, []byte(`{"type":"HEARTBEAT"}`)), "")
@@ -428,8 +428,8 @@ func TestACL(t *testing.T) {
 			if "apply "+string(text) != want || err != nil {
 				t.Errorf("got  apply %s %v\nwant %s", text, err, want)
 			}
-		case Log:
-			problems++
+		case List:
+			problems += len(strings.Split(a.Err.Error(), "\n"))
 		}
 	}
 	if problems != 20 {

@@ -4,7 +4,10 @@ package classic
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -130,52 +133,102 @@ func (f *Felix) publishedACL(ep *felixEndpoint, body []byte) {
 	if err == nil && kind != TypeACL {
 		return
 	}
-	var acl ACL
-	var left []string
+	var told []model.Entry
+	former := ep.profile
 	if err == nil {
-		if bytes.Equal(ep.raw, o["acls"]) {
-			return
-		}
-		acl, left, err = parseACL(o)
+		told, err = f.rule(ep, o)
 	}
 	if err != nil {
-		f.do(problem("the ACLs of endpoint %s stay as they are: %v", ep.ID, err))
+		f.do(f.listed.list(ep.about(), fmt.Errorf("they stay as they are: %w", err))...)
 		return
 	}
-	for _, why := range left {
-		f.do(problem("ACLs of endpoint %s: %s", ep.ID, why))
+	f.do(f.listed.list(ep.about(), errors.Join(f.profiles[ep.profile].left...))...)
+	if ep.profile != former {
+		f.do(f.save(ep))
+		f.apply(append(told, f.entries(ep)...)...)
 	}
-	f.rule(ep, o["acls"], acl)
-	f.do(Save{ep.ID + savedSuffix, ep.save()})
-	f.apply(ep.acl)
 }
 
-// rule gives an endpoint its ACL.
-func (f *Felix) rule(ep *felixEndpoint, raw json.RawMessage, acl ACL) {
-	delete(f.acls.unruled, ep.ID)
-	ep.raw = bytes.Clone(raw)
-	rules := acl.Model()
-	ep.acl.Value, ep.acl.Err = rules, nil
+func (ep *felixEndpoint) about() string { return "ACLs of endpoint " + ep.ID }
+
+// noACL is the profile of endpoints of which no ACL has come: it denies.
+const noACL = orchestrator + "-none"
+
+// rule gives an endpoint the ACL of a message, nil = none, and returns what the agent is to know of profiles then. The error says why it
+// can't be used.
+func (f *Felix) rule(ep *felixEndpoint, o object) (told []model.Entry, err error) {
+	name := noACL
+	if o != nil {
+		sum := sha256.Sum256(o["acls"])
+		name = fmt.Sprintf("%s-%x", orchestrator, sum[:16])
+	}
+	if name == ep.profile {
+		return nil, nil
+	}
+	p := f.profiles[name]
+	if p == nil {
+		if p, err = newProfile(name, o); err != nil {
+			return nil, err
+		}
+		f.revision++
+		p.entry.Created, p.entry.Revision = f.revision, f.revision
+		f.profiles[name] = p
+		told = append(told, p.entry)
+	}
+	p.users++
+	told = append(told, f.release(ep)...)
+	if ep.profile = name; o != nil {
+		delete(f.acls.unruled, ep.ID)
+	}
+	return told, nil
+}
+
+func newProfile(name string, o object) (*profile, error) {
+	var acl ACL
+	p := &profile{raw: bytes.Clone(o["acls"])}
+	if o != nil {
+		var err error
+		if acl, p.left, err = parseACL(o); err != nil {
+			return nil, err
+		}
+	}
+	key, rules := model.ProfileRulesKey{Profile: name}, acl.Model()
+	p.entry = model.Entry{Path: key.Path(), Key: key, Value: rules}
 	if _, err := model.FormatValue(rules); err != nil {
-		ep.acl.Value, ep.acl.Err = nil, err // it denies
+		p.entry.Value, p.entry.Err = nil, err // it denies
 	}
+	return p, nil
 }
 
-// save is what is kept of an endpoint for the next run.
-func (ep *felixEndpoint) save() []byte {
-	return encode(struct {
+// release takes an endpoint's profile from it, and returns what the agent is to know then.
+func (f *Felix) release(ep *felixEndpoint) []model.Entry {
+	p := f.profiles[ep.profile]
+	if p == nil {
+		return nil
+	}
+	if p.users--; p.users > 0 {
+		return nil
+	}
+	delete(f.profiles, ep.profile)
+	return []model.Entry{{Path: p.entry.Path, Key: p.entry.Key}}
+}
+
+// save keeps an endpoint for the next run.
+func (f *Felix) save(ep *felixEndpoint) Save {
+	return Save{ep.ID + savedSuffix, encode(struct {
 		wireCreated
 		ACLs json.RawMessage `json:"acls,omitempty"`
-	}{ep.created("", time.Unix(0, 0)), ep.raw})
+	}{ep.created("", time.Unix(0, 0)), f.profiles[ep.profile].raw})}
 }
 
 // track takes in an endpoint that is new, changed or as it was.
 func (f *Felix) track(now time.Time, spec Endpoint) {
 	ep := f.endpoints[spec.ID]
+	var told []model.Entry
 	if ep == nil {
-		key := model.ProfileRulesKey{Profile: spec.profile()}
 		f.revision++
-		ep = &felixEndpoint{born: f.revision, acl: model.Entry{Path: key.Path(), Key: key, Created: f.revision, Revision: f.revision, Value: model.Rules{}}}
+		ep = &felixEndpoint{born: f.revision}
+		told, _ = f.rule(ep, nil) // none is in order
 		f.endpoints[spec.ID] = ep
 		f.acls.unruled[spec.ID] = now
 		f.do(Subscribe{spec.ID})
@@ -183,19 +236,14 @@ func (f *Felix) track(now time.Time, spec Endpoint) {
 	} else if ep.Equal(spec) {
 		return
 	}
-	fresh := ep.changed == 0
 	ep.Endpoint = spec
 	f.revision++
 	ep.changed = f.revision
 	if !f.started {
 		return // all is told together
 	}
-	f.do(Save{spec.ID + savedSuffix, ep.save()})
-	if fresh {
-		f.apply(ep.acl, f.endpointEntry(ep))
-	} else {
-		f.apply(f.endpointEntry(ep))
-	}
+	f.do(f.save(ep))
+	f.apply(append(told, f.entries(ep)...)...)
 }
 
 func (f *Felix) remove(id string) {
@@ -204,17 +252,36 @@ func (f *Felix) remove(id string) {
 	delete(f.acls.unruled, id)
 	key := ep.key(f.cfg.Hostname)
 	f.do(Unsubscribe{id}, Save{Name: id + savedSuffix})
-	f.apply(model.Entry{Path: key.Path(), Key: key}, model.Entry{Path: ep.acl.Path, Key: ep.acl.Key})
+	f.do(f.listed.list(ep.about(), nil)...)
+	f.apply(slices.Concat(gone(ep.subnets, nil), []model.Entry{{Path: key.Path(), Key: key}}, f.release(ep))...)
 }
 
-func (f *Felix) endpointEntry(ep *felixEndpoint) model.Entry {
+// entries are an endpoint's, and those of subnets of it that are gone.
+func (f *Felix) entries(ep *felixEndpoint) []model.Entry {
 	key := ep.key(f.cfg.Hostname)
 	e := model.Entry{Path: key.Path(), Key: key, Created: ep.born, Revision: ep.changed}
-	spec, err := ep.model()
+	spec, err := ep.model(ep.profile)
+	former := ep.subnets
+	if ep.subnets = nil; f.cfg.DHCP && err == nil {
+		ep.subnets = ep.Endpoint.subnets(&spec)
+	}
+	for i := range ep.subnets {
+		ep.subnets[i].Created, ep.subnets[i].Revision = ep.born, ep.changed
+	}
 	if e.Value = spec; err != nil {
 		e.Value, e.Err = nil, err
 	}
-	return e
+	return slices.Concat(ep.subnets, []model.Entry{e}, gone(former, ep.subnets))
+}
+
+// gone are entries that take away those of before that aren't among the present ones.
+func gone(before, now []model.Entry) (out []model.Entry) {
+	for _, e := range before {
+		if !slices.ContainsFunc(now, func(n model.Entry) bool { return n.Path == e.Path }) {
+			out = append(out, model.Entry{Path: e.Path, Key: e.Key})
+		}
+	}
+	return out
 }
 
 func (f *Felix) prefixEntry() model.Entry {
@@ -242,14 +309,11 @@ func (f *Felix) tellAll() {
 	f.revision++
 	ready := model.ReadyKey{}
 	entries := []model.Entry{{Path: ready.Path(), Key: ready, Value: model.Ready(true), Created: 1, Revision: 1}, f.prefixEntry()}
-	for _, e := range f.cfg.Settings {
-		e.Created, e.Revision = 1, 1
-		entries = append(entries, e)
+	for _, name := range slices.Sorted(maps.Keys(f.profiles)) {
+		entries = append(entries, f.profiles[name].entry)
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.endpoints)) {
-		ep := f.endpoints[id]
-		f.do(Save{id + savedSuffix, ep.save()})
-		entries = append(entries, ep.acl, f.endpointEntry(ep))
+		entries = append(entries, f.entries(f.endpoints[id])...)
 	}
 	f.do(Apply{model.Update{Revision: f.revision, Resync: true, Entries: entries}})
 }

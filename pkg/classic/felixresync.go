@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // resync is a resynchronisation with the plugin.
@@ -68,7 +70,7 @@ func (f *Felix) beginResync(now time.Time) {
 
 // abandonResync has another begin at a time. Nothing is removed.
 func (f *Felix) abandonResync(due time.Time, why string) {
-	f.do(problem("resynchronisation %s is abandoned, nothing is removed: %s", f.resync.id, why))
+	f.do(f.listed.list(AboutResync, fmt.Errorf("it is abandoned, nothing is removed: %s", why))...)
 	f.resync = resync{due: due}
 }
 
@@ -123,11 +125,17 @@ func parseResyncAnswer(body []byte) (count int, prefix string, err error) {
 	if count, err = number(o["endpoint_count"], 1<<30); err != nil {
 		return 0, "", &fieldError{"endpoint_count", err}
 	}
-	prefix, err = o.text("interface_prefix")
-	if err == nil && len(prefix) > 14 {
-		err = &fieldError{"interface_prefix", fmt.Errorf("%.40q: at most 14 characters", prefix)}
+	if prefix, err = o.text("interface_prefix"); err == nil {
+		err = checkPrefix(prefix)
 	}
 	return count, prefix, err
+}
+
+func checkPrefix(prefix string) error {
+	if len(prefix) > 14 || model.CheckInterface(prefix) != nil {
+		return &fieldError{"interface_prefix", fmt.Errorf("%.40q: want at most 14 characters of an interface's name", prefix)}
+	}
+	return nil
 }
 
 // setPrefix takes the prefix of interfaces into use. With the first one the agent begins.
@@ -157,6 +165,7 @@ func (f *Felix) completeResync(now time.Time) {
 		}
 	}
 	f.do(note("resynchronisation %s is complete: %d endpoints", r.id, r.count))
+	f.do(f.listed.list(AboutResync, nil)...)
 	f.resync = resync{due: now.Add(f.timing.Resync)}
 }
 

@@ -5,6 +5,7 @@ package classic
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -27,10 +28,16 @@ type Manager struct {
 	refers    map[string]map[string]bool // to a group, which groups
 
 	plugin    line
-	published time.Time // the plugin's last publication
-	beat      time.Time // the next sign of life
-	sweep     time.Time // when groups that were not told again are gone; zero = never
-	due       time.Time // when all groups are to be asked for; zero = never
+	published time.Time       // the plugin's last publication
+	beat      time.Time       // the next sign of life
+	sweep     time.Time       // when groups that were not told again are gone; zero = never
+	due       time.Time       // when all groups are to be asked for; zero = never
+	unheard   bool            // nothing was published over the present connection
+	named     bool            // a group was, since all were asked for
+	quiet     time.Time       // when the groups are taken for whole, as no more came; zero = not yet
+	whole     bool            // they were: before that Felixes keep what they have
+	wanted    map[string]bool // endpoints that were asked for before that
+	listed    listed
 	out       []Action
 }
 
@@ -55,7 +62,7 @@ type managed struct {
 func NewManager(timing ManagerTiming) *Manager {
 	orDefault(&timing.Heartbeat, 30*time.Second)
 	orDefault(&timing.Lost, 65*time.Second)
-	return &Manager{timing: timing, groups: map[string]*group{}, endpoints: map[string]*managed{}, refers: map[string]map[string]bool{}}
+	return &Manager{timing: timing, groups: map[string]*group{}, endpoints: map[string]*managed{}, refers: map[string]map[string]bool{}, wanted: map[string]bool{}, listed: listed{}}
 }
 
 // Start begins.
@@ -66,12 +73,23 @@ func (m *Manager) Start(now time.Time) []Action {
 	return m.Tick(now)
 }
 
-// settle is how long a subscription that was sent takes to be heeded.
-const settle = 100 * time.Millisecond
+const (
+	// settle is how long a subscription that was sent takes to be heeded, and the plugin between two groups of many.
+	settle = 100 * time.Millisecond
+	// allCame is after which no more of all groups come for the first time, where no sign of life says so.
+	allCame = time.Second
+	// retryGroups is after which all groups are asked for again that the plugin didn't know.
+	retryGroups = 5 * time.Second
+	// maxWanted bounds which endpoints are noted before the groups are known.
+	maxWanted = 1 << 16
+	// maxACL is of an endpoint's, in bytes: what its Felix takes.
+	maxACL = 1<<20 - 1<<10
+)
 
-// Connected is that the plugin's publications arrive, from now on or again: all groups are asked for.
+// Connected is that the plugin's publications arrive, from now on or again: all groups are asked for, and once more when
+// the first publication shows that the subscription is in effect.
 func (m *Manager) Connected(now time.Time) []Action {
-	m.due = now.Add(settle)
+	m.due, m.unheard = now.Add(settle), true
 	return m.Tick(now)
 }
 
@@ -79,7 +97,7 @@ func (m *Manager) getGroups(now time.Time) {
 	for _, g := range m.groups {
 		g.stale = true
 	}
-	m.sweep, m.due = time.Time{}, time.Time{}
+	m.sweep, m.due, m.named = time.Time{}, time.Time{}, false
 	m.plugin.ask(TypeGetGroups, now)
 	m.do(Ask{PeerPlugin, encode(wireHeartbeat{TypeGetGroups, timestamp(now)})})
 }
@@ -94,11 +112,13 @@ func (m *Manager) PluginReply(now time.Time, body []byte) []Action {
 		}
 		switch {
 		case err != nil:
+			m.due = now.Add(retryGroups)
 			m.do(problem("the plugin's answer to %s: %v", TypeGetGroups, err))
 		case rc != "" && rc != Success:
+			m.due = now.Add(retryGroups)
 			m.do(problem("the plugin answers %s by %.40s %.200s", TypeGetGroups, rc, message))
 		default:
-			m.sweep = now.Add(m.timing.Lost)
+			m.sweep, m.quiet = now.Add(m.timing.Lost), now.Add(allCame)
 		}
 	}
 	return m.Tick(now)
@@ -136,7 +156,10 @@ type wireACLAnswer struct {
 
 // Subscribed is that a Felix subscribed to a topic.
 func (m *Manager) Subscribed(now time.Time, topic string) []Action {
-	if m.endpoints[topic] != nil {
+	switch {
+	case topic == TopicACLHeartbeat:
+		m.beat = now
+	case m.endpoints[topic] != nil:
 		m.republish(now, topic)
 	}
 	return m.Tick(now)
@@ -159,6 +182,15 @@ func (m *Manager) Tick(now time.Time) []Action {
 	if !m.sweep.IsZero() && !now.Before(m.sweep) {
 		m.sweep = time.Time{}
 		m.sweepGroups(now)
+		m.quiet = now
+	}
+	if !m.whole && !m.quiet.IsZero() && !now.Before(m.quiet) {
+		m.whole = true
+		for ep := range m.endpoints {
+			m.wanted[ep] = true
+		}
+		m.publish(now, m.wanted)
+		m.wanted = nil
 	}
 	out := m.out
 	m.out = nil
@@ -170,6 +202,7 @@ func (m *Manager) sweepGroups(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		if m.groups[id].stale {
 			m.do(note("group %s is not there any more", id))
+			m.do(m.listed.list(about(id), nil)...)
 			m.update(now, id, Rules{}, nil)
 		}
 	}
@@ -182,7 +215,11 @@ func (m *Manager) Next() time.Time {
 	if m.plugin.asked != "" {
 		asked, due = m.plugin.sent.Add(m.timing.Lost), time.Time{}
 	}
-	for _, t := range [...]time.Time{m.beat, m.sweep, asked, due} {
+	quiet := m.quiet
+	if m.whole {
+		quiet = time.Time{}
+	}
+	for _, t := range [...]time.Time{m.beat, m.sweep, quiet, asked, due} {
 		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
@@ -193,8 +230,17 @@ func (m *Manager) Next() time.Time {
 // Published is a publication of the plugin.
 func (m *Manager) Published(now time.Time, topic string, body []byte) []Action {
 	m.published = now
-	if topic == TopicGroups {
+	if m.unheard || topic == TopicGroups && !m.due.IsZero() && m.due.Before(now.Add(settle)) {
+		m.due, m.unheard = now.Add(settle), false // after the last of those that come together
+	}
+	switch {
+	case topic == TopicGroups:
+		if !m.quiet.IsZero() {
+			m.quiet = now.Add(allCame)
+		}
 		m.groupUpdate(now, body)
+	case topic == TopicNetworkHeartbeat && m.named && !m.sweep.IsZero() && m.due.IsZero():
+		m.sweep = now // it follows the last group
 	}
 	return m.Tick(now)
 }
@@ -220,19 +266,26 @@ func (m *Manager) groupUpdate(now time.Time, body []byte) {
 		err = &fieldError{field: "rules"}
 	}
 	var rules Rules
-	var left []string
+	var left []error
 	if err == nil {
 		rules, left, err = parseRules(in)
 	}
-	if err != nil {
-		m.do(problem("a %s is ignored, group %.80q stays as it is: %v", TypeGroup, id, err))
+	switch {
+	case err != nil && id == "":
+		m.do(problem("a %s is ignored: %v", TypeGroup, err))
 		return
+	case err != nil:
+		m.do(m.listed.list(about(id), fmt.Errorf("it stays as it is: %w", err))...)
+		return
+	case len(members) == 0:
+		left = nil // it is gone
 	}
-	for _, why := range left {
-		m.do(problem("group %s: %s", id, why))
-	}
+	m.named = true
+	m.do(m.listed.list(about(id), errors.Join(left...))...)
 	m.update(now, id, rules, members)
 }
+
+func about(group string) string { return fmt.Sprintf("group %.80s", group) }
 
 func parseMembers(o object) (map[string][]netip.Addr, error) {
 	if o.null("members") {
@@ -248,7 +301,7 @@ func parseMembers(o object) (map[string][]netip.Addr, error) {
 			return nil, &fieldError{"members", err}
 		}
 		var texts []string
-		if json.Unmarshal(list[id], &texts) != nil {
+		if json.Unmarshal(list[id], &texts) != nil || texts == nil {
 			return nil, &fieldError{"members", fmt.Errorf("%s: want a list of addresses", id)}
 		}
 		addrs := make([]netip.Addr, 0, len(texts))
@@ -302,20 +355,39 @@ func (m *Manager) update(now time.Time, id string, rules Rules, members map[stri
 		}
 		m.endpoints[ep].groups[id] = true
 	}
+	if m.whole {
+		m.publish(now, affected)
+	}
+	for ep := range affected {
+		if len(m.endpoints[ep].groups) == 0 {
+			delete(m.endpoints, ep) // that it is in none has been said
+		}
+	}
+}
+
+// publish says what is allowed of endpoints of which that has changed.
+func (m *Manager) publish(now time.Time, endpoints map[string]bool) {
 	acls, bodies := map[string][]byte{}, map[string][]byte{} // by the groups, as many endpoints are in the same
-	for _, ep := range slices.Sorted(maps.Keys(affected)) {
+	for _, ep := range slices.Sorted(maps.Keys(endpoints)) {
 		e := m.endpoints[ep]
+		if e == nil {
+			m.republish(now, ep)
+			continue
+		}
 		of := strings.Join(slices.Sorted(maps.Keys(e.groups)), "\x00")
 		if acls[of] == nil {
 			acls[of] = m.acls(e)
+			if n := len(acls[of]); n > maxACL {
+				m.do(m.listed.list("ACLs by groups "+strings.ReplaceAll(of, "\x00", ", "), fmt.Errorf("nothing is allowed: they have %d bytes, and can have %d: let fewer and wider cidrs do", n, maxACL))...)
+				acls[of] = m.acls(&managed{})
+			} else {
+				m.do(m.listed.list("ACLs by groups "+strings.ReplaceAll(of, "\x00", ", "), nil)...)
+			}
 			bodies[of] = encodeACL(acls[of], now)
 		}
 		if !bytes.Equal(e.published, acls[of]) {
 			e.published = acls[of]
 			m.do(Publish{ep, bodies[of]})
-		}
-		if len(e.groups) == 0 {
-			delete(m.endpoints, ep) // that it is in none has been said
 		}
 	}
 }
@@ -342,12 +414,15 @@ func (m *Manager) refer(id string, rules Rules, does bool) {
 // republish says again what is allowed of an endpoint, nothing where it isn't known.
 func (m *Manager) republish(now time.Time, id string) {
 	e := m.endpoints[id]
-	if e == nil {
+	switch {
+	case !m.whole:
+		if len(m.wanted) < maxWanted {
+			m.wanted[id] = true
+		}
+		return
+	case e == nil:
 		m.do(Publish{id, encodeACL(m.acls(&managed{}), now)})
 		return
-	}
-	if e.published == nil {
-		e.published = m.acls(e)
 	}
 	m.do(Publish{id, encodeACL(e.published, now)})
 }

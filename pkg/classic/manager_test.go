@@ -25,7 +25,7 @@ func managing(t *testing.T) *Manager {
 	t.Helper()
 	m := NewManager(ManagerTiming{})
 	m.Start(begin)
-	m.plugin.asked, m.due = "", time.Time{}
+	m.plugin.asked, m.due, m.whole = "", time.Time{}, true
 	return m
 }
 
@@ -37,8 +37,14 @@ subscribe {Topic:networkheartbeat}
 publish aclheartbeat {"type":"HEARTBEAT","issued":1410276720.540}`)
 	expect(t, "subscribed", m.Connected(begin), "")
 	expect(t, "all groups are asked for", run(m, begin, begin.Add(settle)), `ask plugin {"type":"GETGROUPS","issued":1410276720.640}`)
-	expectHas(t, "a group before the answer", m.Published(begin, TopicGroups, groupUpdate("g", `{"cidr":"10.0.0.0/8","protocol":null,"port":null}`, "", `"a":["10.65.0.1"]`)), "publish a ")
-	expect(t, "an answer without rc", m.PluginReply(begin, []byte(`{"type":"GETGROUPS"}`)), "")
+	asked := begin.Add(settle)
+	expect(t, "a group before the answer", m.Published(asked, TopicGroups, groupUpdate("g", `{"cidr":"10.0.0.0/8","protocol":null,"port":null}`, "", `"a":["10.65.0.1"]`)), "")
+	expect(t, "an answer without rc", m.PluginReply(asked, []byte(`{"type":"GETGROUPS"}`)), "")
+	expect(t, "another group", m.Published(asked.Add(settle/2), TopicGroups, groupUpdate("h", "", "", "")), "")
+	expect(t, "once more, after the first publications", run(m, asked, asked.Add(3*settle/2)), `ask plugin {"type":"GETGROUPS","issued":1410276720.790}`)
+	expect(t, "it fails", m.PluginReply(asked, []byte(`{"type":"GETGROUPS","rc":"FAILURE","message":"m"}`)), `log the plugin answers GETGROUPS by FAILURE m`)
+	expectHas(t, "and is repeated", run(m, asked, asked.Add(retryGroups)), `ask plugin {"type":"GETGROUPS"`)
+	expect(t, "once", m.PluginReply(begin, []byte(`{"type":"GETGROUPS"}`)), "")
 	expect(t, "a heartbeat", m.Request(begin, 1, []byte(`{"type":"HEARTBEAT"}`)), `reply 1 {"type":"HEARTBEAT"}`)
 	expectHas(t, "heartbeats", run(m, begin, begin.Add(30*time.Second)), `publish aclheartbeat {"type":"HEARTBEAT","issued":1410276750.540}`)
 }
@@ -78,7 +84,8 @@ publish `+idA+" "+acl)
 reply 1 {"type":"GETACLSTATE","endpoint_id":"`+idB+`","rc":"SUCCESS","message":""}
 publish `+idB+" "+aclOf("", "", "", ""))
 	expect(t, "a subscription", m.Subscribed(begin, idA), "publish "+idA+" "+acl)
-	expect(t, "one to something else", m.Subscribed(begin, "aclheartbeat"), "")
+	expect(t, "one to signs of life", m.Subscribed(begin, "aclheartbeat"), `publish aclheartbeat {"type":"HEARTBEAT","issued":1410276720.540}`)
+	expect(t, "one to something else", m.Subscribed(begin, "x"), "")
 	for _, garbage := range []string{"", "{", "7", `{}`, `{"type":"GETACLSTATE"}`, `{"type":"GETACLSTATE","endpoint_id":7}`, `{"type":"GETACLSTATE","endpoint_id":null}`, `{"type":"X"}`} {
 		if rc, message := refusal(t, garbage, m.Request(begin, 1, []byte(garbage))); rc != Invalid || message == "" {
 			t.Errorf("%s: %s %q, want INVALID", garbage, rc, message)
@@ -97,12 +104,16 @@ func TestManagerIgnores(t *testing.T) {
 		string(with(t, good, map[string]any{"members": map[string]any{"a/b": []string{}}})), string(with(t, good, map[string]any{"rules": map[string]any{"inbound": 7}})),
 	} {
 		got := lines(m.Published(begin, TopicGroups, []byte(bad)))
-		if !strings.HasPrefix(got, "log a GROUPUPDATE is ignored") || strings.Contains(got, "publish") {
+		listed := strings.HasPrefix(got, "list {About:group g Err:it stays as it is: ")
+		if !listed && !strings.HasPrefix(got, "log a GROUPUPDATE is ignored") || strings.Contains(got, "publish") {
 			t.Errorf("%s:\n%s", bad, got)
+		}
+		if again := lines(m.Published(begin, TopicGroups, []byte(good))); listed != strings.HasPrefix(again, "list {About:group g Err:<nil>}") {
+			t.Errorf("in order after %s:\n%s", bad, again)
 		}
 	}
 	expectHas(t, "a rule that is wrong is left out, the rest applies", m.Published(begin, TopicGroups, groupUpdate("g", `{"cidr":"x"},{"cidr":"10.0.0.0/8"},{"cidr":"10.1.0.0/16"}`, "", `"a":["10.65.0.1"]`)),
-		"log group g: rule 0 of inbound is left out", aclOf(`{"group":null,"cidr":"10.0.0.0/8","protocol":null,"port":null},{"group":null,"cidr":"10.1.0.0/16","protocol":null,"port":null}`, "", "", ""))
+		"list {About:group g Err:rule 0 of inbound is left out", aclOf(`{"group":null,"cidr":"10.0.0.0/8","protocol":null,"port":null},{"group":null,"cidr":"10.1.0.0/16","protocol":null,"port":null}`, "", "", ""))
 }
 
 func TestManagerSilence(t *testing.T) {
@@ -127,18 +138,84 @@ func TestManagerSilence(t *testing.T) {
 	}
 }
 
-// TestManagerSweep has a group deleted while nobody heard it.
-func TestManagerSweep(t *testing.T) {
+// TestManagerBegins: Felixes keep what they have until all groups were told, by a sign of life or as no more came.
+func TestManagerBegins(t *testing.T) {
+	for _, heartbeat := range []bool{true, false} {
+		m := NewManager(ManagerTiming{})
+		m.Start(begin)
+		m.Connected(begin)
+		asked := begin.Add(settle)
+		run(m, begin, asked)
+		for _, id := range []string{"b", "gone"} {
+			expect(t, "asked early", m.Request(asked, 1, []byte(`{"type":"GETACLSTATE","endpoint_id":"`+id+`"}`)), `reply 1 {"type":"GETACLSTATE","endpoint_id":"`+id+`","rc":"SUCCESS","message":""}`)
+		}
+		m.PluginReply(asked, []byte(`{"type":"GETGROUPS","rc":"SUCCESS","message":""}`))
+		m.Published(asked, TopicNetworkHeartbeat, nil)
+		asked = asked.Add(settle)
+		run(m, asked, asked)
+		m.PluginReply(asked, []byte(`{"type":"GETGROUPS","rc":"SUCCESS","message":""}`))
+		expect(t, "a group that refers to one that is to come", m.Published(asked, TopicGroups, groupUpdate("a", `{"group":"z","cidr":null}`, "", `"b":["10.65.0.1"]`)), "")
+		expect(t, "this", m.Published(asked, TopicGroups, groupUpdate("z", "", "", `"c":["10.65.0.2"]`)), "")
+		got := run(m, asked, asked.Add(allCame-1))
+		if heartbeat {
+			got = m.Published(asked, TopicNetworkHeartbeat, nil)
+		} else {
+			expect(t, "not all came yet", got, "")
+			got = run(m, asked, asked.Add(allCame))
+		}
+		issued := map[bool]string{true: "720.740", false: "721.740"}[heartbeat]
+		expect(t, "all came", got, strings.ReplaceAll("publish b "+aclOf(`{"group":null,"cidr":"10.65.0.2/32","protocol":null,"port":null}`, "", "", "")+
+			"\npublish c "+aclOf("", "", "", "")+"\npublish gone "+aclOf("", "", "", ""), "720.540", issued))
+	}
+}
+
+// TestManagerTooLarge: what no Felix takes is denied, not left as it was.
+func TestManagerTooLarge(t *testing.T) {
 	m := managing(t)
-	m.Published(begin, TopicGroups, groupUpdate("g", `{"cidr":"10.0.0.0/8"}`, "", `"a":["10.65.0.1"]`))
-	m.Published(begin, TopicGroups, groupUpdate("h", `{"cidr":"10.0.0.0/8"}`, "", `"b":["10.65.0.2"]`))
-	m.Connected(begin)
-	run(m, begin, begin.Add(settle))
-	m.PluginReply(begin.Add(settle), []byte(`{"type":"GETGROUPS","rc":"SUCCESS","message":""}`))
-	m.Published(begin.Add(settle), TopicGroups, groupUpdate("h", `{"cidr":"10.0.0.0/8"}`, "", `"b":["10.65.0.2"]`))
-	m.Published(begin.Add(60*time.Second), TopicNetworkHeartbeat, nil)
-	expectHas(t, "later", run(m, begin.Add(60*time.Second), begin.Add(66*time.Second)), "group g is not there any more", "publish a ")
-	if m.groups["g"] != nil || m.groups["h"] == nil {
-		t.Errorf("groups %v, want h alone", m.groups)
+	var members []string
+	for i := range 30_000 {
+		members = append(members, fmt.Sprintf(`"m%d":["10.%d.%d.%d"]`, i, i>>16, i>>8&255, i&255))
+	}
+	m.Published(begin, TopicGroups, groupUpdate("large", "", "", strings.Join(members, ",")))
+	got := m.Published(begin, TopicGroups, groupUpdate("g", `{"group":"large","cidr":null}`, "", `"a":["10.65.0.1"]`))
+	expectHas(t, "too large", got, "list {About:ACLs by groups g Err:nothing is allowed: ", "publish a "+aclOf("", "", "", ""))
+	got = m.Published(begin, TopicGroups, groupUpdate("large", "", "", members[0]))
+	expectHas(t, "smaller", got, "list {About:ACLs by groups g Err:<nil>}", `publish a {"type":"ACLUPDATE","acls":{"v4":{"inbound":[{"group":null,"cidr":"10.0.0.0/32"`)
+}
+
+// TestManagerSweep has a group deleted while nobody heard it: it is gone with the sign of life that follows the last group,
+// or after a while where the plugin gives none.
+func TestManagerSweep(t *testing.T) {
+	answer := []byte(`{"type":"GETGROUPS","rc":"SUCCESS","message":""}`)
+	h := groupUpdate("h", `{"cidr":"10.0.0.0/8"}`, "", `"b":["10.65.0.2"]`)
+	for _, heartbeat := range []bool{true, false} {
+		m := managing(t)
+		m.Published(begin, TopicGroups, groupUpdate("g", `{"cidr":"10.0.0.0/8"}`, "", `"a":["10.65.0.1"]`))
+		m.Published(begin, TopicGroups, h)
+		m.Connected(begin)
+		asked := begin.Add(settle)
+		run(m, begin, asked)
+		m.Published(asked, TopicGroups, h) // it may be of before
+		m.PluginReply(asked, answer)
+		m.Published(asked, TopicNetworkHeartbeat, nil) // of those of before
+		asked = asked.Add(settle)
+		run(m, asked, asked) // all are asked for again
+		m.PluginReply(asked, answer)
+		m.Published(asked, TopicNetworkHeartbeat, nil) // it came between the answer and the groups
+		m.Published(asked, TopicGroups, h)
+		if m.groups["g"] == nil {
+			t.Error("group g is gone before the groups were told")
+		}
+		var got []Action
+		if heartbeat {
+			got = m.Published(asked, TopicNetworkHeartbeat, nil)
+		} else {
+			m.Published(asked.Add(60*time.Second), "other", nil) // it lives
+			got = run(m, asked.Add(60*time.Second), asked.Add(65*time.Second))
+		}
+		expectHas(t, "later", got, "group g is not there any more", "publish a ")
+		if m.groups["g"] != nil || m.groups["h"] == nil {
+			t.Errorf("groups %v, want h alone", m.groups)
+		}
 	}
 }

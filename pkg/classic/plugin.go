@@ -13,8 +13,9 @@ import (
 
 // PluginTiming is how long the plugin waits; what is 0 has its default.
 type PluginTiming struct {
-	Heartbeat time.Duration // 30 s: between two signs of life, to each Felix and to the ACL manager
-	Late      time.Duration // 10 s: a Felix that doesn't answer for so long is not available
+	Heartbeat        time.Duration // 30 s: a Felix that was told nothing for so long is asked for a sign of life
+	NetworkHeartbeat time.Duration // 30 s: between two signs of life to the ACL manager
+	Late             time.Duration // 10 s: a Felix that doesn't answer for so long is not available
 }
 
 // PluginConfig is what the plugin is told when it starts.
@@ -61,6 +62,7 @@ type felixHost struct {
 // NewPlugin returns a plugin that knows nothing to tell yet.
 func NewPlugin(cfg PluginConfig) *Plugin {
 	orDefault(&cfg.Timing.Heartbeat, 30*time.Second)
+	orDefault(&cfg.Timing.NetworkHeartbeat, 30*time.Second)
 	orDefault(&cfg.Timing.Late, 10*time.Second)
 	return &Plugin{cfg: cfg, hosts: map[string]*felixHost{}, told: map[string][]byte{}}
 }
@@ -119,15 +121,22 @@ func (p *Plugin) publishGroup(now time.Time, id string) {
 	p.do(Publish{TopicGroups, fmt.Appendf(nil, `{"type":%q,"group":%s,%s,"issued":%s}`, TypeGroup, encode(id), p.told[id], timestamp(now))})
 }
 
+// publishGroups ends by a sign of life, which says that there are no more.
 func (p *Plugin) publishGroups(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(p.told)) {
 		p.publishGroup(now, id)
 	}
+	p.publishHeartbeat(now)
+}
+
+func (p *Plugin) publishHeartbeat(now time.Time) {
+	p.do(Publish{TopicNetworkHeartbeat, encode(wireHeartbeat{TypeHeartbeat, timestamp(now)})})
+	p.beat = now.Add(p.cfg.Timing.NetworkHeartbeat)
 }
 
 // Subscribed is that an ACL manager subscribed to a topic.
 func (p *Plugin) Subscribed(now time.Time, topic string) []Action {
-	if topic == TopicGroups {
+	if topic == TopicGroups && p.known {
 		p.publishGroups(now)
 	}
 	return p.Tick(now)
@@ -189,7 +198,7 @@ func (p *Plugin) resync(now time.Time, from any, o object) {
 		answer.RC, answer.Message = Invalid, err.Error()
 	case !p.cfg.Serves(host):
 		answer.RC, answer.Message = NotExist, fmt.Sprintf("host %.255s is not one of this plugin's", host)
-		p.do(problem("%s asks for endpoints, and is not one of this plugin's hosts", host))
+		p.do(problem("%.255q asks for endpoints, and is not one of this plugin's hosts", host))
 	case !p.known:
 		answer.RC, answer.Message = Failure, "the endpoints are not known yet"
 	}
@@ -237,8 +246,7 @@ func (p *Plugin) HostReply(now time.Time, host string, body []byte) []Action {
 // Tick is that time has passed.
 func (p *Plugin) Tick(now time.Time) []Action {
 	if !now.Before(p.beat) {
-		p.do(Publish{TopicNetworkHeartbeat, encode(wireHeartbeat{TypeHeartbeat, timestamp(now)})})
-		p.beat = now.Add(p.cfg.Timing.Heartbeat)
+		p.publishHeartbeat(now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		h := p.hosts[name]

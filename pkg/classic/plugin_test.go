@@ -96,13 +96,14 @@ func TestPluginGroups(t *testing.T) {
 	p := plugged(worldOf(nil))
 	const g = `publish groups {"type":"GROUPUPDATE","group":"g","rules":{"inbound":[{"group":"g","cidr":null,"protocol":null,"port":null}],"outbound":[],"inbound_default":"deny","outbound_default":"deny"},` +
 		`"members":{"` + idA + `":["10.65.0.2"]},"issued":1410276720.540}`
+	const last = "\npublish networkheartbeat " + `{"type":"HEARTBEAT","issued":1410276720.540}`
 	expect(t, "a group", p.Set(begin, w), g)
 	expect(t, "the same", p.Set(begin, w), "")
 	expect(t, "asked for", p.NetworkRequest(begin, 1, []byte(`{"type":"GETGROUPS","issued":1}`)), `reply 1 {"type":"GETGROUPS","rc":"SUCCESS","message":""}
-`+g)
-	expect(t, "subscribed to", p.Subscribed(begin, TopicGroups), g)
+`+g+last)
+	expect(t, "subscribed to", p.Subscribed(begin, TopicGroups), g+last)
 	expect(t, "deleted", p.Set(begin, worldOf(nil)), `publish groups {"type":"GROUPUPDATE","group":"g","rules":`+none+`,"members":{},"issued":1410276720.540}`)
-	expect(t, "is told no more", p.NetworkRequest(begin, 1, []byte(`{"type":"GETGROUPS"}`)), `reply 1 {"type":"GETGROUPS","rc":"SUCCESS","message":""}`)
+	expect(t, "is told no more", p.NetworkRequest(begin, 1, []byte(`{"type":"GETGROUPS"}`)), `reply 1 {"type":"GETGROUPS","rc":"SUCCESS","message":""}`+last)
 }
 
 func TestPluginRefuses(t *testing.T) {

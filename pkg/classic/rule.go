@@ -79,7 +79,7 @@ func (r Rules) MarshalJSON() ([]byte, error) {
 }
 
 // parseRules reads a rules object. Rules that are not in order are left out, and told.
-func parseRules(o object) (rules Rules, problems []string, err error) {
+func parseRules(o object) (rules Rules, left []error, err error) {
 	for _, side := range [...]struct {
 		name string
 		to   *[]Rule
@@ -92,16 +92,16 @@ func parseRules(o object) (rules Rules, problems []string, err error) {
 			r, err := parseRule(raw)
 			switch {
 			case err != nil:
-				problems = append(problems, fmt.Sprintf("rule %d of %s is left out: %v", i, side.name, err))
+				left = append(left, fmt.Errorf("rule %d of %s is left out: %w", i, side.name, err))
 			case r.Group != "" || r.CIDR.IsValid():
 				*side.to = append(*side.to, r)
 			}
 		}
 		if given, err := o.optionalText(side.name + "_default"); err != nil || given != "" && given != "deny" {
-			problems = append(problems, fmt.Sprintf("%s_default is not deny, and taken for deny all the same", side.name))
+			left = append(left, fmt.Errorf("%s_default is not deny, and taken for deny all the same", side.name))
 		}
 	}
-	return rules, problems, nil
+	return rules, left, nil
 }
 
 // parseRule reads one rule; neither its Group nor its CIDR may be set.

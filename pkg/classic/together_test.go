@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -399,8 +400,9 @@ func (s *simulation) check(t *testing.T) {
 			t.Errorf("%s has %d endpoints, want %d", h, len(has), len(s.world.Endpoints[h]))
 		}
 		for id, want := range s.world.Endpoints[h] {
-			spec, err := want.model()
-			if got, there := has[id]; err != nil || !there || !got.Equal(spec) {
+			got := has[id]
+			profile := strings.Join(got.ProfileIDs, " ")
+			if spec, err := want.model(profile); err != nil || !got.Equal(spec) {
 				t.Errorf("%s: endpoint %s is %+v, want %+v", h, id, got, spec)
 				continue
 			}
@@ -408,9 +410,9 @@ func (s *simulation) check(t *testing.T) {
 				other := netip.MustParseAddr(fmt.Sprintf("10.65.0.%d", j+1))
 				for port := uint16(79); port < 83; port++ {
 					for _, in := range []bool{true, false} {
-						list := rules["classic-"+id].Inbound
+						list := rules[profile].Inbound
 						if !in {
-							list = rules["classic-"+id].Outbound
+							list = rules[profile].Outbound
 						}
 						if got, want := ruled(list, other, port, in), s.world.allows(id, other, port, in); got != want {
 							t.Fatalf("%s: endpoint %s, %s port %d, inbound %t: allowed %t, want %t", h, id, other, port, in, got, want)

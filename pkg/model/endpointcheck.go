@@ -18,7 +18,7 @@ func (e WorkloadEndpoint) check() error {
 	default:
 		return inField("state", fmt.Errorf("%.32q: want active or inactive", string(e.State)))
 	}
-	if err := checkInterface(e.Name); err != nil {
+	if err := CheckInterface(e.Name); err != nil {
 		return inField("name", err)
 	}
 	if err := checkNames(e.ProfileIDs); err != nil {
@@ -51,9 +51,9 @@ func (e WorkloadEndpoint) check() error {
 	return nil
 }
 
-// checkInterface knows what the kernel takes for a name (dev_valid_name), and
+// CheckInterface knows what the kernel takes for a name (dev_valid_name), and
 // refuses besides what would have to be quoted anywhere.
-func checkInterface(name string) error {
+func CheckInterface(name string) error {
 	switch {
 	case name == "":
 		return errMissing

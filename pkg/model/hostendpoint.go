@@ -104,7 +104,7 @@ func (e HostEndpoint) check() error {
 		return errors.New("want name, or at least one of expected_ipv4_addrs and expected_ipv6_addrs")
 	}
 	if e.Name != "" && e.Name != "*" {
-		if err := checkInterface(e.Name); err != nil {
+		if err := CheckInterface(e.Name); err != nil {
 			return inField("name", err)
 		}
 	}

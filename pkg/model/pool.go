@@ -103,7 +103,7 @@ func (p Pool) check() error {
 		if v6 {
 			return inField("ipip", errors.New("IPIP is for IPv4 pools only"))
 		}
-		if err := checkInterface(p.IPIP); err != nil {
+		if err := CheckInterface(p.IPIP); err != nil {
 			return inField("ipip", err)
 		}
 		if p.VXLANMode != EncapNever {

@@ -15,7 +15,7 @@ import (
 
 // export makes a profile's rules those of a group, which only allow. A rule that can't be expressed is left out; what
 // follows one that denies is too, and denies says that no other group may allow it either.
-func (s *Source) export(in model.Rules) (out classic.Rules, denies bool, problems []string) {
+func (s *Source) export(in model.Rules) (out classic.Rules, denies bool, left []error) {
 	for _, side := range [...]struct {
 		d  model.Direction
 		in []model.Rule
@@ -28,20 +28,20 @@ func (s *Source) export(in model.Rules) (out classic.Rules, denies bool, problem
 			case model.ActionAllow:
 				rules, err := s.exportRule(r, side.d)
 				if err != nil {
-					problems = append(problems, fmt.Sprintf("rule %d of %s is left out: %v", i, side.d, err))
+					left = append(left, fmt.Errorf("rule %d of %s is left out: %w", i, side.d, err))
 				}
 				*side.to = append(*side.to, rules...)
 				continue
 			case model.ActionDeny:
 				if i < len(side.in)-1 {
-					problems = append(problems, fmt.Sprintf("rule %d of %s denies: those after it, and later profiles, are left out", i, side.d))
+					left = append(left, fmt.Errorf("rule %d of %s denies: those after it, and later profiles, are left out", i, side.d))
 				}
 				denies = true
 			}
 			break // a deny, or the profile's end by next-tier
 		}
 	}
-	return out, denies, problems
+	return out, denies, left
 }
 
 // exportRule makes a rule that allows the rules of a group.

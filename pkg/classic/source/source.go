@@ -4,12 +4,14 @@
 package source
 
 import (
-	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/calico-go/calico/pkg/classic"
 	"github.com/calico-go/calico/pkg/model"
@@ -89,8 +91,9 @@ func set[K comparable, V any](all map[K]V, key K, e model.Entry) {
 	}
 }
 
-// World is what there is to tell, and what can't be told.
-func (s *Source) World() (w classic.World, problems []string) {
+// World is what there is to tell, and of what of etcd something can't be told.
+func (s *Source) World() (w classic.World, problems map[string]error) {
+	problems = map[string]error{}
 	w = classic.World{Endpoints: map[string]map[string]classic.Endpoint{}, Groups: map[string]classic.Group{}}
 	members := map[string]map[string][]netip.Addr{} // of profiles
 	closing := map[string]bool{}                    // profiles that deny what a later one might allow
@@ -98,8 +101,8 @@ func (s *Source) World() (w classic.World, problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
 		rules, denies, told := s.export(s.rules[name])
 		exported[name], closing[name] = rules, denies
-		for _, why := range told {
-			problems = append(problems, fmt.Sprintf("profile %s: %s", name, why))
+		if len(told) > 0 {
+			problems["profile "+name] = errors.Join(told...)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(s.endpoints), func(a, b model.WorkloadEndpointKey) int { return strings.Compare(a.Path(), b.Path()) }) {
@@ -107,7 +110,7 @@ func (s *Source) World() (w classic.World, problems []string) {
 		ep, err := s.endpoint(key, spec)
 		if s.Serves(key.Host) {
 			if err != nil {
-				problems = append(problems, fmt.Sprintf("endpoint %s is not told: %v", key.Path(), err))
+				problems["endpoint "+key.Path()] = fmt.Errorf("it is not told: %w", err)
 				continue
 			}
 			if w.Endpoints[key.Host] == nil {
@@ -116,7 +119,7 @@ func (s *Source) World() (w classic.World, problems []string) {
 			w.Endpoints[key.Host][ep.ID] = ep
 		}
 		if by := s.selected[key.Path()]; by != "" {
-			problems = append(problems, fmt.Sprintf("endpoint %s is closed: %s selects it, which these APIs can't express", key.Path(), by))
+			problems["endpoint "+key.Path()] = fmt.Errorf("it is closed: %s selects it, which these APIs can't express", by)
 			continue
 		}
 		for _, name := range spec.ProfileIDs {
@@ -159,7 +162,7 @@ func EndpointID(key model.WorkloadEndpointKey) string {
 		return key.Endpoint
 	}
 	key.Host = "" // it may move
-	return uuid("endpoint", fmt.Sprintf("%q", key))
+	return named("endpoint", fmt.Sprintf("%q", key))
 }
 
 // GroupID is the ID of a profile's group: its name where that is a UUID, else one made of it.
@@ -167,28 +170,17 @@ func GroupID(profile string) string {
 	if isUUID(profile) {
 		return profile
 	}
-	return uuid("group", profile)
+	return named("group", profile)
 }
 
 func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if s[i] != '-' {
-				return false
-			}
-		} else if !strings.ContainsRune("0123456789abcdefABCDEF", rune(s[i])) {
-			return false
-		}
-	}
-	return true
+	return len(s) == 36 && uuid.Validate(s) == nil
 }
 
-// uuid is one of version 4 in form, made of a name so that it is always the same.
-func uuid(kind, name string) string {
-	b := sha256.Sum256([]byte(kind + "\x00" + name))
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+// space is what named makes UUIDs of version 5 in (RFC 9562, section 5.5).
+var space = uuid.MustParse("9c7a3e5d-2184-4b0f-8e6a-53d7c21094bb")
+
+// named is the same for the same name.
+func named(kind, name string) string {
+	return uuid.NewSHA1(space, []byte(kind+"\x00"+name)).String()
 }

@@ -3,6 +3,7 @@
 package source
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func at(format, name string) string { return strings.Replace(format, "%", name, 
 
 var podID = EndpointID(model.WorkloadEndpointKey{Host: "new", Orchestrator: "k8s", Workload: "ns.pod", Endpoint: "eth0"})
 
-func world(t *testing.T, more map[string]string) (classic.World, []string) {
+func world(t *testing.T, more map[string]string) (classic.World, map[string]error) {
 	t.Helper()
 	s := New([]string{"old"}, "tap")
 	all := map[string]string{
@@ -115,7 +116,7 @@ func TestClosed(t *testing.T) {
 		"no MAC":       {map[string]string{old: `{"state":"active","name":"tap1","profile_ids":["web"],"ipv4_nets":["10.65.0.2/32"]}`}, "it has no MAC address", nil, 2},
 	} {
 		w, problems := world(t, c.more)
-		if got := strings.Join(problems, "\n"); c.says == "" && got != "" || !strings.Contains(got, c.says) {
+		if got := fmt.Sprint(problems); c.says == "" && len(problems) > 0 || !strings.Contains(got, c.says) {
 			t.Errorf("%s: problems %q, want %q", name, got, c.says)
 		}
 		for _, g := range []string{"web", "db"} {
@@ -137,8 +138,8 @@ func TestClosed(t *testing.T) {
 func TestIDs(t *testing.T) {
 	k := model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "ns.pod", Endpoint: "eth0"}
 	first := EndpointID(k)
-	if !isUUID(first) || first[14] != '4' {
-		t.Errorf("%s is no UUID of version 4", first)
+	if !isUUID(first) || first[14] != '5' {
+		t.Errorf("%s is no UUID of version 5", first)
 	}
 	if k.Host = "b"; EndpointID(k) != first {
 		t.Error("an endpoint that moves has another ID")
