@@ -40,21 +40,21 @@ var layers = map[string]layer{
 	"pkg/server":                layerBase,
 	"pkg/logopen":               layerBase,
 	"api/nsm":                   layerWire, "pkg/nsm": layerPure, "pkg/nsmgrpc": layerEdge, "pkg/kernel/crossconnect": layerEdge, "pkg/nsmanager": layerShell, "pkg/nsmclient": layerShell, "cmd/calico-nsm": layerMain, "cmd/nsmctl": layerMain,
-	"pkg/store": layerEdge, "pkg/dhcpsock": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/nft/beside": layerEdge, "pkg/nft/guard": layerEdge, "pkg/bgp": layerEdge, "pkg/kube": layerEdge, "pkg/kube/leader": layerEdge,
+	"pkg/store": layerEdge, "pkg/dhcpsock": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/nft/beside": layerEdge, "pkg/nft/guard": layerEdge, "pkg/bgp": layerEdge, "pkg/zmq": layerEdge, "pkg/kube": layerEdge, "pkg/kube/leader": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/legacy": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
-	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon, "pkg/daemon/statefile": layerDaemon, "pkg/daemon/runlock": layerDaemon, "pkg/daemon/program": layerDaemon,
+	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon, "pkg/daemon/statefile": layerDaemon, "pkg/daemon/runlock": layerDaemon, "pkg/daemon/run": layerDaemon,
 	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
 	"pkg/agent":             layerShell,
 	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerPure,
 	"pkg/agent/params": layerShell, "pkg/agent/reclaim": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/leftovers": layerShell, "pkg/agent/forward": layerShell, "pkg/agent/probe": layerShell, "pkg/agent/conflist": layerShell, "pkg/agent/nodecert": layerShell, "pkg/agent/pods": layerShell, "pkg/agent/dhcpd": layerShell,
 	"pkg/agent/availability": layerShell, "pkg/controllers/availability": layerShell,
-	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell,
+	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell, "pkg/classicd": layerShell, "cmd/calico-classic": layerMain,
 	"pkg/ctl": layerShell, "pkg/ctl/session": layerShell, "pkg/ctl/output": layerShell, "pkg/ctl/resources": layerShell, "pkg/ctl/datastore": layerShell, "pkg/ctl/addresses": layerShell, "pkg/ctl/why": layerShell, "pkg/ctl/health": layerShell, "pkg/ctl/diags": layerShell, "pkg/ctl/doctor": layerShell, "pkg/explain": layerPure, "pkg/client": layerShell, "pkg/resource": layerPure, "cmd/calicoctl": layerMain,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-install": layerMain, "cmd/calico-lab": layerMain,
 	"pkg/controllers": layerShell, "pkg/controllers/fenced": layerShell, "pkg/controllers/writer": layerShell, "pkg/controllers/hosts": layerShell, "pkg/controllers/owned": layerShell, "pkg/controllers/endpoints": layerShell, "pkg/controllers/invalid": layerShell,
 	"cmd/calico-controllers": layerMain,
 	"scripts/isolate":        layerMain,
-	"test/lab/member":        layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/doubles": layerTest, "test/inflight": layerTest, "test/long": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/keeper": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/cpio": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest, "test/pki": layerTest, "test/image": layerTest, "test/metricspage": layerTest, "test/kubernetes": layerTest, "test/probe": layerTest, "test/nsm": layerTest, "test/taps": layerTest,
+	"test/lab/member":        layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/doubles": layerTest, "test/inflight": layerTest, "test/long": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/keeper": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/cpio": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest, "test/pki": layerTest, "test/image": layerTest, "test/metricspage": layerTest, "test/kubernetes": layerTest, "test/probe": layerTest, "test/nsm": layerTest, "test/taps": layerTest, "test/zmqpeer": layerTest, "test/classic": layerTest,
 }
 
 // mayImport is the direction: what isn't here is forbidden. A daemon's package is what every program of ours that lives
@@ -97,7 +97,9 @@ var bans = []ban{
 	{"github.com/containernetworking/plugins/pkg/ns", []string{"pkg/kernel/...", "test/..."}, "namespaces are entered where the kernel is programmed"},
 	{"github.com/containernetworking/plugins/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni/...", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "only the plugins and what calls them need the CNI protocol"},
-	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/agent/...", "pkg/controllers/...", "test/metricspage"}, "only a long-running process has metrics; a plugin would pay for the library at each start"},
+	{"github.com/go-zeromq/...", []string{"pkg/zmq"}, "one package knows what the library doesn't bound; the rest sends and takes messages"},
+	{module + "pkg/zmq", []string{"pkg/classicd", "test/..."}, "the APIs of 2014 alone are spoken over ZeroMQ"},
+	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/daemon/run", "pkg/agent/...", "pkg/controllers/...", "pkg/classicd", "test/metricspage"}, "only a long-running process has metrics; a plugin would pay for the library at each start"},
 	{"github.com/insomniacslk/dhcp/...", []string{"pkg/dhcp"}, "one package knows DHCP's messages; the rest passes frames"},
 	{"github.com/mdlayher/ndp/...", []string{"pkg/dhcp"}, "one package knows router advertisements; the rest passes frames"},
 	{"github.com/mdlayher/packet/...", []string{"pkg/dhcpsock"}, "frames are seen and sent at taps alone"},
@@ -140,6 +142,7 @@ var pureBans = []ban{
 // pureMay is what a pure package may import beyond the standard library.
 var pureMay = []ban{
 	{"go.yaml.in/yaml/v3", []string{"pkg/resource"}, "documents are YAML, and errors in them have a line"},
+	{"github.com/google/uuid", []string{"pkg/classic/source"}, "UUIDs of names (RFC 9562), as values"},
 	{"go4.org/netipx", []string{"pkg/..."}, "sets of addresses, beside net/netip"},
 	{"github.com/insomniacslk/dhcp/...", []string{"pkg/dhcp"}, "messages of DHCP, as values"},
 	{"github.com/mdlayher/ndp", []string{"pkg/dhcp"}, "messages of neighbour discovery, as values"},
@@ -158,7 +161,8 @@ func mayPure(pkg, path string) bool {
 
 // exceptions of the direction, each with its reason.
 var exceptions = map[[2]string]string{
-	{"pkg/daemon/program", "pkg/store"}:   "where etcd is, and who asks, is told to every daemon alike",
+	{"pkg/daemon/run", "pkg/store"}:       "where etcd is, and who asks, is told to every daemon alike",
+	{"pkg/classicd", "pkg/agent"}:         "Felix is the agent, told by others than etcd",
 	{"pkg/ctl/addresses", "pkg/client"}:   "what a resource says is changed as a resource",
 	{"pkg/ctl/datastore", "pkg/client"}:   "an export of Calico's is written as resources",
 	{"pkg/ctl/resources", "pkg/client"}:   "the commands on resources are built on what other programs use for the same",

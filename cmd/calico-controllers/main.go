@@ -11,7 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/calico-go/calico/pkg/controllers"
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
 // version is what the linker sets: see the Makefile.
@@ -26,7 +26,7 @@ func main() {
 		debug.SetGCPercent(gcPercent)
 	}
 	in, err := controllers.ParseConfig(os.Args[1:], os.Environ(), os.Stderr)
-	os.Exit(program.Main("calico-controllers", version, err, func(ctx context.Context) error {
+	os.Exit(run.Main("calico-controllers", version, err, func(ctx context.Context) error {
 		cfg := in.Config
 		cfg.Version, cfg.Logger = version, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 		hostname, _ := os.Hostname() // the rest of the identity is unique

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/installer"
 	"github.com/calico-go/calico/pkg/installer/bootstrap"
 )
@@ -37,7 +37,7 @@ It is configured by the environment: see docs/configuration.md.
 
 func main() {
 	do, err := parse(os.Args[1:])
-	os.Exit(program.Main("calico-install", version, err, do))
+	os.Exit(run.Main("calico-install", version, err, do))
 }
 
 // parse finds what a command line asks for.
@@ -54,7 +54,7 @@ func parse(args []string) (do func(context.Context) error, err error) {
 		flags := flag.NewFlagSet("calico-install uninstall", flag.ContinueOnError)
 		data := flags.Bool("data", false, "remove the data of the etcd that the manifests run as well: all that Calico knows of the cluster")
 		stay := flags.Bool("stay", false, "do it again until no pod is left, and then do nothing until told to end, as a DaemonSet's pod does")
-		if err = program.Parse(flags, nil, args, nil); err != nil {
+		if err = run.Parse(flags, nil, args, nil); err != nil {
 			return nil, err
 		}
 		return configured(log, func(ctx context.Context, c installer.Config) error { return uninstall(ctx, c, *data, *stay) }), nil
@@ -80,7 +80,7 @@ func parse(args []string) (do func(context.Context) error, err error) {
 			return os.WriteFile(args[0], text, 0o644)
 		}, nil
 	case "-v", "-version", "--version":
-		return nil, program.ErrVersion
+		return nil, run.ErrVersion
 	case "-h", "-help", "--help", "help":
 		fmt.Print(usage)
 		return nil, flag.ErrHelp

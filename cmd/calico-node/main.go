@@ -6,12 +6,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/calico-go/calico/pkg/agent"
-	"github.com/calico-go/calico/pkg/daemon/logfile"
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/kernel/legacy"
 	"github.com/calico-go/calico/pkg/nft"
 )
@@ -22,14 +20,12 @@ var version = "0.1.0"
 func main() {
 	hostname, _ := os.Hostname() // it matters only where NODENAME isn't set, and is refused there
 	in, err := agent.ParseConfig(os.Args[1:], os.Environ(), hostname, os.Stderr)
-	os.Exit(program.Main("calico-node", version, err, func(ctx context.Context) error {
+	os.Exit(run.Main("calico-node", version, err, func(ctx context.Context) error {
 		if in.CleanUp {
 			return cleanUp(ctx, in.Yes)
 		}
-		cfg, level, file := in.Config, new(slog.LevelVar), logfile.New()
-		log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}), file.Handler()))
-		cfg.Version, cfg.Logger, cfg.Level, cfg.LogFile = version, log, level, file
-		return agent.Run(ctx, cfg)
+		in.Config.FromProcess(version, os.Environ())
+		return agent.Run(ctx, in.Config)
 	}))
 }
 

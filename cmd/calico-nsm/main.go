@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/nsmanager"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -19,7 +19,7 @@ var version = "0.1.0"
 func main() {
 	hostname, _ := os.Hostname() // -node is required where there is none
 	cfg, err := nsmanager.ParseConfig(os.Args[1:], os.Environ(), hostname, os.Stderr)
-	os.Exit(program.Main("calico-nsm", version, err, func(ctx context.Context) error {
+	os.Exit(run.Main("calico-nsm", version, err, func(ctx context.Context) error {
 		store.DiscardLibraryLogs()
 		syscall.Umask(0o077)
 		return nsmanager.Run(ctx, cfg)

@@ -92,6 +92,9 @@ type Config struct {
 	file       map[string]string // what it says
 	place      string            // status.Place, "" = it isn't known
 
+	// InterfaceRetry is when an interface that could not be programmed is tried again, 0 = after 1 s at first.
+	InterfaceRetry time.Duration
+
 	probePeriod time.Duration // of probe.Config
 	Version     string
 	Logger      *slog.Logger
@@ -104,41 +107,29 @@ type Config struct {
 // Run is the agent. It ends, cleanly, when the context does; what it has
 // programmed stays.
 func Run(ctx context.Context, cfg Config) error {
+	return asRoot(func() error { return runWithEtcd(ctx, cfg) })
+}
+
+func asRoot(do func() error) error {
 	if err := privileged(); err != nil {
 		return err
 	}
-	err := run(ctx, cfg)
+	err := do()
 	if errors.Is(err, os.ErrPermission) {
 		err = fmt.Errorf("%w: run it as root, with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN", err)
 	}
 	return err
 }
 
-func run(ctx context.Context, cfg Config) error {
-	if cfg.Level == nil {
-		cfg.Level = new(slog.LevelVar)
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	defer passHangups(cfg.Logger)()
-	release, err := runlock.Take(cfg.RunDir)
+func runWithEtcd(ctx context.Context, cfg Config) error {
+	trouble, params, end, err := begin(&cfg)
 	if err != nil {
-		return fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
+		return err
 	}
-	defer release()
+	defer end()
 	if cfg.place, err = status.Place(); err != nil {
 		cfg.Logger.Warn("it isn't known where this agent runs: a lease of its former run counts as another's", "reason", err)
 	}
-	trouble := problems.New(cfg.Logger)
-	file, err := params.ReadFile(cfg.ConfigFile)
-	instead := "what else it says"
-	if file == nil {
-		instead = "what stands elsewhere, and the defaults"
-	}
-	trouble.ReportSetting(cfg.ConfigFile, err, instead)
-	cfg.file = file
-	params := params.Resolve(cfg.settings().Layers(params.Stored{})...).Params
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
@@ -181,9 +172,7 @@ func run(ctx context.Context, cfg Config) error {
 	l.gate.expect, l.router.etcdAddrs = client.Expect, guard.Needed
 	r, id, left := attach(cfg, client, l, guard.Addrs)
 	l.adopt()
-	errHealth, errMetrics := l.serving.Move()
-	if err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics)); err != nil {
-		l.serving.Close()
+	if err := l.serve(cfg); err != nil {
 		r.CloseGracefully(ctx)
 		return err
 	}
@@ -235,19 +224,43 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
+// begin completes what an agent is told, takes its run directory, which end gives back, and reads the file of parameters.
+func begin(cfg *Config) (trouble *problems.Ledger, start params.Params, end func(), err error) {
+	if cfg.Level == nil {
+		cfg.Level = new(slog.LevelVar)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	release, err := runlock.Take(cfg.RunDir)
+	if err != nil {
+		return nil, start, nil, fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
+	}
+	pass := passHangups(cfg.Logger)
+	trouble = problems.New(cfg.Logger)
+	file, err := params.ReadFile(cfg.ConfigFile)
+	instead := "what else it says"
+	if file == nil {
+		instead = "what stands elsewhere, and the defaults"
+	}
+	trouble.ReportSetting(cfg.ConfigFile, err, instead)
+	cfg.file = file
+	return trouble, params.Resolve(cfg.settings().Layers(params.Stored{})...).Params, func() { release(); pass() }, nil
+}
+
 func newLoop(cfg Config, start params.Params, h *health.Monitor, trouble *problems.Ledger, r *status.Reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.Count)
-	trouble.Unread = h.Unread
+	trouble.Unread, trouble.Source = h.Unread, h.Source
 	var l *loop
 	known := cfg.settings()
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: cfg.Logger, params: start, system: hostSystem(cfg, trouble, h),
+		log: cfg.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, trouble, h),
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: params.NewAdoption(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
 		updates: make(chan model.Update, updateBuffer),
 		asks:    make(chan chan debugstate.Endpoints), stopped: make(chan struct{}), gate: newWaiters(), deleted: mailbox.NewSignal(),
-		etcd: newEtcdState(cfg.Node), mtu: workload.NewShrinker(cfg.Logger, start.MTULiveUpdate),
+		etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(cfg.Logger, start.MTULiveUpdate),
 		router: routerState{handover: router.NewHandover(), etcdAddrs: func() []netip.Addr { return nil }},
 	}
 	return l
@@ -365,6 +378,16 @@ func (f *feed) Update(ctx context.Context, u model.Update) error {
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// serve has health and metrics served, where they were asked for when the agent was started.
+func (l *loop) serve(cfg Config) error {
+	errHealth, errMetrics := l.serving.Move()
+	err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics))
+	if err != nil {
+		l.serving.Close()
+	}
+	return err
 }
 
 // fixed is an error that ends the start: that of an address that was asked for

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"slices"
 	"strings"
 
@@ -16,41 +18,35 @@ import (
 	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/logfile"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
 // options are the settings of the process, which is told c by them. hostname is the operating system's.
-func options(c *Config, hostname string) []program.Option {
-	address := func(p *string) func(string) error { // nothing leaves it to the parameters
-		return func(s string) error {
-			*p = strings.TrimSpace(s)
-			_, err := serving.ParseAddress(s)
-			return err
-		}
-	}
+func options(c *Config, hostname string) []run.Option {
 	method := func(family int) func(string) error {
 		return func(s string) (err error) {
 			c.Methods[family], err = plan.ParseMethod(s, family == 1)
 			return err
 		}
 	}
-	return slices.Concat([]program.Option{
-		{Flag: "nodename", Variable: "NODENAME", Help: "name of this host; default: the operating system's, lower case", Set: func(s string) error { return c.setNode(s, hostname) }},
-	}, program.Etcd(&c.Store), []program.Option{
+	return slices.Concat([]run.Option{
+		{Flag: "nodename", Variable: "NODENAME", Help: "name of this host; default: the operating system's, lower case", Set: func(s string) error { return c.SetNode(s, hostname) }},
+	}, run.Etcd(&c.Store), []run.Option{
 		{Flag: "cni-conf-dir", Variable: "CNI_CONF_DIR", Help: "the container runtime's directory of network configurations, where what calico-install has left is written once the agent serves the host; it may be mounted below /host; default: none, nothing is written", Set: func(s string) error {
 			if s == "" {
 				return nil
 			}
-			return program.Absolute(&c.CNI.Dir)(s)
+			return run.Absolute(&c.CNI.Dir)(s)
 		}},
-		{Flag: "cni-exclusive", Variable: "CNI_EXCLUSIVE", Initial: "false", Help: "true renames network configurations of others that come first by name to <name>" + netconf.BackupSuffix, Set: program.Bool(&c.CNI.Exclusive)},
-		{Flag: "cni-etcd-ca-cert-file", Variable: "CNI_ETCD_CA_CERT_FILE", Help: "what is copied to the directory calico-tls beside the network configuration, for the plugins, as it changes: the certificate of who signed etcd's; default: the agent's own", Set: program.File(&c.CNI.CAFile)},
-		{Flag: "cni-etcd-cert-file", Variable: "CNI_ETCD_CERT_FILE", Help: "the same of the certificate; default: the agent's own", Set: program.File(&c.CNI.CertFile)},
-		{Flag: "cni-etcd-key-file", Variable: "CNI_ETCD_KEY_FILE", Help: "the same of its key; default: the agent's own", Set: program.File(&c.CNI.KeyFile)},
-		{Flag: "kubeconfig", Variable: "KUBECONFIG", Help: "file with the access to the Kubernetes API, of which plugins learn by this agent what it knows of pods; default: in a cluster the pod's service account, else the API isn't read", Set: program.Text(&c.Kubernetes.Kubeconfig)},
+		{Flag: "cni-exclusive", Variable: "CNI_EXCLUSIVE", Initial: "false", Help: "true renames network configurations of others that come first by name to <name>" + netconf.BackupSuffix, Set: run.Bool(&c.CNI.Exclusive)},
+		{Flag: "cni-etcd-ca-cert-file", Variable: "CNI_ETCD_CA_CERT_FILE", Help: "what is copied to the directory calico-tls beside the network configuration, for the plugins, as it changes: the certificate of who signed etcd's; default: the agent's own", Set: run.File(&c.CNI.CAFile)},
+		{Flag: "cni-etcd-cert-file", Variable: "CNI_ETCD_CERT_FILE", Help: "the same of the certificate; default: the agent's own", Set: run.File(&c.CNI.CertFile)},
+		{Flag: "cni-etcd-key-file", Variable: "CNI_ETCD_KEY_FILE", Help: "the same of its key; default: the agent's own", Set: run.File(&c.CNI.KeyFile)},
+		{Flag: "kubeconfig", Variable: "KUBECONFIG", Help: "file with the access to the Kubernetes API, of which plugins learn by this agent what it knows of pods; default: in a cluster the pod's service account, else the API isn't read", Set: run.Text(&c.Kubernetes.Kubeconfig)},
 		{Flag: "kubernetes", Variable: "CALICO_KUBERNETES", Initial: "auto", Help: "off: the Kubernetes API isn't read, whatever else is set", Set: func(s string) error {
 			c.Kubernetes.Off = s == "off"
 			if s != "off" && s != "auto" {
@@ -63,7 +59,7 @@ func options(c *Config, hostname string) []program.Option {
 				return nil
 			}
 			c.Store.CertFile, c.Store.KeyFile = s, s
-			return program.Absolute(&c.Kubernetes.Certificate)(s)
+			return run.Absolute(&c.Kubernetes.Certificate)(s)
 		}},
 		{Flag: "etcd-members", Variable: "CALICO_ETCD_MEMBERS", Help: "comma list of <node>=<URL>, the members of the manifests' etcd: this host's Node has the label " + memberLabel + " where it is among them, and else hasn't; default: the label is left alone", Set: func(s string) error {
 			for m := range strings.SplitSeq(s, ",") {
@@ -73,10 +69,6 @@ func options(c *Config, hostname string) []program.Option {
 			}
 			return nil
 		}},
-		{Flag: "run-dir", Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "directory of the gate's socket, " + socketName, Set: program.Absolute(&c.RunDir)},
-		{Flag: "var-dir", Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + ", " + reclaim.GUIDName + " and " + router.BGPStateName, Set: program.Absolute(&c.VarDir)},
-		{Flag: "config", Variable: "CALICO_CONFIG_FILE", Initial: params.DefaultFile, Help: "file of parameters, [global] and lines Name = value; it need not be there", Set: program.Absolute(&c.ConfigFile)},
-		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Help: "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", Set: address(&c.Health)},
 		{Flag: "ip", Variable: "IP", Help: "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", Set: method(0)},
 		{Flag: "ip6", Variable: "IP6", Help: "the same for IPv6; default: none", Set: method(1)},
 		{Flag: "as", Variable: "AS", Help: "number of this host's BGP autonomous system, which is written to etcd; default: what etcd says, or 64512", Set: func(s string) (err error) {
@@ -86,12 +78,29 @@ func options(c *Config, hostname string) []program.Option {
 			c.AS, err = model.ParseASNumber(s)
 			return err
 		}},
-		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Help: "host:port of /metrics; 0 = off; default: as the PrometheusMetrics parameters say, :9091", Set: address(&c.Metrics)},
-	})
+	}, HostOptions(c))
 }
 
-// setNode takes the name that is set, or else the operating system's.
-func (c *Config) setNode(set, hostname string) error {
+// HostOptions are those of any agent, whoever tells it what is desired.
+func HostOptions(c *Config) []run.Option {
+	address := func(p *string) func(string) error { // nothing leaves it to the parameters
+		return func(s string) error {
+			*p = strings.TrimSpace(s)
+			_, err := serving.ParseAddress(s)
+			return err
+		}
+	}
+	return []run.Option{
+		{Flag: "run-dir", Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "directory of the gate's socket, " + socketName, Set: run.Absolute(&c.RunDir)},
+		{Flag: "var-dir", Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + ", " + reclaim.GUIDName + " and " + router.BGPStateName, Set: run.Absolute(&c.VarDir)},
+		{Flag: "config", Variable: "CALICO_CONFIG_FILE", Initial: params.DefaultFile, Help: "file of parameters, [global] and lines Name = value; it need not be there", Set: run.Absolute(&c.ConfigFile)},
+		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Help: "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", Set: address(&c.Health)},
+		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Help: "host:port of /metrics; 0 = off; default: as the PrometheusMetrics parameters say, :9091", Set: address(&c.Metrics)},
+	}
+}
+
+// SetNode takes the name that is set, or else the operating system's.
+func (c *Config) SetNode(set, hostname string) error {
 	if c.Node = strings.TrimSpace(set); c.Node != "" {
 		return model.CheckHost(c.Node)
 	}
@@ -111,16 +120,21 @@ type invocation struct {
 	CleanUp, Yes bool
 }
 
-// ParseConfig is program.Parse: it reads the command line and the environment. hostname is the operating system's; help goes to out.
+// ParseConfig is run.Parse: it reads the command line and the environment. hostname is the operating system's; help goes to out.
 func ParseConfig(args, environ []string, hostname string, out io.Writer) (invocation, error) {
 	var in invocation
 	flags := flag.NewFlagSet("calico-node", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.BoolVar(&in.CleanUp, "clean-up-legacy", false, "list the chains, sets and routes that the agent of an older version of Calico has left on this host, and exit; -yes removes them")
 	flags.BoolVar(&in.Yes, "yes", false, "with -clean-up-legacy: remove what is listed")
-	err := program.Parse(flags, options(&in.Config, hostname), args, environ)
+	err := run.Parse(flags, options(&in.Config, hostname), args, environ)
 	in.Config.Store.SetDefaults()
-	in.Config.Kubernetes.InCluster = program.Variables(environ)["KUBERNETES_SERVICE_HOST"] != ""
-	in.Config.Felix = params.Environ(environ)
+	in.Config.Kubernetes.InCluster = run.Variables(environ)["KUBERNETES_SERVICE_HOST"] != ""
 	return in, err
+}
+
+// FromProcess gives an agent what it has of its process: the log on standard error, and the parameters of the environment.
+func (c *Config) FromProcess(version string, environ []string) {
+	c.Version, c.Level, c.LogFile, c.Felix = version, new(slog.LevelVar), logfile.New(), params.Environ(environ)
+	c.Logger = slog.New(slog.NewMultiHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.Level}), c.LogFile.Handler()))
 }

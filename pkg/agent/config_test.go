@@ -80,6 +80,8 @@ func TestParseConfig(t *testing.T) {
 			}
 			continue
 		}
+		in.Config.FromProcess("", test.environ)
+		in.Config.Logger, in.Config.Level, in.Config.LogFile = nil, nil, nil
 		if diff := cmp.Diff(test.want, in.Config, cmp.AllowUnexported(Config{}), cmp.Comparer(sameMethod)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}

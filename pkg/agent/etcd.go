@@ -13,8 +13,9 @@ import (
 // etcdState is what is kept of etcd besides what each reconciler keeps.
 type etcdState struct {
 	host   string
-	synced bool // a whole snapshot has been folded
-	ready  bool // ReadyKey is there and true
+	source string // health.Monitor.Source
+	synced bool   // a whole snapshot has been folded
+	ready  bool   // ReadyKey is there and true
 	// revision is the latest that has been folded: what was written up to it
 	// below the watched prefixes is known.
 	revision     int64
@@ -38,8 +39,8 @@ type changes struct {
 	settings bool
 }
 
-func newEtcdState(host string) *etcdState {
-	return &etcdState{host: host, objects: map[string]object{}, successors: kubepolicy.Successors{}, settings: params.Stored{Global: map[string]string{}, Local: map[string]string{}}}
+func newEtcdState(host, source string) *etcdState {
+	return &etcdState{host: host, source: source, objects: map[string]object{}, successors: kubepolicy.Successors{}, settings: params.Stored{Global: map[string]string{}, Local: map[string]string{}}}
 }
 
 // watched are the prefixes that the agent and its parts understand. Endpoints of other hosts
@@ -121,7 +122,7 @@ func (s *etcdState) take(e model.Entry, c *changes) {
 }
 
 // waitsFor says what must be known before anything is done; "" = nothing.
-func (s *etcdState) waitsFor() string { return health.WaitsFor(s.synced, s.ready) }
+func (s *etcdState) waitsFor() string { return health.WaitsFor(s.source, s.synced, s.ready) }
 
 // unreadSettings are the settings in etcd that cannot be read, by path.
 func (s *etcdState) unreadSettings() map[string]params.Unread {

@@ -72,10 +72,11 @@ type loop struct {
 	gate    waiters
 	deleted mailbox.Signal // connections of addresses that were lost are
 
-	params    params.Params
-	adoption  *params.Adoption
-	reached   map[string]int // workloads that are listed as they have too many connections
-	unsettled bool           // settings in etcd changed
+	params         params.Params
+	interfaceRetry time.Duration
+	adoption       *params.Adoption
+	reached        map[string]int // workloads that are listed as they have too many connections
+	unsettled      bool           // settings in etcd changed
 
 	etcd        *etcdState
 	workload    *workload.Reconciler
@@ -92,7 +93,7 @@ type loop struct {
 // start makes the reconcilers and opens the kernel for them.
 func (l *loop) start(ctx context.Context) error {
 	l.workload = workload.New(workload.Config{
-		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.open, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload,
+		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.open, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload, Retry: l.interfaceRetry,
 	})
 	l.workload.SetLoopback(l.params.Firewall().Metadata.Addr().IsLoopback())
 	l.firewall = firewall.New(firewall.Config{

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
 const (
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 // runAgent does what cmd/calico-node does.
 func runAgent() int {
 	in, err := ParseConfig(nil, os.Environ(), "", os.Stderr)
-	return program.Main("agent", "", err, func(ctx context.Context) error {
+	return run.Main("agent", "", err, func(ctx context.Context) error {
 		in.Config.Level = new(slog.LevelVar)
 		in.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: in.Config.Level}))
 		return Run(ctx, in.Config)

@@ -170,7 +170,7 @@ func (r *reports) logWaiting(reason string) {
 		return
 	}
 	if reason == "" {
-		r.log.Info("etcd has been read and is ready", "revision", r.etcd.revision)
+		r.log.Info(r.etcd.source+" has been read and is ready", "revision", r.etcd.revision)
 	} else {
 		r.log.Info("waiting; what is programmed stays as it is", "reason", reason)
 	}

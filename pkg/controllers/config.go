@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
@@ -53,9 +53,9 @@ type Config struct {
 
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-func options(c *Config) []program.Option {
-	return slices.Concat(program.Etcd(&c.Store), []program.Option{
-		{Flag: "kubeconfig", Variable: "KUBECONFIG", Help: "file that says how to reach the Kubernetes API; default: as a pod does", Set: program.File(&c.Kube.Kubeconfig)},
+func options(c *Config) []run.Option {
+	return slices.Concat(run.Etcd(&c.Store), []run.Option{
+		{Flag: "kubeconfig", Variable: "KUBECONFIG", Help: "file that says how to reach the Kubernetes API; default: as a pod does", Set: run.File(&c.Kube.Kubeconfig)},
 		{Flag: "controllers", Variable: "ENABLED_CONTROLLERS", Initial: strings.Join(names(), ","), Help: "comma list of the controllers that run; pods wait for what namespace and serviceaccount make", Set: func(s string) error {
 			c.Enabled = map[string]bool{}
 			for name := range strings.SplitSeq(s, ",") {
@@ -83,15 +83,15 @@ func options(c *Config) []program.Option {
 			}
 			return nil
 		}},
-		{Flag: "namespace-policy-limit", Variable: "NAMESPACE_POLICY_LIMIT", Initial: "10000", Help: "of each rule of a namespace's NetworkPolicies the peers times the ports, and 4 more for a selector, together: policies over it, the newest, allow their pods nothing; 0 = no limit", Set: program.Count(&c.NamespacePolicyLimit)},
+		{Flag: "namespace-policy-limit", Variable: "NAMESPACE_POLICY_LIMIT", Initial: "10000", Help: "of each rule of a namespace's NetworkPolicies the peers times the ports, and 4 more for a selector, together: policies over it, the newest, allow their pods nothing; 0 = no limit", Set: run.Count(&c.NamespacePolicyLimit)},
 		{Flag: "lease-namespace", Variable: "POD_NAMESPACE", Help: "namespace of the Lease calico-controllers and of the DaemonSet calico-node; default: this pod's, or kube-system", Set: func(s string) error {
 			own, _ := os.ReadFile(serviceAccount) // outside of a cluster there is none
 			c.LeaseNamespace = cmp.Or(strings.TrimSpace(s), strings.TrimSpace(string(own)), "kube-system")
 			return nil
 		}},
-		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: "127.0.0.1:9098", Help: "host:port of /healthz, /readyz and /debug/invalid; 0 = off", Set: program.Address(&c.Health)},
-		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: ":9094", Help: "host:port of /metrics; 0 = off", Set: program.Address(&c.Metrics)},
-		program.Level(&c.LogLevel),
+		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: "127.0.0.1:9098", Help: "host:port of /healthz, /readyz and /debug/invalid; 0 = off", Set: run.Address(&c.Health)},
+		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: ":9094", Help: "host:port of /metrics; 0 = off", Set: run.Address(&c.Metrics)},
+		run.Level(&c.LogLevel),
 	})
 }
 
@@ -102,14 +102,14 @@ type invocation struct {
 	GCDryRun, GCResume bool
 }
 
-// ParseConfig is program.Parse: it reads the command line and the environment. Help goes to out.
+// ParseConfig is run.Parse: it reads the command line and the environment. Help goes to out.
 func ParseConfig(args, environ []string, out io.Writer) (invocation, error) {
 	var in invocation
 	flags := flag.NewFlagSet("calico-controllers", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.BoolVar(&in.GCDryRun, "gc-dry-run", false, "list addresses, blocks and hosts that seem to be left over, and exit")
 	flags.BoolVar(&in.GCResume, "gc-resume", false, "let garbage collection go on that stopped because too much would go at once, and exit")
-	err := program.Parse(flags, options(&in.Config), args, environ)
+	err := run.Parse(flags, options(&in.Config), args, environ)
 	in.Config.Store.SetDefaults()
 	return in, err
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -41,18 +41,18 @@ const (
 )
 
 // settings are the variables that Install and Uninstall read, in the order of the documents.
-func settings(c *Config) []program.Option {
-	return []program.Option{
+func settings(c *Config) []run.Option {
+	return []run.Option{
 		{Variable: "CNI_NETWORK_CONFIG", Help: "the network configuration, a list of plugins, with the placeholders below", Set: func(s string) error {
 			c.Template = s
 			return nil
 		}},
-		{Variable: "CNI_BIN_DIR", Initial: "/opt/cni/bin", Help: "the node's directory of plugins, mounted at that path or at the same below `/host`", Set: program.Absolute(&c.BinDir)},
-		{Variable: "CNI_CONF_DIR", Initial: "/etc/cni/net.d", Help: "the node's directory of network configurations, mounted in the same way", Set: program.Absolute(&c.ConfDir)},
-		{Variable: "CNI_EXCLUSIVE", Initial: "false", Help: "`true` renames what others left in our place to `<name>" + netconf.BackupSuffix + "`: a `calico` that isn't ours", Set: program.Bool(&c.Exclusive)},
-		{Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "the agent's directory of the same name, where the configuration is left for it", Set: program.Absolute(&c.VarDir)},
-		{Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "the agent's directory of the same name; of uninstall", Set: program.Absolute(&c.RunDir)},
-		{Variable: "CALICO_ETCD_DIR", Initial: "/var/lib/calico-etcd", Help: "the node's directory in which the etcd of the manifests has its data; of uninstall -data", Set: program.Absolute(&c.EtcdDir)},
+		{Variable: "CNI_BIN_DIR", Initial: "/opt/cni/bin", Help: "the node's directory of plugins, mounted at that path or at the same below `/host`", Set: run.Absolute(&c.BinDir)},
+		{Variable: "CNI_CONF_DIR", Initial: "/etc/cni/net.d", Help: "the node's directory of network configurations, mounted in the same way", Set: run.Absolute(&c.ConfDir)},
+		{Variable: "CNI_EXCLUSIVE", Initial: "false", Help: "`true` renames what others left in our place to `<name>" + netconf.BackupSuffix + "`: a `calico` that isn't ours", Set: run.Bool(&c.Exclusive)},
+		{Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "the agent's directory of the same name, where the configuration is left for it", Set: run.Absolute(&c.VarDir)},
+		{Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "the agent's directory of the same name; of uninstall", Set: run.Absolute(&c.RunDir)},
+		{Variable: "CALICO_ETCD_DIR", Initial: "/var/lib/calico-etcd", Help: "the node's directory in which the etcd of the manifests has its data; of uninstall -data", Set: run.Absolute(&c.EtcdDir)},
 	}
 }
 
@@ -115,8 +115,8 @@ func Reference() string {
 
 // ParseConfig reads the environment. from is the directory of the installer itself.
 func ParseConfig(environ []string, from string) (Config, error) {
-	c := Config{From: from, environ: program.Variables(environ)}
-	err := program.ParseEnviron(settings(&c), environ)
+	c := Config{From: from, environ: run.Variables(environ)}
+	err := run.ParseEnviron(settings(&c), environ)
 	if c.Node = strings.TrimSpace(cmp.Or(c.environ["KUBERNETES_NODE_NAME"], c.environ["NODENAME"])); c.Node != "" {
 		if wrong := model.CheckHost(c.Node); wrong != nil {
 			err = errors.Join(err, fmt.Errorf("KUBERNETES_NODE_NAME, or NODENAME: %w", wrong))

@@ -9,12 +9,12 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// ParseConfig is program.Parse: it reads the command line and, of etcd and the log, the environment. hostname is the operating system's;
+// ParseConfig is run.Parse: it reads the command line and, of etcd and the log, the environment. hostname is the operating system's;
 // help and the log go to out.
 func ParseConfig(args, environ []string, hostname string, out io.Writer) (cfg Config, err error) {
 	var level slog.Level
@@ -28,7 +28,7 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (cfg Co
 	flags.StringVar(&cfg.TLS.CAFile, "ca-file", "", "PEM `file` of the managers' authority")
 	flags.StringVar(&cfg.TLS.CertFile, "cert-file", "", "PEM `file` of this manager's certificate, with the DNS name calico-nsm")
 	flags.StringVar(&cfg.TLS.KeyFile, "key-file", "", "PEM `file` of its key")
-	if err := program.Parse(flags, append(program.Etcd(&cfg.Store), program.Level(&level)), args, environ); err != nil {
+	if err := run.Parse(flags, append(run.Etcd(&cfg.Store), run.Level(&level)), args, environ); err != nil {
 		return cfg, err
 	}
 	cfg.Store.SetDefaults()

@@ -136,4 +136,4 @@ func (s *etcd) hear(f fold) {
 
 // waits says what is to be waited for before anything follows from etcd; "" = nothing. So an
 // etcd that was emptied cuts off no host.
-func (s *etcd) waits() string { return health.WaitsFor(s.synced, s.ready) }
+func (s *etcd) waits() string { return health.WaitsFor("etcd", s.synced, s.ready) }

@@ -9,6 +9,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ type Config struct {
 	Logger   *slog.Logger
 	Problems *problems.Ledger
 	Metrics  Metrics
+	Retry    time.Duration // after which what failed is tried again; 0 = after a while, longer each time
 }
 
 // Reconciler keeps the interfaces of workloads. It is not for concurrent use.
@@ -327,9 +329,9 @@ func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, l
 	return changed, done.report.Lost
 }
 
-// again has the kernel told again after a while, longer each time.
+// again has the kernel told again after a while.
 func (r *Reconciler) again() {
-	r.pause = min(max(2*r.pause, retryPause), maxRetryPause)
+	r.pause = cmp.Or(r.cfg.Retry, min(max(2*r.pause, retryPause), maxRetryPause))
 	r.retry.Reset(r.pause)
 }
 

@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	starting   = "the agent is starting"
-	etcdUnread = "etcd has not been read yet"
+	starting = "the agent is starting"
+	unread   = " has not been read yet"
 )
 
 // Monitor knows whether a daemon lives and whether it serves: why its main loop doesn't, and why its other parts don't.
@@ -44,7 +44,9 @@ type Monitor struct {
 	// OfHost: the readiness page speaks of the host alone, and what etcd is to blame for is a remark. It is set before the
 	// monitor is in use.
 	OfHost bool
-	// Away says why etcd can't be read, as last found, and names it; nil = nobody knows.
+	// Source is what the daemon must have read before it does anything: etcd, unless it is set before the monitor is in use.
+	Source string
+	// Away says why it can't be read, as last found, and names it; nil = nobody knows.
 	// It is set before the monitor is in use.
 	Away func() string
 	// Interrupted says since when no change in etcd arrives, and why; no error = they arrive.
@@ -54,7 +56,7 @@ type Monitor struct {
 
 // New returns the monitor of a daemon that starts now.
 func New() *Monitor {
-	m := &Monitor{main: starting, parts: map[string]string{}, etcd: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
+	m := &Monitor{Source: "etcd", main: starting, parts: map[string]string{}, etcd: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
 	m.Turn()
 	return m
 }
@@ -103,15 +105,15 @@ func (m *Monitor) set(in map[string]string, part, reason string) {
 func (m *Monitor) Unread() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.main != starting && m.main != etcdUnread {
+	if m.main != starting && m.main != m.Source+unread {
 		return ""
 	}
-	return etcdUnread + m.why()
+	return m.Source + unread + m.why()
 }
 
 // why says what keeps the daemon from reading etcd; "" = it has been read.
 func (m *Monitor) why() string {
-	if m.main != starting && m.main != etcdUnread || m.Away == nil {
+	if m.main != starting && m.main != m.Source+unread || m.Away == nil {
 		return ""
 	}
 	return ": " + m.Away()
@@ -205,12 +207,12 @@ func reply(w http.ResponseWriter, reason string, remarks ...string) {
 	_, _ = fmt.Fprintln(w, strings.Join(append([]string{reason}, remarks...), "\n")) // a client that left needs no answer
 }
 
-// WaitsFor says what the daemon must know of etcd before it does anything; "" = nothing more. synced says whether a
-// whole snapshot was read, ready whether etcd says that it is ready.
-func WaitsFor(synced, ready bool) string {
+// WaitsFor says what the daemon must know of its source before it does anything; "" = nothing more. synced says whether a
+// whole snapshot was read, ready whether it says that it is ready.
+func WaitsFor(source string, synced, ready bool) string {
 	switch {
 	case !synced:
-		return etcdUnread
+		return source + unread
 	case !ready:
 		return (model.ReadyKey{}).Path() + " is not true in etcd"
 	}

@@ -62,9 +62,9 @@ func TestDisconnected(t *testing.T) {
 		trouble = nil
 		want(0, "", "")
 
-		h.SetUnready(etcdUnread)
+		h.SetUnready("etcd" + unread)
 		h.Away, trouble = func() string { return "watch: refused" }, errors.New("watch: refused")
-		want(time.Second, why, etcdUnread+": watch: refused")
+		want(time.Second, why, "etcd"+unread+": watch: refused")
 	})
 }
 

@@ -28,6 +28,8 @@ type Ledger struct {
 	// Unread says why nothing is known of what etcd holds, "" = something is; nil = nobody knows.
 	// It is set before the ledger is in use.
 	Unread func() string
+	// Source is what is read, "" = etcd.
+	Source string
 
 	mu   sync.Mutex
 	open map[problemID]Problem
@@ -120,6 +122,13 @@ func (p *Ledger) Keep(of Problem) (before, after Problem) {
 	return before, of
 }
 
+// Of is what is wrong with something of a kind; it has no reason where nothing is.
+func (p *Ledger) Of(kind, path string) Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[problemID{kind, path}]
+}
+
 // Count is how many objects and settings are not in order.
 func (p *Ledger) Count() int {
 	p.mu.Lock()
@@ -143,7 +152,7 @@ func (p *Ledger) All() []Problem {
 	p.mu.Unlock()
 	if p.Unread != nil {
 		if reason := p.Unread(); reason != "" { // nothing in etcd is in order so far
-			all = append(all, Problem{Path: "etcd", Kind: Host, Reason: reason, Since: p.began})
+			all = append(all, Problem{Path: cmp.Or(p.Source, "etcd"), Kind: Host, Reason: reason, Since: p.began})
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind)) })

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/kube"
 )
 
@@ -20,8 +20,8 @@ import (
 //	bootstrap data    the data of an etcd that exists
 func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error) {
 	c = Config{Logger: log, Kube: kube.Config{Name: "calico-bootstrap", Logger: log}}
-	options := []program.Option{
-		{Variable: "KUBECONFIG", Set: program.Text(&c.Kube.Kubeconfig)},
+	options := []run.Option{
+		{Variable: "KUBECONFIG", Set: run.Text(&c.Kube.Kubeconfig)},
 		{Variable: "ETCD_MEMBERS", Initial: "1", Set: func(s string) error {
 			if c.Members, _ = strconv.Atoi(strings.TrimSpace(s)); c.Members != 1 && c.Members != 3 {
 				return fmt.Errorf("%q: want 1 or 3", s)
@@ -40,11 +40,11 @@ func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error)
 		c.Own, c.Renew, c.Sign = true, true, true
 	case "data":
 		c.Store.Logger = log
-		options = append(options, program.Etcd(&c.Store)...)
+		options = append(options, run.Etcd(&c.Store)...)
 	default:
 		return c, fmt.Errorf("bootstrap %q is not understood: want nothing, renew, sign or data", what)
 	}
-	err = program.ParseEnviron(options, environ)
+	err = run.ParseEnviron(options, environ)
 	return c, err
 }
 

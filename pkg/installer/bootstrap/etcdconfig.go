@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/daemon/program"
+	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
 // EtcdConfig returns the configuration file of etcd's member on a node, by the pod's environment: a member is at the address that was
 // chosen for it, whatever the kubelet takes for the node's own.
 func EtcdConfig(environ []string) ([]byte, error) {
-	env := program.Variables(environ)
+	env := run.Variables(environ)
 	node, cluster := env["NODE_NAME"], env["INITIAL_CLUSTER"]
 	members, err := parseMembers(cluster)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package program
+package run
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/store"
@@ -105,5 +106,15 @@ func Etcd(c *store.Config) []Option {
 		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", File(&c.KeyFile)},
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", Text(&c.Username)},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", File(&c.PasswordFile)},
+	}
+}
+
+// Duration sets a time that is more than 0, such as 30s.
+func Duration(p *time.Duration) func(string) error {
+	return func(s string) (err error) {
+		if *p, err = time.ParseDuration(strings.TrimSpace(s)); err != nil || *p <= 0 {
+			return fmt.Errorf("%q: want a time such as 500ms, 30s or 2m", s)
+		}
+		return nil
 	}
 }

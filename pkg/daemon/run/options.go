@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program is how a process of ours starts and ends: it reads flags and the environment, and turns signals and errors into an
+// Package run is how a process of ours starts and ends: it reads flags and the environment, and turns signals and errors into an
 // exit status.
-package program
+package run
 
 import (
 	"cmp"
