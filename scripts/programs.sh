@@ -18,6 +18,7 @@ test busybox busybox-static busybox
 test sysctl procps procps-ng
 test unshare util-linux util-linux
 test iptables iptables iptables-nft
+test python3-zmq python3-zmq python3-pyzmq
 smoke containerd containerd containerd
 smoke runc runc runc
 smoke bird bird2 bird
@@ -29,10 +30,18 @@ e2e qemu-system-x86_64 qemu-system-x86 qemu-system-x86'
 case " $* " in *' e2e '*) set -- "$@" smoke ;; esac
 programs=$(for t in "$@"; do sed -n "s/^$t //p" <<<"$programs"; done)
 
-# missing prints one column of the programs that are not in PATH.
+# has says whether a program is in PATH; python3-zmq is a module.
+has() {
+	case $1 in
+	python3-zmq) /usr/bin/python3 -c 'import zmq' 2>/dev/null ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+# missing prints one column of the programs that are not there.
 missing() {
 	while read -r program debian fedora; do
-		command -v "$program" >/dev/null || case $1 in
+		has "$program" || case $1 in
 		program) echo "$program" ;;
 		debian) echo "$debian" ;;
 		*) echo "$program ($debian on Debian, $fedora on Fedora)" ;;
