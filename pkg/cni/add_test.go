@@ -18,6 +18,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 const k8sArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1"
@@ -28,6 +29,7 @@ func small() lab.Config {
 }
 
 func TestResultOfEveryVersion(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	pod := r.pod("pod")
 	for _, version := range []string{"", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {

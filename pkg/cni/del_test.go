@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 func TestDelOfWhatIsGone(t *testing.T) {
@@ -399,6 +400,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestCheckOfEveryVersion(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	pod := r.pod("pod")
 	for _, version := range []string{"0.4.0", "1.0.0", "1.1.0"} {

@@ -109,6 +109,7 @@ func TestHostLocal(t *testing.T) {
 // TestHostLocalAgainUndone has an ADD that is repeated fail: the addresses of the first are given back by then, so that the
 // endpoint goes as well.
 func TestHostLocalAgainUndone(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(map[string]any{"policy_setup_timeout_seconds": 1})
 	c := call(r.pod("pod"), conf)
@@ -124,6 +125,7 @@ func TestHostLocalAgainUndone(t *testing.T) {
 // TestHostLocalSandboxes starts a pod's sandbox again and again without a DEL of the former one, whose namespace is gone as
 // after a restart of the host or not: the pod holds one address.
 func TestHostLocalSandboxes(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	dir := filepath.Join(r.TempDir(), "hl")
 	c := call("", r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "dataDir": dir, "subnet": "10.8.0.0/29"}}))
@@ -147,6 +149,7 @@ func TestHostLocalSandboxes(t *testing.T) {
 
 // TestOlderIPAMPlugin has a list of version 1.1.0 over IPAM plugins that end at an older one: each verb works in that.
 func TestOlderIPAMPlugin(t *testing.T) {
+	long.Test(t)
 	bin := t.TempDir()
 	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
 	dir := filepath.Join(r.TempDir(), "hl")
@@ -276,6 +279,7 @@ func TestDelegateUndone(t *testing.T) {
 
 // TestAnswersOfOtherPlugins has IPAM plugins that make no sense.
 func TestAnswersOfOtherPlugins(t *testing.T) {
+	long.Test(t)
 	bin := t.TempDir()
 	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
 	c := call(r.pod("pod"), r.conf(map[string]any{"ipam": map[string]any{"type": "other"}}))
@@ -313,6 +317,7 @@ func TestAnswersOfOtherPlugins(t *testing.T) {
 // TestArgumentsThatOthersRefuse shows that what only an ADD is refused for does
 // not make a container undeletable.
 func TestArgumentsThatOthersRefuse(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)
 	c := call(r.pod("pod"), conf)
@@ -428,6 +433,7 @@ func TestOtherMainPlugins(t *testing.T) {
 // TestRoundTripsWithGateways has the gateways reserved in the three round trips that every ADD makes: by the
 // first of a cluster, by one whose block is not yet known to have the pool's first address, and by the rest.
 func TestRoundTripsWithGateways(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")}})
 	for _, tt := range []struct {
 		name string
@@ -459,6 +465,7 @@ func TestRoundTripsWithGateways(t *testing.T) {
 
 // TestRoundTripsInABurst has ADDs wait for each other, while those before them claim one block after the other.
 func TestRoundTripsInABurst(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{})
 	r.put(model.PoolKey{CIDR: prefix("10.1.0.0/16")}, model.Pool{CIDR: prefix("10.1.0.0/16"), BlockSize: 28, IPAM: true})
 	c := call(r.pod("pod"), r.conf(map[string]any{"type": "macvlan"}))
@@ -610,6 +617,7 @@ func TestNetworksOwnAddresses(t *testing.T) {
 // TestAfterManyHostLocal: one ADD enters as many pods of host-local's as kubelet runs on a node. Where there are more than etcd takes at
 // once, it is refused, and no address is given twice.
 func TestAfterManyHostLocal(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{}})
 	pool := netip.MustParsePrefix("10.8.0.0/25")
 	r.put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, IPAM: true, BlockSize: 25})
@@ -640,6 +648,7 @@ func TestAfterManyHostLocal(t *testing.T) {
 // TestAfterHostLocal has calico-ipam give out a range that host-local gave out before, while its pods live: none of their addresses
 // is given to another, each comes to be its pod's in etcd too, and all others are there to be had.
 func TestAfterHostLocal(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	before := r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(r.TempDir(), "hl"), "subnet": "10.8.0.0/29"}})
 	var calls []lab.Call

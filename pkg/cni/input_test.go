@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 func TestBadInput(t *testing.T) {
@@ -119,6 +120,7 @@ func pathOf(r *rig) string {
 // TestEveryFieldOfTheWrongType has the plugin say which field it is, what it
 // wants there and what it got.
 func TestEveryFieldOfTheWrongType(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	pod := r.pod("pod")
 	values := []struct {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // TestOtherNetwork gives a pod a new sandbox in a network of another name.
@@ -76,6 +77,7 @@ func TestDelWithoutNodename(t *testing.T) {
 
 // TestNodenameIsRequired is on a node where the agent has not run yet, and must.
 func TestNodenameIsRequired(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	fields := map[string]any{"nodename": "", "nodename_file": "", "nodename_file_optional": false, "policy_setup_timeout_seconds": 1}
 	c := call(r.pod("pod"), r.conf(fields))

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/long"
 )
 
 // agent answers at the gate as the test says.
@@ -222,6 +223,7 @@ func TestStatus(t *testing.T) {
 
 // TestStatusOfAddressesByNumber has configurations by which an ADD is done, or isn't.
 func TestStatusOfAddressesByNumber(t *testing.T) {
+	long.Test(t)
 	r := newRig(t, small())
 	conf := func(ipam string, more map[string]any) []byte {
 		fields := map[string]any{"ipam": json.RawMessage(ipam)}
@@ -292,6 +294,7 @@ func TestVersion(t *testing.T) {
 // TestStatusDenied takes from etcd's user, one by one, the permissions that an ADD needs: STATUS says
 // what the ADD would, and neither writes.
 func TestStatusDenied(t *testing.T) {
+	long.Test(t)
 	cfg := small()
 	cfg.Auth = true
 	r := newRig(t, cfg)

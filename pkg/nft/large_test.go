@@ -11,6 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/long"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -26,6 +27,7 @@ func members(from, n int) []policy.Member {
 
 // TestLargeSet expects every one of 100,000 elements.
 func TestLargeSet(t *testing.T) {
+	long.Test(t)
 	const n = 100_000
 	netns.Host(t, func() {
 		f := open(t)

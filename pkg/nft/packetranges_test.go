@@ -13,12 +13,14 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/long"
 	"github.com/calico-go/calico/test/netns"
 )
 
 // TestRangesWhileTheyChange sends without a pause what one of many networks denies, while the others
 // change: none of it may arrive, nor when the policy is made anew under another name.
 func TestRangesWhileTheyChange(t *testing.T) {
+	long.Test(t)
 	netns.Host(t, func() {
 		asHost(t)
 		a, b := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2")
