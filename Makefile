@@ -60,12 +60,12 @@ endif
 	$(ISOLATE) $(GO) test -C tools ./...
 
 # The whole through the built binaries: a walk for each capability.
-SMOKE := Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections
+SMOKE := Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections|Classic
 smoke: PROGRAMS = test smoke
 smoke: programs modules build isolate tools
 	@mkdir -p bin/test && rm -f bin/test/$@.*
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" \
-		$(GOTESTSUM) --packages='./test/e2e ./test/nsm' -- -tags e2e -p 1 -count=1 -timeout $(TIMEOUT) -run '^Test($(SMOKE))$$'
+		$(GOTESTSUM) --packages='./test/e2e ./test/nsm ./test/classic' -- -tags e2e -p 1 -count=1 -timeout $(TIMEOUT) -run '^Test($(SMOKE))$$'
 	@for t in $(subst |, ,$(SMOKE)); do \
 		grep -q "\"pass\".*\"Test$$t\"" bin/test/$@.json || { echo "smoke: there is no Test$$t" >&2; exit 1; }; \
 	done
@@ -79,7 +79,7 @@ e2e: programs modules build isolate tools
 	scripts/vmkernel.sh bin/vm/kernel
 	@mkdir -p bin/test && rm -f bin/test/$@.*
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" \
-		$(GOTESTSUM) --packages='./test/e2e/... ./pkg/bgp ./pkg/kernel/legacy' -- -tags e2e -p 1 -count=1 -timeout 60m $(E2EFLAGS)
+		$(GOTESTSUM) --packages='./test/e2e/... ./test/classic ./pkg/bgp ./pkg/kernel/legacy' -- -tags e2e -p 1 -count=1 -timeout 60m $(E2EFLAGS)
 
 # Tests of what this machine's kernel may lack, such as IPIP, in an emulated machine with Debian's kernel. VMFLAGS=-run=IPIP runs a part.
 e2e-vm: PROGRAMS = test e2e

@@ -182,6 +182,7 @@ var unfuzzed = map[string]string{
 	"pkg/agent/status.Place":                "the kernel's boot id, which is compared alone",
 	"pkg/bgp.newPath":                       "it makes attributes, of addresses that the model has parsed",
 	"pkg/bgp.readPassword":                  "one line of a file of root's, which is limited and goes to the kernel as it is",
+	"pkg/classicd.read":                     "files as Felix wrote them, which classic reads: FuzzMessages",
 	"pkg/cni.checkHostIPv6":                 "the kernel's own number",
 	"pkg/cni.findNodeName":                  "the name as the agent wrote it, which model's keys escape: model.FuzzParseKey",
 	"pkg/cni.mtu":                           "a number that the agent wrote, read by strconv",

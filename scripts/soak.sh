@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go} dir=bin/soak
-alone=(routing chaos firewall differential lab nsm)
+alone=(routing chaos firewall differential lab nsm classic)
 parts=(unit "${alone[@]}" pages e2e e2e-k8s e2e-vm fuzz images vuln)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 for p in "$@"; do

@@ -34,7 +34,7 @@ type pageCommand struct {
 // and compares what comes out with what they show. Where a program now writes
 // something else, the page is to be changed.
 func TestPages(t *testing.T) {
-	for _, name := range []string{"debugging", "policy", "lab", "operations", "virtual-machines", "network-service-mesh"} {
+	for _, name := range []string{"debugging", "policy", "lab", "operations", "virtual-machines", "network-service-mesh", "classic-api"} {
 		t.Run(name, func(t *testing.T) {
 			if name != "debugging" && name != "policy" {
 				long.Test(t)

@@ -33,6 +33,9 @@ racks use VXLAN; with --vxlan never they need BGP with the routers.
 With --hostile the world isn't Calico's alone: other firewalls, hardened hosts, and wires that
 drop what they don't know. Pools use VXLAN then, and the agents try the path of pods' packets.
 
+With --classic the hosts have a Felix of the APIs of 2014 each, instead of the agent. A
+plugin tells them of the workload endpoints in etcd, and an ACL manager of the profiles.
+
 With --kubernetes it makes another kind of lab, in the foreground: a Kubernetes cluster
 of two nodes on which k8s-manifests/calico.yaml is applied, and a shell with kubectl. It
 runs in a clone of Calico, after make isolate tools kubernetes images, as root.`,
@@ -47,6 +50,9 @@ runs in a clone of Calico, after make isolate tools kubernetes images, as root.`
 				return upKubernetes(cmd.Context(), cmd.ErrOrStderr())
 			}
 			network.hostile = cfg.Hostile
+			if cfg.Classic && network.hosts == nil {
+				network.hosts = []string{"3"}
+			}
 			if err := network.apply(&cfg); err != nil {
 				return err
 			}
@@ -79,6 +85,7 @@ runs in a clone of Calico, after make isolate tools kubernetes images, as root.`
 	f.BoolVar(&cfg.TLS, "tls", false, "etcd and its clients use certificates")
 	f.BoolVar(&cfg.Auth, "auth", false, "etcd asks for a user and a password")
 	f.BoolVar(&cfg.Hostile, "hostile", false, "hosts with hardened sysctls, a FORWARD that drops, kube-proxy's rules and a restless firewall; wires that drop pods' packets without encapsulation")
+	f.BoolVar(&cfg.Classic, "classic", false, "the system of 2014: three hosts with calico-classic felix, a plugin and an ACL manager")
 	f.BoolVar(&cfg.NoAgent, "no-agent", false, "hosts without the node agent")
 	f.StringSliceVar(&pools, "pools", nil, "IP pools (default 192.168.0.0/16 and fd80:24e2:f998:72d6::/64)")
 	f.StringSliceVar(&cfg.CNIPath, "cni-path", nil, "more directories with CNI plugins")

@@ -35,6 +35,7 @@ var sections = []section{
 	{"cluster", clusterSize},
 	{"agent", agentAtScale},
 	{"machines", machines},
+	{"classic", classic},
 	{"enforce", enforce},
 	{"packets", packets},
 	{"ping", firstPing},

@@ -40,11 +40,14 @@ func (a Agent) Launch() error {
 	if !state.Hostile { // what a lab shows is its pods' alone, from the first moment on
 		env = append(env, "FELIX_PROBEWORKLOADPATH=false")
 	}
-	_, err := a.host.lab.procs.start(spec{
-		role: agentRole + a.host.name, ns: a.host.ns,
-		path: filepath.Join(state.BinDir, "calico-node"),
-		env:  append(env, state.AgentEnv...), dir: a.host.dir(),
-	})
+	s := spec{
+		role: agentRole + a.host.name, ns: a.host.ns, path: filepath.Join(state.BinDir, "calico-node"),
+		env: append(env, state.AgentEnv...), dir: a.host.dir(),
+	}
+	if state.Classic {
+		s.path, s.args, s.env = filepath.Join(state.BinDir, "calico-classic"), []string{"felix"}, append(s.env, a.host.lab.classicEnv()...)
+	}
+	_, err := a.host.lab.procs.start(s)
 	return err
 }
 

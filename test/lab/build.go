@@ -16,7 +16,7 @@ import (
 
 // binaries are what a lab runs.
 func binaries() []string {
-	return []string{"calico", "calico-ipam", "calico-node", "calico-install", "calico-lab", "calico-nsm", "nsmctl", "calicoctl"}
+	return []string{"calico", "calico-ipam", "calico-node", "calico-install", "calico-lab", "calico-nsm", "calico-classic", "nsmctl", "calicoctl"}
 }
 
 // BuildOptions say how the binaries of a test differ from those that users get.

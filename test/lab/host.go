@@ -44,6 +44,9 @@ func (l *Lab) addHost(ctx context.Context, name string, rack int) (*Host, error)
 	if err := checkName("host", name); err != nil {
 		return nil, err
 	}
+	if l.state.Classic && l.state.Ready {
+		return nil, fmt.Errorf("add host %s: a lab of the system of 2014 has the hosts that it was made with: calico-lab up --classic --hosts", name)
+	}
 	ns, err := createNamespace(l.named(name).path)
 	if err != nil {
 		return nil, fmt.Errorf("add host %s: %w", name, err)

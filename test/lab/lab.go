@@ -56,6 +56,7 @@ type Config struct {
 	NoReady bool // don't set the Ready flag in etcd
 
 	NoAgent bool // hosts without calico-node
+	Classic bool // the system of 2014: see classic.go
 	// Hostile makes a world that isn't Calico's alone: hosts with hardened sysctls, a FORWARD that drops, what kube-proxy does, and a
 	// firewall that is written anew all the time; wires that drop packets of pods that come without encapsulation where pools have one.
 	Hostile bool
@@ -193,7 +194,12 @@ func (cfg Config) complete() (Config, error) {
 		cfg.BinDir = filepath.Dir(exe)
 	}
 	needed := []string{"calico-lab"} // for etcd; plugins are looked for when they are run
-	if !cfg.NoAgent {
+	switch {
+	case cfg.Classic && len(cfg.Racks) > 0:
+		return cfg, errors.New("a lab of the system of 2014 has no racks")
+	case cfg.Classic:
+		needed = append(needed, "calico-classic")
+	case !cfg.NoAgent:
 		needed = append(needed, "calico-node")
 	}
 	for _, name := range needed {
@@ -256,6 +262,11 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.seed(ctx); err != nil {
 		return fmt.Errorf("write the first keys to etcd: %w", err)
 	}
+	if l.cfg.Classic {
+		if err := l.StartClassic(); err != nil {
+			return err
+		}
+	}
 	for _, name := range l.cfg.Hosts {
 		if _, err := l.AddHost(ctx, name); err != nil {
 			return err
@@ -266,6 +277,11 @@ func (l *Lab) build(ctx context.Context) error {
 			if _, err := l.addHost(ctx, name, i+1); err != nil {
 				return err
 			}
+		}
+	}
+	if l.cfg.Classic {
+		if err := l.routeMachines(ctx); err != nil {
+			return err
 		}
 	}
 	l.state.Ready = true

@@ -32,6 +32,7 @@ type state struct {
 	NoFsync     bool     `json:"no_fsync,omitempty"`
 	EtcdQuota   int64    `json:"etcd_quota,omitempty"`
 	NoAgent     bool     `json:"no_agent,omitempty"`
+	Classic     bool     `json:"classic,omitempty"`
 	Hostile     bool     `json:"hostile,omitempty"`
 	AgentEnv    []string `json:"agent_env,omitempty"`
 	CNIPath     []string `json:"cni_path,omitempty"`
@@ -55,7 +56,7 @@ func (l *Lab) makeDataDir() error {
 	l.state = state{
 		Name: l.name, Background: l.cfg.Background, BinDir: l.cfg.BinDir, DataDir: dir,
 		EtcdMembers: l.cfg.EtcdMembers, Racks: len(l.cfg.Racks), TLS: l.cfg.TLS, Auth: l.cfg.Auth, NoFsync: l.cfg.NoFsync,
-		EtcdQuota: l.cfg.EtcdQuota, NoAgent: l.cfg.NoAgent, Hostile: l.cfg.Hostile, AgentEnv: l.cfg.AgentEnv, CNIPath: l.cfg.CNIPath,
+		EtcdQuota: l.cfg.EtcdQuota, NoAgent: l.cfg.NoAgent, Classic: l.cfg.Classic, Hostile: l.cfg.Hostile, AgentEnv: l.cfg.AgentEnv, CNIPath: l.cfg.CNIPath,
 	}
 	return os.WriteFile(filepath.Join(dir, dataMark), []byte(l.name+"\n"), 0o600)
 }
