@@ -1567,6 +1567,7 @@ type RemoteConnectionClose struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	RequestId          string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	NetworkServiceName string                 `protobuf:"bytes,2,opt,name=network_service_name,json=networkServiceName,proto3" json:"network_service_name,omitempty"`
+	Requestor          string                 `protobuf:"bytes,3,opt,name=requestor,proto3" json:"requestor,omitempty"` // as in RemoteConnectionMonitor
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1615,6 +1616,13 @@ func (x *RemoteConnectionClose) GetNetworkServiceName() string {
 	return ""
 }
 
+func (x *RemoteConnectionClose) GetRequestor() string {
+	if x != nil {
+		return x.Requestor
+	}
+	return ""
+}
+
 type RemoteConnectionCloseReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1653,8 +1661,8 @@ func (*RemoteConnectionCloseReply) Descriptor() ([]byte, []int) {
 
 type RemoteConnectionMonitor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager that asks, by the name of its node. Its connections that held doesn't name are closed, once they are older
-	// than a minute.
+	// The manager that asks, by the name of its node; empty: as its certificate says. Its connections that held doesn't name are
+	// closed, once they are older than a minute.
 	Requestor     string                `protobuf:"bytes,1,opt,name=requestor,proto3" json:"requestor,omitempty"`
 	Held          []*RemoteConnectionID `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2031,11 +2039,12 @@ const file_nsm2nsm_proto_rawDesc = "" +
 	"\x18nsc_connection_addresses\x18\x01 \x01(\v2\x0f.nsm2nsm.PrefixR\x16nscConnectionAddresses\x12I\n" +
 	"\x18nse_connection_addresses\x18\x02 \x01(\v2\x0f.nsm2nsm.PrefixR\x16nseConnectionAddresses\x12'\n" +
 	"\x06routes\x18\x03 \x03(\v2\x0f.nsm2nsm.PrefixR\x06routes\x12B\n" +
-	"\x14additional_addresses\x18\x04 \x03(\v2\x0f.nsm2nsm.PrefixR\x13additionalAddresses\"h\n" +
+	"\x14additional_addresses\x18\x04 \x03(\v2\x0f.nsm2nsm.PrefixR\x13additionalAddresses\"\x86\x01\n" +
 	"\x15RemoteConnectionClose\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
-	"\x14network_service_name\x18\x02 \x01(\tR\x12networkServiceName\"\x1c\n" +
+	"\x14network_service_name\x18\x02 \x01(\tR\x12networkServiceName\x12\x1c\n" +
+	"\trequestor\x18\x03 \x01(\tR\trequestor\"\x1c\n" +
 	"\x1aRemoteConnectionCloseReply\"h\n" +
 	"\x17RemoteConnectionMonitor\x12\x1c\n" +
 	"\trequestor\x18\x01 \x01(\tR\trequestor\x12/\n" +

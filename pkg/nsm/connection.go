@@ -4,28 +4,23 @@ package nsm
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 )
 
-// Key is what a request is known by. A manager that has the endpoint alone knows the connection by another key than one
-// that has the client.
+// Key is what a request is known by. The client is another manager's, Peer's, where there is one: two may use the same ID.
 type Key struct {
 	ID      string `json:"id"`
 	Service string `json:"service"`
-	Remote  bool   `json:"remote,omitempty"` // the client is another manager's
+	Peer    string `json:"peer,omitempty"`
 }
 
 // Compare orders keys.
 func (k Key) Compare(o Key) int {
-	remote := func(k Key) int {
-		if k.Remote {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(k.Service, o.Service), cmp.Compare(k.ID, o.ID), cmp.Compare(remote(k), remote(o)))
+	return cmp.Or(cmp.Compare(k.Service, o.Service), cmp.Compare(k.ID, o.ID), cmp.Compare(k.Peer, o.Peer))
 }
 
 // Phase is how far a connection is.
@@ -52,9 +47,8 @@ type End struct {
 type Connection struct {
 	Key       Key      `json:"key"`
 	Phase     Phase    `json:"phase"`
-	Request   Request  `json:"request"`   // of the client; of another manager's, its contents are Remote
-	Remote    string   `json:"remote"`    // what another manager asked for, to tell a changed request
-	Requestor string   `json:"requestor"` // the other manager, where Key.Remote
+	Request   Request  `json:"request"` // of the client; of another manager's, its contents are Remote
+	Remote    string   `json:"remote"`  // what another manager asked for, to tell a changed request
 	Endpoint  Endpoint `json:"endpoint"`
 	Client    End      `json:"client,omitzero"`
 	Server    End      `json:"server,omitzero"` // the endpoint's
@@ -62,6 +56,22 @@ type Connection struct {
 	Tunnel    Tunnel   `json:"tunnel,omitzero"`
 	Window    VNIs     `json:"window,omitzero"` // from which another manager may choose
 	Made      int64    `json:"made"`            // Unix seconds
+}
+
+// UnmarshalJSON reads what former versions wrote, too: the peer was no part of the key.
+func (c *Connection) UnmarshalJSON(data []byte) error {
+	type plain Connection
+	var former struct {
+		Key       struct{ Remote bool }
+		Requestor string
+	}
+	if err := errors.Join(json.Unmarshal(data, (*plain)(c)), json.Unmarshal(data, &former)); err != nil {
+		return err
+	}
+	if former.Key.Remote {
+		c.Key.Peer = cmp.Or(former.Requestor, c.Tunnel.Remote.String())
+	}
+	return nil
 }
 
 // Alias marks the links of a connection.

@@ -113,7 +113,7 @@ func TestKnown(t *testing.T) {
 		t.Fatal(known, err)
 	}
 	l.Put(Connection{Key: Key{ID: "1", Service: "s"}, Request: r})
-	l.Put(Connection{Key: Key{ID: "1", Service: "s", Remote: true}})
+	l.Put(Connection{Key: Key{ID: "1", Service: "s", Peer: "b"}})
 	if _, known, err := l.Known(r); !known || err != nil {
 		t.Error(known, err)
 	}

@@ -84,7 +84,7 @@ func TestCrossing(t *testing.T) {
 					vni, err := LowestVNI(m.window.Outside(), nodes[m.to].VNIs())
 					if err == nil {
 						remote := m.key
-						remote.Remote = true
+						remote.Peer = "b"
 						nodes[m.to].Put(Connection{Key: remote, Tunnel: Tunnel{VNI: vni}})
 					}
 					under = append(under, message{from: m.to, to: m.from, key: m.key, vni: vni, answer: true})

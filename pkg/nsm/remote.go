@@ -15,8 +15,8 @@ type Reply struct {
 	Parameters map[string]string
 }
 
-// A RemoteRequest asks another manager for a connection to one of its endpoints. Requestor is the asking manager's node, ""
-// where it doesn't say.
+// A RemoteRequest asks another manager for a connection to one of its endpoints. Requestor is the manager that asks: its
+// node, or its address where it names none.
 type RemoteRequest struct {
 	ID, Service, Endpoint, Requestor string
 	VXLAN                            []VXLANOffer // by descending priority
@@ -75,11 +75,11 @@ func (l *Ledger) Answer(r RemoteRequest, local netip.Addr) (Tunnel, error) {
 	return Tunnel{}, last
 }
 
-// Lost are the connections of a requestor that it no longer holds, but for those made after a time: the list may be older.
-func (l *Ledger) Lost(requestor string, held []Key, before int64) []Connection {
+// Lost are the connections of a peer that it no longer holds, but for those made after a time: the list may be older.
+func (l *Ledger) Lost(peer string, held []Key, before int64) []Connection {
 	var lost []Connection
 	for _, c := range l.All() {
-		if c.Key.Remote && c.Requestor == requestor && c.Made < before && !slices.Contains(held, Key{ID: c.Key.ID, Service: c.Key.Service}) {
+		if c.Key.Peer == peer && c.Made < before && !slices.Contains(held, Key{ID: c.Key.ID, Service: c.Key.Service}) {
 			lost = append(lost, c)
 		}
 	}

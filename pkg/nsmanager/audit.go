@@ -30,9 +30,7 @@ const (
 // recover undoes what was under way when the manager died, before it serves anybody.
 func (m *Manager) recover(ctx context.Context) error {
 	for _, c := range m.all() {
-		if c.Key.Remote {
-			m.hear(c.Requestor)
-		}
+		m.hear(c.Key.Peer)
 		if c.Phase == nsm.Closing || c.Phase == nsm.Ready && m.resume(c) {
 			continue
 		}
@@ -59,7 +57,7 @@ func (m *Manager) resume(c nsm.Connection) bool {
 		}
 		n, err := spaces.Open(end.Namespace)
 		if err != nil {
-			return end == c.Server && !c.Key.Remote // the client gets another endpoint
+			return end == c.Server && c.Key.Peer == "" // the client gets another endpoint
 		}
 		has, err := n.Has(end.Name, c.Alias())
 		if err == nil && (has || end.Name == "") {
@@ -148,12 +146,12 @@ func (m *Manager) look(ctx context.Context, k nsm.Key, began int64, spaces cross
 func (m *Manager) mend(ctx context.Context, c nsm.Connection, spaces crossconnect.Namespaces, links bool) error {
 	gone := func(e nsm.End) bool { return e.Namespace != 0 && spaces[e.Namespace] == "" }
 	m.mu.Lock()
-	silent := m.now().Sub(m.heard[c.Requestor]) > forgetAfter
+	silent := m.now().Sub(m.heard[c.Key.Peer]) > forgetAfter
 	m.mu.Unlock()
 	switch {
 	case c.Phase == nsm.Pending || c.Phase == nsm.Closing || gone(c.Client):
 		return m.end(ctx, c)
-	case c.Key.Remote && (gone(c.Server) || silent):
+	case c.Key.Peer != "" && (gone(c.Server) || silent):
 		m.cfg.Logger.Info("ended: the endpoint has gone, or its client's manager", "service", c.Key.Service, "request", c.Key.ID)
 		return m.undo(c)
 	case c.Phase == nsm.Waiting:
@@ -236,7 +234,7 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 	switch {
 	case c.Tunnel.VNI == 0:
 		return crossconnect.Veth(open[0], client, open[1], server)
-	case c.Key.Remote:
+	case c.Key.Peer != "":
 		return m.link(open[1], server, c.Tunnel)
 	}
 	return m.link(open[0], client, c.Tunnel)
@@ -246,7 +244,7 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 func (m *Manager) askPeers(ctx context.Context) {
 	byAddress := map[string][]nsm.Connection{}
 	for _, c := range m.all() {
-		if !c.Key.Remote && c.Endpoint.Host != m.cfg.Node && c.Phase != nsm.Waiting {
+		if c.Key.Peer == "" && c.Endpoint.Host != m.cfg.Node && c.Phase != nsm.Waiting {
 			byAddress[c.Endpoint.Address] = append(byAddress[c.Endpoint.Address], c)
 		}
 	}

@@ -33,12 +33,13 @@ func FuzzState(f *testing.F) {
 	f.Add(good[:len(good)/2])
 	f.Add([]byte("null"))
 	f.Add([]byte(strings.Replace(string(good), `"id":"1"`, `"id":"2"`, 1)))
+	f.Add([]byte(strings.Replace(string(good), `"id":"1"`, `"id":"1","peer":"b"`, 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &Manager{cfg: m.cfg}
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := load(m.file(""), m.connectionFile, m.ledger.Put); err != nil {
+		if err := load(m.file(""), m.connectionFiles, m.ledger.Put); err != nil {
 			if !strings.Contains(err.Error(), path) {
 				t.Fatal(err)
 			}
@@ -52,7 +53,7 @@ func FuzzState(f *testing.F) {
 		if err := m.save(had); err != nil {
 			t.Fatal(err)
 		}
-		if err := load(m.file(""), m.connectionFile, again.ledger.Put); err != nil {
+		if err := load(m.file(""), m.connectionFiles, again.ledger.Put); err != nil {
 			t.Fatal(err)
 		}
 		got, _ := again.get(c.Key)

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -53,7 +54,7 @@ type Manager struct {
 	busy      map[nsm.Key]chan struct{}
 	endpoints map[string]*advertised // of this node, by service and name
 	registry  registry
-	heard     map[string]time.Time // when each requestor was heard last
+	heard     map[string]time.Time // when each peer was heard last
 	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
 }
 
@@ -101,15 +102,15 @@ func start(ctx context.Context, cfg Config) (*Manager, error) {
 			return nil, errors.Join(fmt.Errorf("the directory of the state: %w", statefile.Advise(err)), client.Close())
 		}
 	}
-	if err := errors.Join(load(m.file(""), m.connectionFile, m.ledger.Put), load(m.endpointFile(""), m.advertisedFile, m.know)); err != nil {
+	if err := errors.Join(load(m.file(""), m.connectionFiles, m.ledger.Put), load(m.endpointFile(""), m.advertisedFiles, m.know)); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return m, nil
 }
 
 // load reads every file of a directory. One that doesn't parse, or has what belongs into another, is an error: what it held is not known
-// to be gone.
-func load[T any](dir string, fileOf func(T) string, add func(T)) error {
+// to be gone. filesOf are the path for something, and those of former versions.
+func load[T any](dir string, filesOf func(T) []string, add func(T)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read the state: %w", err)
@@ -125,8 +126,10 @@ func load[T any](dir string, fileOf func(T) string, add func(T)) error {
 		if err == nil {
 			err = json.Unmarshal(content, &v)
 		}
-		if err == nil && fileOf(v) != path {
+		if files := filesOf(v); err == nil && !slices.Contains(files, path) {
 			err = errors.New("it is of something else")
+		} else if err == nil {
+			err = os.Rename(path, files[0])
 		}
 		if err != nil {
 			return fmt.Errorf("read the state %s: %w: remove the file to forget what it is of", path, err)
@@ -142,7 +145,10 @@ func (m *Manager) file(name string) string {
 func (m *Manager) endpointFile(name string) string {
 	return filepath.Join(m.cfg.Directory, "endpoints", name)
 }
-func (m *Manager) connectionFile(c nsm.Connection) string { return m.file(name(c.Key)) }
+func (m *Manager) connectionFiles(c nsm.Connection) []string {
+	return []string{m.file(name(c.Key)), m.file(fileName(c.Key.Service, c.Key.ID, "remote"))}
+}
+func (m *Manager) advertisedFiles(e nsm.Endpoint) []string { return []string{m.advertisedFile(e)} }
 func (m *Manager) advertisedFile(e nsm.Endpoint) string {
 	return m.endpointFile(fileName(e.Service, e.Name))
 }
@@ -156,11 +162,10 @@ func write(path string, v any) error {
 }
 
 func name(k nsm.Key) string {
-	role := "client"
-	if k.Remote {
-		role = "remote"
+	if k.Peer != "" {
+		return fileName(k.Service, k.ID, "remote", k.Peer)
 	}
-	return fileName(k.Service, k.ID, role)
+	return fileName(k.Service, k.ID, "client")
 }
 
 // hold waits until nobody else works on the connection, and keeps others away until release.
@@ -212,7 +217,7 @@ func (m *Manager) reserve(c *nsm.Connection, decide func(*nsm.Ledger) error) err
 
 // save remembers a connection, first on disk.
 func (m *Manager) save(c nsm.Connection) error {
-	if err := write(m.connectionFile(c), c); err != nil {
+	if err := write(m.file(name(c.Key)), c); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -100,7 +100,7 @@ func (a attempt) negotiate(ctx context.Context, c nsm.Connection) (nsm.Connectio
 
 // Accept makes this side of a connection of another manager's client.
 func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error) {
-	key := nsm.Key{ID: r.ID, Service: r.Service, Remote: true}
+	key := nsm.Key{ID: r.ID, Service: r.Service, Peer: r.Requestor}
 	release, err := m.hold(ctx, key)
 	if err != nil {
 		return nsm.RemoteReply{}, err
@@ -108,7 +108,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 	defer release()
 	m.hear(r.Requestor)
 	if c, known := m.get(key); known {
-		if c.Phase == nsm.Ready && (c.Remote != r.Text() || c.Requestor != r.Requestor) {
+		if c.Phase == nsm.Ready && c.Remote != r.Text() {
 			return nsm.RemoteReply{}, fmt.Errorf("%w: request %s for network service %q was made before with other contents: close it first", nsm.ErrExists, r.ID, r.Service)
 		}
 		if c.Phase == nsm.Ready && !excludes(r, c.Tunnel.VNI) {
@@ -123,7 +123,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 		return nsm.RemoteReply{}, err
 	}
 	c := nsm.Connection{
-		Key: key, Phase: nsm.Pending, Remote: r.Text(), Requestor: r.Requestor, Endpoint: endpoint, Made: m.now().Unix(),
+		Key: key, Phase: nsm.Pending, Remote: r.Text(), Endpoint: endpoint, Made: m.now().Unix(),
 	}
 	spaces, err := crossconnect.Scan()
 	if err != nil {
@@ -173,52 +173,49 @@ func excludes(r nsm.RemoteRequest, vni uint32) bool {
 }
 
 // End ends this side of a connection of another manager's client.
-func (m *Manager) End(ctx context.Context, k nsm.Key, calls func(requestor string) error) error {
+func (m *Manager) End(ctx context.Context, k nsm.Key) error {
 	release, err := m.hold(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer release()
 	if c, known := m.get(k); known {
-		if err := calls(c.Requestor); err != nil {
-			return err
-		}
-		m.cfg.Logger.Info("closed by the client's manager", "service", k.Service, "request", k.ID)
+		m.cfg.Logger.Info("closed by the client's manager", "service", k.Service, "request", k.ID, "requestor", k.Peer)
 		return m.undo(c)
 	}
 	return nil
 }
 
-// Held are the requestor's connections here.
-func (m *Manager) Held(requestor string) []nsm.Key {
+// Held are a peer's connections here.
+func (m *Manager) Held(peer string) []nsm.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var keys []nsm.Key
 	for _, c := range m.ledger.All() {
-		if c.Key.Remote && c.Requestor == requestor && c.Phase == nsm.Ready {
+		if c.Key.Peer == peer && c.Phase == nsm.Ready {
 			keys = append(keys, nsm.Key{ID: c.Key.ID, Service: c.Key.Service})
 		}
 	}
 	return keys
 }
 
-// Lost ends the requestor's connections that it doesn't hold.
-func (m *Manager) Lost(ctx context.Context, requestor string, held []nsm.Key) {
-	m.hear(requestor)
+// Lost ends a peer's connections that it doesn't hold.
+func (m *Manager) Lost(ctx context.Context, peer string, held []nsm.Key) {
+	m.hear(peer)
 	m.mu.Lock()
-	lost := m.ledger.Lost(requestor, held, m.now().Add(-graceOfLists).Unix())
+	lost := m.ledger.Lost(peer, held, m.now().Add(-graceOfLists).Unix())
 	m.mu.Unlock()
 	for _, c := range lost {
-		if err := m.End(ctx, c.Key, func(string) error { return nil }); err != nil {
+		if err := m.End(ctx, c.Key); err != nil {
 			m.cfg.Logger.Warn("a connection that its client's manager has lost can't be ended: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
 		}
 	}
 }
 
-func (m *Manager) hear(requestor string) {
+func (m *Manager) hear(peer string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heard[requestor] = m.now()
+	m.heard[peer] = m.now()
 }
 
 // end ends a connection of a client of this node, on both sides. While the other can't be told it is Closing.
@@ -226,7 +223,7 @@ func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	if err := m.unlink(c); err != nil {
 		return err
 	}
-	if c.Endpoint.Host == m.cfg.Node || c.Key.Remote || c.Phase == nsm.Waiting {
+	if c.Endpoint.Host == m.cfg.Node || c.Key.Peer != "" || c.Phase == nsm.Waiting {
 		return m.forget(c.Key)
 	}
 	if c.Phase != nsm.Closing {
@@ -238,7 +235,7 @@ func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	err := m.peer(c.Endpoint).Close(ctx, c.Key)
+	err := m.peer(c.Endpoint).Close(ctx, m.cfg.Node, c.Key)
 	if errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(c.Endpoint.Address) {
 		m.cfg.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
 		err = nil

@@ -144,10 +144,10 @@ func (p Peer) Request(ctx context.Context, r nsm.RemoteRequest) (reply nsm.Remot
 	return reply, errors.Join(err, refusal)
 }
 
-// Close ends a connection; one that isn't there is closed.
-func (p Peer) Close(ctx context.Context, k nsm.Key) error {
+// Close ends a connection of the requestor's; one that isn't there is closed.
+func (p Peer) Close(ctx context.Context, requestor string, k nsm.Key) error {
 	return p.with(func(c api.NSM2NSMClient) error {
-		_, err := c.CloseRemoteConnection(ctx, &api.RemoteConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service})
+		_, err := c.CloseRemoteConnection(ctx, &api.RemoteConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service, Requestor: requestor})
 		return err
 	})
 }

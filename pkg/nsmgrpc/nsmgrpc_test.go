@@ -42,15 +42,12 @@ func (m *recorder) Accept(_ context.Context, r nsm.RemoteRequest) (nsm.RemoteRep
 	m.remote = r
 	return nsm.RemoteReply{Tunnel: tunnelOfA, Context: nsm.Context{Client: netip.MustParsePrefix("10.0.0.2/30"), Endpoint: netip.MustParsePrefix("10.0.0.1/30")}}, m.err
 }
-func (m *recorder) End(_ context.Context, k nsm.Key, calls func(string) error) error {
-	if err := calls("b"); err != nil {
-		return err
-	}
+func (m *recorder) End(_ context.Context, k nsm.Key) error {
 	m.ended = k
 	return m.err
 }
-func (m *recorder) Lost(_ context.Context, _ string, held []nsm.Key) {
-	m.held = held
+func (m *recorder) Lost(_ context.Context, peer string, held []nsm.Key) {
+	m.ended.Peer, m.held = peer, held
 }
 func (m *recorder) Held(string) []nsm.Key { return []nsm.Key{{ID: "1", Service: "s"}} }
 
@@ -130,19 +127,19 @@ func certificates(t *testing.T) (mine, strangers TLS) {
 }
 
 // TestNodesCertificates: a certificate with a node's name speaks for that node's manager alone, in both directions. One with none is
-// of before there were names.
+// of before there were names: of who calls with it, and names no node, the address is known.
 func TestNodesCertificates(t *testing.T) {
 	for _, test := range []struct {
 		names []string
 		node  string
 		want  bool
+		peer  string // who calls where no node is named
 	}{
-		{[]string{ServerName}, "a", true},
-		{[]string{ServerName, "a." + ServerName}, "a", true},
-		{[]string{ServerName, "A.Calico-NSM"}, "a", true},
-		{[]string{ServerName, "a." + ServerName}, "b", false},
-		{[]string{ServerName, "a." + ServerName}, "", false},
-		{[]string{ServerName, "a." + ServerName, "b." + ServerName}, "b", true},
+		{[]string{ServerName}, "a", true, "127.0.0.1"},
+		{[]string{ServerName, "a." + ServerName}, "a", true, "a"},
+		{[]string{ServerName, "A.Calico-NSM"}, "a", true, "a"},
+		{[]string{ServerName, "a." + ServerName}, "b", false, "a"},
+		{[]string{ServerName, "a." + ServerName, "b." + ServerName}, "b", true, "a"},
 	} {
 		dir := t.TempDir()
 		ca, err := pki.NewAuthority(dir, "ca", "ca")
@@ -163,14 +160,14 @@ func TestNodesCertificates(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, stop := context.WithCancel(t.Context())
-			served := make(chan error, 1)
-			go func() { served <- ServePeers(ctx, l, side.server, &recorder{}) }()
-			_, err = Peer{test.node, l.Addr().String(), side.client}.Held(ctx, "x"+test.node, nil)
+			served, m, peer := make(chan error, 1), &recorder{}, Peer{test.node, l.Addr().String(), side.client}
+			go func() { served <- ServePeers(ctx, l, side.server, m) }()
+			_, err = peer.Held(ctx, "x"+test.node, nil)
 			if side.client == named {
-				_, err = Peer{test.node, l.Addr().String(), side.client}.Held(ctx, test.node, nil)
-				if test.node == "" {
-					err = errors.New("no requestor")
+				if err := peer.Close(ctx, "", nsm.Key{ID: "1"}); err != nil || m.ended.Peer != test.peer {
+					t.Errorf("%v that names no node is %q: %v", test.names, m.ended.Peer, err)
 				}
+				_, err = peer.Held(ctx, test.node, nil)
 			}
 			if (err == nil) != test.want {
 				t.Errorf("%v for %q, as server %t: %v", test.names, test.node, side.server == named, err)
@@ -213,7 +210,7 @@ func TestPeers(t *testing.T) {
 		t.Error("a refusal:", err)
 	}
 	m.err = nil
-	if err := peer.Close(ctx, nsm.Key{ID: "1", Service: "s"}); err != nil || m.ended != (nsm.Key{ID: "1", Service: "s", Remote: true}) {
+	if err := peer.Close(ctx, "b", nsm.Key{ID: "1", Service: "s"}); err != nil || m.ended != (nsm.Key{ID: "1", Service: "s", Peer: "b"}) {
 		t.Error(m.ended, err)
 	}
 	keys, err := peer.Held(ctx, "b", []nsm.Key{{ID: "2", Service: "s"}})

@@ -47,12 +47,12 @@ type Pods interface {
 	Remove(ctx context.Context, e nsm.Endpoint) error
 }
 
-// Peers is what a manager does for others. End asks whether the call is that of the connection's requestor. Lost gets what a requestor holds, and ends the rest; Held is what it has here.
+// Peers is what a manager does for others. Lost gets which connections a peer holds, and ends its others; Held is what it has here.
 type Peers interface {
 	Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error)
-	End(ctx context.Context, k nsm.Key, calls func(requestor string) error) error
-	Lost(ctx context.Context, requestor string, held []nsm.Key)
-	Held(requestor string) []nsm.Key
+	End(ctx context.Context, k nsm.Key) error
+	Lost(ctx context.Context, peer string, held []nsm.Key)
+	Held(peer string) []nsm.Key
 }
 
 // ServePods serves both sockets in a directory until the context ends, which is a clean exit.
@@ -225,7 +225,7 @@ func (s peerServer) RequestRemoteConnection(ctx context.Context, in *api.RemoteC
 	r, err := remoteRequestFrom(in)
 	var reply nsm.RemoteReply
 	if err == nil {
-		err = callsFor(ctx, r.Requestor)
+		r.Requestor, err = caller(ctx, r.Requestor)
 	}
 	if err == nil {
 		reply, err = s.m.Accept(ctx, r)
@@ -243,22 +243,22 @@ func (s peerServer) RequestProxyConnection(_ context.Context, in *api.ProxyConne
 
 // CloseRemoteConnection is another manager's.
 func (s peerServer) CloseRemoteConnection(ctx context.Context, in *api.RemoteConnectionClose) (*api.RemoteConnectionCloseReply, error) {
-	err := s.m.End(ctx, nsm.Key{ID: in.GetRequestId(), Service: in.GetNetworkServiceName(), Remote: true},
-		func(requestor string) error { return callsFor(ctx, requestor) })
+	peer, err := caller(ctx, in.GetRequestor())
+	if err == nil {
+		err = s.m.End(ctx, nsm.Key{ID: in.GetRequestId(), Service: in.GetNetworkServiceName(), Peer: peer})
+	}
 	return &api.RemoteConnectionCloseReply{}, refusal(err)
 }
 
 // MonitorRemoteConnections is another manager's.
 func (s peerServer) MonitorRemoteConnections(in *api.RemoteConnectionMonitor, out api.NSM2NSM_MonitorRemoteConnectionsServer) error {
-	if in.GetRequestor() == "" {
-		return refusal(fmt.Errorf("%w: requestor is empty: it is the name of the asking manager's node", nsm.ErrInvalid))
-	}
-	if err := callsFor(out.Context(), in.GetRequestor()); err != nil {
+	peer, err := caller(out.Context(), in.GetRequestor())
+	if err != nil {
 		return refusal(err)
 	}
-	s.m.Lost(out.Context(), in.GetRequestor(), keysFrom(in.GetHeld()))
+	s.m.Lost(out.Context(), peer, keysFrom(in.GetHeld()))
 	for {
-		if err := out.Send(&api.RemoteConnections{Connections: keysTo(s.m.Held(in.GetRequestor()))}); err != nil {
+		if err := out.Send(&api.RemoteConnections{Connections: keysTo(s.m.Held(peer))}); err != nil {
 			return err
 		}
 		select {

@@ -3,10 +3,12 @@
 package nsmgrpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -40,17 +42,27 @@ func speaksFor(cert *x509.Certificate, node string) error {
 	return fmt.Errorf("%w: the certificate is that of %.200q, and the manager of node %.200q is spoken with: give it the DNS name %s", nsm.ErrInvalid, of, node, nameOf(node))
 }
 
-// callsFor refuses a call in the name of another node than that of the caller's certificate.
-func callsFor(ctx context.Context, node string) error {
+// caller is the manager that calls. It is the node that it names, which must be one of its certificate's; where it names none,
+// the certificate's, or the address that it calls from.
+func caller(ctx context.Context, node string) (string, error) {
 	var info credentials.TLSInfo
 	p, ok := peer.FromContext(ctx)
 	if ok {
 		info, ok = p.AuthInfo.(credentials.TLSInfo)
 	}
 	if !ok || len(info.State.PeerCertificates) == 0 {
-		return fmt.Errorf("%w: the call comes without a certificate", nsm.ErrInvalid)
+		return "", fmt.Errorf("%w: the call comes without a certificate", nsm.ErrInvalid)
 	}
-	return speaksFor(info.State.PeerCertificates[0], node)
+	if node != "" {
+		return node, cmp.Or(nsm.CheckName("requestor", node), speaksFor(info.State.PeerCertificates[0], node))
+	}
+	for _, name := range info.State.PeerCertificates[0].DNSNames {
+		if node, is := strings.CutSuffix(strings.ToLower(name), "."+ServerName); is {
+			return node, nil
+		}
+	}
+	host, _, err := net.SplitHostPort(p.Addr.String())
+	return host, err
 }
 
 // TLS names PEM files: the authority of all managers, and this manager's certificate. They are read at each handshake, so
