@@ -47,6 +47,9 @@ func (m *Manager) Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error)
 		}
 	}
 	c, err = m.connect(ctx, r, "")
+	if err == nil && ctx.Err() != nil {
+		err = errors.Join(fmt.Errorf("%w: the client has gone: %w", nsm.ErrAborted, ctx.Err()), m.endSoon(ctx, c))
+	}
 	if err != nil {
 		return nsm.Reply{}, err
 	}

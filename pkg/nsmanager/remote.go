@@ -3,6 +3,7 @@
 package nsmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,8 @@ func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, 
 	}
 	killpoint.Step("remote reserved")
 	if c, err = a.negotiate(ctx, c); err != nil {
-		if errors.Is(err, nsm.ErrAborted) && !errors.Is(err, nsmgrpc.ErrUnreachable) && c.Tunnel.VNI == 0 {
-			return c, errors.Join(err, a.undo(c)) // the other has refused: it has nothing
+		if errors.Is(err, nsmgrpc.ErrRefused) {
+			return c, errors.Join(err, a.undo(c))
 		}
 		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.endSoon(ctx, c))
 	}
@@ -157,7 +158,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 	}
 	killpoint.Step("accept linked")
 	c.Phase = nsm.Ready
-	if err := m.save(c); err != nil {
+	if err := cmp.Or(m.save(c), ctx.Err()); err != nil {
 		return nsm.RemoteReply{}, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), m.undo(c))
 	}
 	killpoint.Step("accept ready")
@@ -236,11 +237,11 @@ func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	err := m.peer(c.Endpoint).Close(ctx, m.cfg.Node, c.Key)
-	if errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(c.Endpoint.Address) {
+	switch {
+	case errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(c.Endpoint.Address):
 		m.cfg.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
-		err = nil
-	}
-	if err != nil {
+	case errors.Is(err, nsmgrpc.ErrUnknownCall) || errors.Is(err, nsm.ErrNotFound): // it is not to be told, or has nothing
+	case err != nil:
 		return err
 	}
 	return m.forget(c.Key)

@@ -17,8 +17,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrUnreachable is in the chain where nobody answered: the peer is gone, or not there yet.
-var ErrUnreachable = errors.New("unreachable")
+var (
+	// ErrUnreachable is in the chain where nobody answered: the peer is gone, or not there yet.
+	ErrUnreachable = errors.New("unreachable")
+	// ErrRefused is in the chain where another manager has said no: it has nothing of the connection.
+	ErrRefused = errors.New("the endpoint's manager refuses")
+	// ErrUnknownCall is in the chain where a peer doesn't have the call.
+	ErrUnknownCall = errors.New("it doesn't have the call")
+)
 
 // with calls fn with a connection, for one call.
 func with(target string, creds credentials.TransportCredentials, fn func(*grpc.ClientConn) error) error {
@@ -44,7 +50,9 @@ func explain(target string, err error) error {
 		kind = nsm.ErrExists
 	case codes.InvalidArgument:
 		kind = nsm.ErrInvalid
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
+	case codes.Unimplemented:
+		kind = ErrUnknownCall
+	case codes.Unavailable, codes.DeadlineExceeded:
 		kind = ErrUnreachable
 	}
 	return fmt.Errorf("%s: %w: %s", target, kind, status.Convert(err).Message())
@@ -137,7 +145,7 @@ func (p Peer) Request(ctx context.Context, r nsm.RemoteRequest) (reply nsm.Remot
 	err = p.with(func(c api.NSM2NSMClient) error {
 		answer, err := c.RequestRemoteConnection(ctx, remoteRequestTo(r))
 		if err == nil {
-			reply, refusal = remoteReplyFrom(answer)
+			reply, refusal = remoteReplyFrom(r.ID, answer)
 		}
 		return err
 	})

@@ -139,7 +139,7 @@ func FuzzRemoteReply(f *testing.F) {
 		if proto.Unmarshal(data, &in) != nil {
 			return
 		}
-		r, err := remoteReplyFrom(&in)
+		r, err := remoteReplyFrom(in.GetRequestId(), &in)
 		if err != nil {
 			return
 		}
@@ -148,7 +148,7 @@ func FuzzRemoteReply(f *testing.F) {
 		}
 		mustBePlain(t, append(append(r.Context.Routes, r.Context.Prefixes()...), r.Context.Endpoint)...)
 		r.Tunnel.Local, r.Tunnel.Remote = r.Tunnel.Remote, r.Tunnel.Local
-		again, err := remoteReplyFrom(remoteReplyTo("1", r))
+		again, err := remoteReplyFrom("1", remoteReplyTo("1", r))
 		if err != nil && !nsm.IsNode(r.Tunnel.Remote) {
 			return // this node's address, whatever the peer takes it for: the manager knows it
 		}

@@ -61,10 +61,14 @@ func remoteRequestTo(r nsm.RemoteRequest) *api.RemoteConnectionRequest {
 	return out
 }
 
-// remoteReplyFrom turns an answer round: Local is this node's address.
-func remoteReplyFrom(r *api.RemoteConnectionReply) (nsm.RemoteReply, error) {
-	if !r.GetAccepted() {
-		return nsm.RemoteReply{}, fmt.Errorf("%w: the endpoint's manager refuses: %s", nsm.ErrAborted, r.GetAdmissionError())
+// remoteReplyFrom turns the answer to a request round: Local is this node's address. The error wraps ErrRefused where the other
+// manager has not accepted.
+func remoteReplyFrom(id string, r *api.RemoteConnectionReply) (nsm.RemoteReply, error) {
+	switch {
+	case !r.GetAccepted():
+		return nsm.RemoteReply{}, fmt.Errorf("%w: %w: %s", nsm.ErrAborted, ErrRefused, r.GetAdmissionError())
+	case r.GetRequestId() != id:
+		return nsm.RemoteReply{}, fmt.Errorf("%w: the endpoint's manager answers request %.40q", nsm.ErrAborted, r.GetRequestId())
 	}
 	v := r.GetRemoteMechanismParameters().GetVxlanParameters()
 	requestor, ok1 := netip.AddrFromSlice(v.GetRequestorIp())
