@@ -147,6 +147,7 @@ func (s *Survey) departure(h *host, dead []*holding, whole bool, now time.Time) 
 			return p.Change(), nil
 		}})
 	}
+	add(withdraw(h.name))
 	add(deleteKeys("delete the BGP settings of "+h.name, model.PrefixRange(model.BGPHostKey{Host: h.name}.Path())))
 	add(deleteKeys("delete what the agent of "+h.name+" reported", model.PrefixRange(model.StatusPrefix(h.name))))
 	add(deleteKeys("delete host "+h.name, model.KeyRange(model.HostMetadataKey{Host: h.name}), model.KeyRange(model.HostBirdIPKey{Host: h.name}),
@@ -227,11 +228,23 @@ func freeUnnamed(setting model.HostConfigKey, addr netip.Addr, now time.Time) St
 
 // deleteKeys deletes what the ranges hold.
 func deleteKeys(what string, ranges ...model.Range) Step {
+	return deleteThose(what, func(model.Key) bool { return true }, ranges...)
+}
+
+// withdraw takes the endpoints of network services away that a host has.
+func withdraw(host string) Step {
+	return deleteThose("withdraw network service endpoints of "+host, func(k model.Key) bool {
+		e, is := k.(model.NetworkServiceEndpointKey)
+		return is && e.Host == host
+	}, model.PrefixRange(model.NetworkServicePrefix()))
+}
+
+func deleteThose(what string, those func(model.Key) bool, ranges ...model.Range) Step {
 	return Step{What: what, Reads: ranges, Decide: func(v *model.View) (change model.Change, err error) {
 		for _, r := range ranges {
 			entries, _ := v.Read(r)
 			for _, e := range entries {
-				if e.Key == nil || e.Path != e.Key.Path() || len(change.Deletes) == maxOps {
+				if e.Key == nil || e.Path != e.Key.Path() || !those(e.Key) || len(change.Deletes) == maxOps {
 					continue
 				}
 				change.Compares = append(change.Compares, model.Compare{Key: e.Key, Revision: e.Revision})

@@ -60,8 +60,9 @@ type Candidate struct {
 }
 
 // Candidates are the endpoints for a request in the order in which to ask them: those of the own node first, then the
-// others, by a hash of the request so that clients spread. The error wraps ErrNotFound.
-func Candidates(r Request, endpoints []Endpoint, host string) ([]Candidate, error) {
+// others, by a hash of the request so that clients spread; last those that have failed, by when, 0 = they haven't. The error wraps
+// ErrNotFound.
+func Candidates(r Request, endpoints []Endpoint, host string, failed func(Endpoint) int64) ([]Candidate, error) {
 	wanted := orKernel(r.Interfaces)
 	slices.SortStableFunc(wanted, func(a, b Interface) int { return cmp.Compare(rank(a), rank(b)) })
 	var found []Candidate
@@ -86,7 +87,7 @@ func Candidates(r Request, endpoints []Endpoint, host string) ([]Candidate, erro
 		return nil, fmt.Errorf("%w: no endpoint of network service %q has an interface for the request: %s", ErrNotFound, r.Service, strings.Join(slices.Compact(unbuilt), "; "))
 	}
 	slices.SortFunc(found, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(distance(a.Endpoint, host), distance(b.Endpoint, host)),
+		return cmp.Or(cmp.Compare(failed(a.Endpoint), failed(b.Endpoint)), cmp.Compare(distance(a.Endpoint, host), distance(b.Endpoint, host)),
 			cmp.Compare(spread(r, a.Endpoint), spread(r, b.Endpoint)),
 			cmp.Compare(a.Endpoint.Host, b.Endpoint.Host), cmp.Compare(a.Endpoint.Name, b.Endpoint.Name))
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ const (
 	remoteTimeout   = 20 * time.Second
 	// mostTried is how many endpoints a request is tried with.
 	mostTried = 8
+	// failedLately is how long an endpoint that failed is asked after the others.
+	failedLately = 5 * time.Minute
 )
 
 // Connect makes a client's connection. The same request again gives the same answer.
@@ -72,7 +75,7 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 	if err := m.pin(r.Namespace, pod); err != nil {
 		return nsm.Connection{}, err
 	}
-	candidates, err := nsm.Candidates(r, m.offered(r.Service), m.cfg.Node)
+	candidates, err := nsm.Candidates(r, m.offered(r.Service), m.cfg.Node, m.failed)
 	if err != nil {
 		return nsm.Connection{}, err
 	}
@@ -87,8 +90,33 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 		if errors.Is(err, nsm.ErrInvalid) || ctx.Err() != nil {
 			break // it is the request
 		}
+		m.fail(candidate.Endpoint, err)
 	}
 	return nsm.Connection{}, errors.Join(errs...)
+}
+
+// fail notes that an endpoint has failed: all of a manager that isn't reached.
+func (m *Manager) fail(e nsm.Endpoint, err error) {
+	about := e.Host + "\x00" + e.Name
+	if errors.Is(err, nsmgrpc.ErrUnreachable) {
+		about = e.Address
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.failures, func(_ string, at time.Time) bool { return m.now().Sub(at) > failedLately })
+	m.failures[about] = m.now()
+}
+
+// failed is when an endpoint has failed lately, in Unix nanoseconds; 0 = it hasn't.
+func (m *Manager) failed(e nsm.Endpoint) (at int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, about := range []string{e.Address, e.Host + "\x00" + e.Name} {
+		if t := m.failures[about]; m.now().Sub(t) < failedLately {
+			at = max(at, t.UnixNano())
+		}
+	}
+	return at
 }
 
 // An attempt is one request with one endpoint.

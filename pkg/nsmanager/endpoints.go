@@ -9,9 +9,11 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // An advertised endpoint of this node.
@@ -23,7 +25,37 @@ type advertised struct {
 // registry is what etcd has of all nodes' endpoints.
 type registry struct {
 	mu        sync.Mutex
-	endpoints map[model.NetworkServiceEndpointKey]nsm.Endpoint
+	endpoints map[model.NetworkServiceEndpointKey]registered
+}
+
+type registered struct {
+	nsm.Endpoint
+	lease int64
+}
+
+const (
+	// leaseTime is how long others know the endpoints of a manager that has gone: it may be back, with the same.
+	leaseTime = time.Minute
+	// registerTimeout bounds what is done for one endpoint while etcd doesn't answer.
+	registerTimeout = 5 * time.Second
+)
+
+// holdLease returns the lease of this node's endpoints.
+func (m *Manager) holdLease(ctx context.Context) (*store.Lease, error) {
+	m.leasing.Lock()
+	defer m.leasing.Unlock()
+	if m.lease != nil {
+		select {
+		case <-m.lease.Lost():
+		default:
+			return m.lease, nil
+		}
+	}
+	l, err := m.store.Lease(ctx, leaseTime)
+	if err == nil {
+		m.lease = l
+	}
+	return l, err
 }
 
 func (m *Manager) know(e nsm.Endpoint) {
@@ -55,7 +87,12 @@ func (m *Manager) register(ctx context.Context, e nsm.Endpoint) error {
 	for _, i := range e.Interfaces {
 		value.Interfaces = append(value.Interfaces, model.NetworkServiceInterface{Type: i.Type.String(), Parameters: i.Parameters})
 	}
-	_, err := m.store.Commit(ctx, model.Change{Puts: []model.Put{{Key: keyOf(e), Value: value}}})
+	lease, err := m.holdLease(ctx)
+	if err == nil {
+		_, err = m.store.Transact(ctx, nil, func(*model.View) (model.Change, error) {
+			return model.Change{Puts: []model.Put{{Key: keyOf(e), Value: value}}}, nil
+		}, store.UnderLease(lease))
+	}
 	if err != nil {
 		return fmt.Errorf("register endpoint %s: %w", e.Name, err)
 	}
@@ -92,7 +129,7 @@ func (m *Manager) find(r nsm.RemoteRequest) (nsm.Endpoint, nsm.Interface, error)
 			endpoints = append(endpoints, e.Endpoint)
 		}
 	}
-	found, err := nsm.Candidates(nsm.Request{ID: r.ID, Service: r.Service}, endpoints, m.cfg.Node)
+	found, err := nsm.Candidates(nsm.Request{ID: r.ID, Service: r.Service}, endpoints, m.cfg.Node, func(nsm.Endpoint) int64 { return 0 })
 	if err != nil {
 		return nsm.Endpoint{}, nsm.Interface{}, err
 	}
@@ -113,7 +150,7 @@ func (m *Manager) offered(service string) []nsm.Endpoint {
 	defer m.registry.mu.Unlock()
 	for k, e := range m.registry.endpoints {
 		if k.Service == service && k.Host != m.cfg.Node {
-			list = append(list, e)
+			list = append(list, e.Endpoint)
 		}
 	}
 	return list
@@ -137,7 +174,7 @@ func (m *Manager) watch(ctx context.Context) error {
 		m.registry.mu.Lock()
 		defer m.registry.mu.Unlock()
 		if u.Resync || m.registry.endpoints == nil {
-			m.registry.endpoints = map[model.NetworkServiceEndpointKey]nsm.Endpoint{}
+			m.registry.endpoints = map[model.NetworkServiceEndpointKey]registered{}
 		}
 		for _, e := range u.Entries {
 			key, ok := e.Key.(model.NetworkServiceEndpointKey)
@@ -149,7 +186,7 @@ func (m *Manager) watch(ctx context.Context) error {
 			if e.Err != nil {
 				m.cfg.Logger.Warn("an endpoint is passed over", "key", e.Path, "error", e.Err)
 			} else if valid && e.Exists() {
-				m.registry.endpoints[key] = endpoint(key, value)
+				m.registry.endpoints[key] = registered{endpoint(key, value), e.Lease}
 			}
 		}
 		return nil
@@ -203,14 +240,17 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 	}
 }
 
-// restore registers an endpoint that etcd doesn't have as it is.
+// restore registers an endpoint that etcd doesn't have as it is, or by the lease of a former run.
 func (m *Manager) restore(ctx context.Context, e nsm.Endpoint) error {
 	m.registry.mu.Lock()
 	there, known := m.registry.endpoints[keyOf(e)]
 	ready := m.registry.endpoints != nil
 	m.registry.mu.Unlock()
-	if !ready || known && there.Address == e.Address {
-		return nil
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	lease, err := m.holdLease(ctx)
+	if err != nil || !ready || known && there.Address == e.Address && there.lease == lease.ID() {
+		return err
 	}
 	return m.register(ctx, e)
 }

@@ -48,13 +48,16 @@ type Manager struct {
 	now   func() time.Time
 	seed  func() uint64
 
-	guarding  sync.Mutex // is held while the rules for tunnels are compared and written
+	guarding  sync.Mutex   // is held while the rules for tunnels are compared and written
+	leasing   sync.Mutex   // is held while there is a lease to be had
+	lease     *store.Lease // of this node's endpoints; nil: none yet
 	mu        sync.Mutex
 	ledger    nsm.Ledger
 	busy      map[nsm.Key]chan struct{}
 	endpoints map[string]*advertised // of this node, by service and name
 	registry  registry
 	heard     map[string]time.Time // when each peer was heard last
+	failures  map[string]time.Time // when an endpoint failed, or a manager's address
 	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
 }
 
@@ -95,7 +98,7 @@ func start(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: client, own: own, now: time.Now, seed: randomSeed,
-		busy: map[nsm.Key]chan struct{}{}, endpoints: map[string]*advertised{}, heard: map[string]time.Time{}, pins: map[uint64]io.Closer{},
+		busy: map[nsm.Key]chan struct{}{}, endpoints: map[string]*advertised{}, heard: map[string]time.Time{}, failures: map[string]time.Time{}, pins: map[uint64]io.Closer{},
 	}
 	for _, dir := range []string{m.file(""), m.endpointFile("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	api "github.com/calico-go/calico/api/nsm"
 	"github.com/calico-go/calico/pkg/nsm"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,9 +28,14 @@ var (
 	ErrUnknownCall = errors.New("it doesn't have the call")
 )
 
+// dialTimeout is how long a peer may take to be there, of the time for a call.
+const dialTimeout = 3 * time.Second
+
 // with calls fn with a connection, for one call.
 func with(target string, creds credentials.TransportCredentials, fn func(*grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.DefaultConfig, MinConnectTimeout: dialTimeout,
+	}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err == nil {
 		defer func() { _ = conn.Close() }()
 		err = fn(conn)

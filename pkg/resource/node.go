@@ -205,7 +205,8 @@ func restOfNode(s Stored, entries []model.Entry) []model.Entry {
 	for _, e := range entries {
 		_, shown := hostOf(e.Key)
 		isBelow := func(prefix string) bool { return strings.HasPrefix(e.Path, prefix) }
-		if e.Key != nil && !shown && slices.ContainsFunc(placesOfNode(s.Metadata.Name), isBelow) {
+		service, _ := e.Key.(model.NetworkServiceEndpointKey)
+		if service.Host == s.Metadata.Name || e.Key != nil && !shown && slices.ContainsFunc(placesOfNode(s.Metadata.Name), isBelow) {
 			rest = append(rest, e)
 		}
 	}

@@ -174,6 +174,12 @@ func TestNode(t *testing.T) {
 		w.run(garbage.Pod{Namespace: "ns", Name: fmt.Sprint("p", i)}, "a")
 	}
 	w.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("192.0.2.1"))
+	service := func(host string) model.Key {
+		return model.NetworkServiceEndpointKey{Service: "vpn", Host: host, Name: "gw"}
+	}
+	for _, host := range []string{"a", "b"} {
+		w.put(service(host), model.NetworkServiceEndpoint{Address: "192.0.2.1:5005"})
+	}
 	leave := func() {
 		delete(w.nodes, "a")
 		clear(w.pods)
@@ -236,6 +242,9 @@ func TestNode(t *testing.T) {
 	}
 	if n := len(w.read(model.PrefixRange(model.HandlePrefix()))); n != 0 {
 		t.Errorf("%d handles are left", n)
+	}
+	if w.get(service("a")).Exists() || !w.get(service("b")).Exists() {
+		t.Error("endpoints of network services: want b's alone")
 	}
 }
 
