@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -83,8 +84,15 @@ func TestLabLeavesNothing(t *testing.T) {
 	if err := l.Host("a").Ping(soon(t), l.Host("b")); err != nil {
 		t.Error(err)
 	}
+	inside := exec.Command("sleep", "600") // as calico-lab exec does
+	if err := l.Host("a").Do(inside.Start); err != nil {
+		t.Fatal(err)
+	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+	if err := inside.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Error("what ran in a host:", err)
 	}
 	if found := traces(t, l.Name()); len(found) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(found, "\n"))

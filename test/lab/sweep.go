@@ -8,7 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Names lists the labs on this machine, those left by a crash included.
@@ -89,6 +92,7 @@ func remove(name string, own map[string]*Process) error {
 	errs = append(errs, endAll(procs))
 
 	mounts, _ := os.ReadDir(filepath.Join(dir, "ns"))
+	errs = append(errs, endInside(filepath.Join(dir, "ns"), mounts))
 	for _, m := range mounts {
 		errs = append(errs, Namespace{filepath.Join(dir, "ns", m.Name())}.Remove())
 	}
@@ -100,6 +104,28 @@ func remove(name string, own map[string]*Process) error {
 		return fmt.Errorf("remove lab %s: %w", name, err)
 	}
 	return os.RemoveAll(dir)
+}
+
+// endInside kills what still runs in namespaces that are mounted in a directory: what calico-lab exec started there.
+func endInside(dir string, mounts []os.DirEntry) error {
+	type file struct{ dev, inode uint64 }
+	inside := map[file]bool{}
+	var st unix.Stat_t
+	for _, m := range mounts {
+		if unix.Stat(filepath.Join(dir, m.Name()), &st) == nil {
+			inside[file{st.Dev, st.Ino}] = true
+		}
+	}
+	processes, err := os.ReadDir("/proc")
+	for _, p := range processes {
+		pid, other := strconv.Atoi(p.Name())
+		if other == nil && pid != os.Getpid() && unix.Stat(filepath.Join("/proc", p.Name(), "ns/net"), &st) == nil && inside[file{st.Dev, st.Ino}] {
+			if e := unix.Kill(pid, unix.SIGKILL); e != nil && !errors.Is(e, unix.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("end process %d, which is in the lab: %w", pid, e))
+			}
+		}
+	}
+	return err
 }
 
 func removeDataDir(dir, name string) error {
