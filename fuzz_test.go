@@ -197,6 +197,8 @@ var unfuzzed = map[string]string{
 	"pkg/ctl/doctor.certificate":            "the operator's own certificate, which crypto/x509 reads",
 	"pkg/ctl/health":                        "pages of the node's own agent, limited; encoding/json reads them into structs that are printed",
 	"pkg/ctl/output":                        "a template of the user's own, and JSON that this process made",
+	"pkg/nsm.UnmarshalJSON":                 "files as the manager wrote them: nsmanager.FuzzState",
+	"pkg/nsmgrpc.CloseConnection":           "two names, which are looked up alone",
 	"pkg/ctl/resources":                     "files go to resource.Decode and resource.Patched as they are: resource.FuzzDecode, FuzzPatch",
 	"pkg/ctl/session.readConfig":            "the user's own configuration, by resource.DecodeInto: resource.FuzzPatch",
 	"pkg/gate.ask":                          "the agent's answer, by a socket that root alone can make; encoding/json reads it",

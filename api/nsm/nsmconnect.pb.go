@@ -95,6 +95,94 @@ func (x *ConnectionRequest) GetInterface() []*Interface {
 	return nil
 }
 
+type ConnectionClose struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	RequestId          string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	NetworkServiceName string                 `protobuf:"bytes,2,opt,name=network_service_name,json=networkServiceName,proto3" json:"network_service_name,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *ConnectionClose) Reset() {
+	*x = ConnectionClose{}
+	mi := &file_nsmconnect_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectionClose) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectionClose) ProtoMessage() {}
+
+func (x *ConnectionClose) ProtoReflect() protoreflect.Message {
+	mi := &file_nsmconnect_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectionClose.ProtoReflect.Descriptor instead.
+func (*ConnectionClose) Descriptor() ([]byte, []int) {
+	return file_nsmconnect_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ConnectionClose) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ConnectionClose) GetNetworkServiceName() string {
+	if x != nil {
+		return x.NetworkServiceName
+	}
+	return ""
+}
+
+type ConnectionCloseReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectionCloseReply) Reset() {
+	*x = ConnectionCloseReply{}
+	mi := &file_nsmconnect_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectionCloseReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectionCloseReply) ProtoMessage() {}
+
+func (x *ConnectionCloseReply) ProtoReflect() protoreflect.Message {
+	mi := &file_nsmconnect_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectionCloseReply.ProtoReflect.Descriptor instead.
+func (*ConnectionCloseReply) Descriptor() ([]byte, []int) {
+	return file_nsmconnect_proto_rawDescGZIP(), []int{2}
+}
+
 type ConnectionReply struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Accepted             bool                   `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
@@ -107,7 +195,7 @@ type ConnectionReply struct {
 
 func (x *ConnectionReply) Reset() {
 	*x = ConnectionReply{}
-	mi := &file_nsmconnect_proto_msgTypes[1]
+	mi := &file_nsmconnect_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -119,7 +207,7 @@ func (x *ConnectionReply) String() string {
 func (*ConnectionReply) ProtoMessage() {}
 
 func (x *ConnectionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_nsmconnect_proto_msgTypes[1]
+	mi := &file_nsmconnect_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -132,7 +220,7 @@ func (x *ConnectionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionReply.ProtoReflect.Descriptor instead.
 func (*ConnectionReply) Descriptor() ([]byte, []int) {
-	return file_nsmconnect_proto_rawDescGZIP(), []int{1}
+	return file_nsmconnect_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ConnectionReply) GetAccepted() bool {
@@ -172,7 +260,7 @@ type ConnectionParameters struct {
 
 func (x *ConnectionParameters) Reset() {
 	*x = ConnectionParameters{}
-	mi := &file_nsmconnect_proto_msgTypes[2]
+	mi := &file_nsmconnect_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -184,7 +272,7 @@ func (x *ConnectionParameters) String() string {
 func (*ConnectionParameters) ProtoMessage() {}
 
 func (x *ConnectionParameters) ProtoReflect() protoreflect.Message {
-	mi := &file_nsmconnect_proto_msgTypes[2]
+	mi := &file_nsmconnect_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -197,7 +285,7 @@ func (x *ConnectionParameters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionParameters.ProtoReflect.Descriptor instead.
 func (*ConnectionParameters) Descriptor() ([]byte, []int) {
-	return file_nsmconnect_proto_rawDescGZIP(), []int{2}
+	return file_nsmconnect_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ConnectionParameters) GetConnectionParameters() map[string]string {
@@ -218,7 +306,12 @@ const file_nsmconnect_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
 	"\x14network_service_name\x18\x02 \x01(\tR\x12networkServiceName\x12'\n" +
 	"\x0flinux_namespace\x18\x03 \x01(\tR\x0elinuxNamespace\x12/\n" +
-	"\tinterface\x18\x04 \x03(\v2\x11.common.InterfaceR\tinterface\"\xde\x01\n" +
+	"\tinterface\x18\x04 \x03(\v2\x11.common.InterfaceR\tinterface\"b\n" +
+	"\x0fConnectionClose\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x120\n" +
+	"\x14network_service_name\x18\x02 \x01(\tR\x12networkServiceName\"\x16\n" +
+	"\x14ConnectionCloseReply\"\xde\x01\n" +
 	"\x0fConnectionReply\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12'\n" +
 	"\x0fadmission_error\x18\x02 \x01(\tR\x0eadmissionError\x12U\n" +
@@ -228,9 +321,10 @@ const file_nsmconnect_proto_rawDesc = "" +
 	"\x15connection_parameters\x18\x01 \x03(\v2:.nsmconnect.ConnectionParameters.ConnectionParametersEntryR\x14connectionParameters\x1aG\n" +
 	"\x19ConnectionParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012c\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xb5\x01\n" +
 	"\x10ClientConnection\x12O\n" +
-	"\x11RequestConnection\x12\x1d.nsmconnect.ConnectionRequest\x1a\x1b.nsmconnect.ConnectionReplyB%Z#github.com/calico-go/calico/api/nsmb\x06proto3"
+	"\x11RequestConnection\x12\x1d.nsmconnect.ConnectionRequest\x1a\x1b.nsmconnect.ConnectionReply\x12P\n" +
+	"\x0fCloseConnection\x12\x1b.nsmconnect.ConnectionClose\x1a .nsmconnect.ConnectionCloseReplyB%Z#github.com/calico-go/calico/api/nsmb\x06proto3"
 
 var (
 	file_nsmconnect_proto_rawDescOnce sync.Once
@@ -244,23 +338,27 @@ func file_nsmconnect_proto_rawDescGZIP() []byte {
 	return file_nsmconnect_proto_rawDescData
 }
 
-var file_nsmconnect_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_nsmconnect_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_nsmconnect_proto_goTypes = []any{
 	(*ConnectionRequest)(nil),    // 0: nsmconnect.ConnectionRequest
-	(*ConnectionReply)(nil),      // 1: nsmconnect.ConnectionReply
-	(*ConnectionParameters)(nil), // 2: nsmconnect.ConnectionParameters
-	nil,                          // 3: nsmconnect.ConnectionParameters.ConnectionParametersEntry
-	(*Interface)(nil),            // 4: common.Interface
+	(*ConnectionClose)(nil),      // 1: nsmconnect.ConnectionClose
+	(*ConnectionCloseReply)(nil), // 2: nsmconnect.ConnectionCloseReply
+	(*ConnectionReply)(nil),      // 3: nsmconnect.ConnectionReply
+	(*ConnectionParameters)(nil), // 4: nsmconnect.ConnectionParameters
+	nil,                          // 5: nsmconnect.ConnectionParameters.ConnectionParametersEntry
+	(*Interface)(nil),            // 6: common.Interface
 }
 var file_nsmconnect_proto_depIdxs = []int32{
-	4, // 0: nsmconnect.ConnectionRequest.interface:type_name -> common.Interface
-	2, // 1: nsmconnect.ConnectionReply.connection_parameters:type_name -> nsmconnect.ConnectionParameters
-	4, // 2: nsmconnect.ConnectionReply.interface:type_name -> common.Interface
-	3, // 3: nsmconnect.ConnectionParameters.connection_parameters:type_name -> nsmconnect.ConnectionParameters.ConnectionParametersEntry
+	6, // 0: nsmconnect.ConnectionRequest.interface:type_name -> common.Interface
+	4, // 1: nsmconnect.ConnectionReply.connection_parameters:type_name -> nsmconnect.ConnectionParameters
+	6, // 2: nsmconnect.ConnectionReply.interface:type_name -> common.Interface
+	5, // 3: nsmconnect.ConnectionParameters.connection_parameters:type_name -> nsmconnect.ConnectionParameters.ConnectionParametersEntry
 	0, // 4: nsmconnect.ClientConnection.RequestConnection:input_type -> nsmconnect.ConnectionRequest
-	1, // 5: nsmconnect.ClientConnection.RequestConnection:output_type -> nsmconnect.ConnectionReply
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
+	1, // 5: nsmconnect.ClientConnection.CloseConnection:input_type -> nsmconnect.ConnectionClose
+	3, // 6: nsmconnect.ClientConnection.RequestConnection:output_type -> nsmconnect.ConnectionReply
+	2, // 7: nsmconnect.ClientConnection.CloseConnection:output_type -> nsmconnect.ConnectionCloseReply
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
 	4, // [4:4] is the sub-list for extension extendee
 	0, // [0:4] is the sub-list for field type_name
@@ -278,7 +376,7 @@ func file_nsmconnect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nsmconnect_proto_rawDesc), len(file_nsmconnect_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ClientConnection_RequestConnection_FullMethodName = "/nsmconnect.ClientConnection/RequestConnection"
+	ClientConnection_CloseConnection_FullMethodName   = "/nsmconnect.ClientConnection/CloseConnection"
 )
 
 // ClientConnectionClient is the client API for ClientConnection service.
@@ -33,6 +34,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ClientConnectionClient interface {
 	RequestConnection(ctx context.Context, in *ConnectionRequest, opts ...grpc.CallOption) (*ConnectionReply, error)
+	// CloseConnection ends a connection. One that isn't there is closed.
+	CloseConnection(ctx context.Context, in *ConnectionClose, opts ...grpc.CallOption) (*ConnectionCloseReply, error)
 }
 
 type clientConnectionClient struct {
@@ -53,11 +56,23 @@ func (c *clientConnectionClient) RequestConnection(ctx context.Context, in *Conn
 	return out, nil
 }
 
+func (c *clientConnectionClient) CloseConnection(ctx context.Context, in *ConnectionClose, opts ...grpc.CallOption) (*ConnectionCloseReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConnectionCloseReply)
+	err := c.cc.Invoke(ctx, ClientConnection_CloseConnection_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClientConnectionServer is the server API for ClientConnection service.
 // All implementations must embed UnimplementedClientConnectionServer
 // for forward compatibility.
 type ClientConnectionServer interface {
 	RequestConnection(context.Context, *ConnectionRequest) (*ConnectionReply, error)
+	// CloseConnection ends a connection. One that isn't there is closed.
+	CloseConnection(context.Context, *ConnectionClose) (*ConnectionCloseReply, error)
 	mustEmbedUnimplementedClientConnectionServer()
 }
 
@@ -70,6 +85,9 @@ type UnimplementedClientConnectionServer struct{}
 
 func (UnimplementedClientConnectionServer) RequestConnection(context.Context, *ConnectionRequest) (*ConnectionReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method RequestConnection not implemented")
+}
+func (UnimplementedClientConnectionServer) CloseConnection(context.Context, *ConnectionClose) (*ConnectionCloseReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseConnection not implemented")
 }
 func (UnimplementedClientConnectionServer) mustEmbedUnimplementedClientConnectionServer() {}
 func (UnimplementedClientConnectionServer) testEmbeddedByValue()                          {}
@@ -110,6 +128,24 @@ func _ClientConnection_RequestConnection_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClientConnection_CloseConnection_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConnectionClose)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClientConnectionServer).CloseConnection(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClientConnection_CloseConnection_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClientConnectionServer).CloseConnection(ctx, req.(*ConnectionClose))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ClientConnection_ServiceDesc is the grpc.ServiceDesc for ClientConnection service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -120,6 +156,10 @@ var ClientConnection_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RequestConnection",
 			Handler:    _ClientConnection_RequestConnection_Handler,
+		},
+		{
+			MethodName: "CloseConnection",
+			Handler:    _ClientConnection_CloseConnection_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -31,13 +31,13 @@ func main() {
 		os.Exit(felix(d.Name, args))
 	case "acl-manager":
 		var cfg classicd.ManagerConfig
-		d.Options, d.Health, d.Metrics = classicd.ManagerOptions(&cfg), "127.0.0.1:9096", ":9093"
+		d.Options, d.Health, d.Metrics = classicd.ManagerOptions(&cfg), "127.0.0.1:9096", "127.0.0.1:9093"
 		d.Start = func(_ context.Context, env run.Env) (func(context.Context) error, error) {
 			return classicd.Manager(cfg, env)
 		}
 	case "plugin":
 		var cfg classicd.PluginConfig
-		d.Options, d.Health, d.Metrics = classicd.PluginOptions(&cfg), "127.0.0.1:9097", ":9092"
+		d.Options, d.Health, d.Metrics = classicd.PluginOptions(&cfg), "127.0.0.1:9097", "127.0.0.1:9092"
 		d.Start = func(ctx context.Context, env run.Env) (func(context.Context) error, error) {
 			return classicd.Plugin(ctx, cfg, env)
 		}

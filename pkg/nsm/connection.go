@@ -45,17 +45,17 @@ type End struct {
 
 // A Connection is all that a manager remembers of one.
 type Connection struct {
-	Key       Key      `json:"key"`
-	Phase     Phase    `json:"phase"`
-	Request   Request  `json:"request"` // of the client; of another manager's, its contents are Remote
-	Remote    string   `json:"remote"`  // what another manager asked for, to tell a changed request
-	Endpoint  Endpoint `json:"endpoint"`
-	Client    End      `json:"client,omitzero"`
-	Server    End      `json:"server,omitzero"` // the endpoint's
-	Context   Context  `json:"context"`
-	Tunnel    Tunnel   `json:"tunnel,omitzero"`
-	Window    VNIs     `json:"window,omitzero"` // from which another manager may choose
-	Made      int64    `json:"made"`            // Unix seconds
+	Key      Key      `json:"key"`
+	Phase    Phase    `json:"phase"`
+	Request  Request  `json:"request"` // of the client; of another manager's, its contents are Remote
+	Remote   string   `json:"remote"`  // what another manager asked for, to tell a changed request
+	Endpoint Endpoint `json:"endpoint"`
+	Client   End      `json:"client,omitzero"`
+	Server   End      `json:"server,omitzero"` // the endpoint's
+	Context  Context  `json:"context"`
+	Tunnel   Tunnel   `json:"tunnel,omitzero"`
+	Window   VNIs     `json:"window,omitzero"` // from which another manager may choose
+	Made     int64    `json:"made"`            // Unix seconds
 }
 
 // UnmarshalJSON reads what former versions wrote, too: the peer was no part of the key.

@@ -70,14 +70,15 @@ func (r Request) Check() error {
 	return cmp.Or(CheckName("request_id", r.ID), CheckName("network_service_name", r.Service), checkEntries("interfaces", len(r.Interfaces)))
 }
 
-// An Endpoint offers a service. Host is the node of its manager, Address where that manager is reached by others, and
-// Socket, known to its own manager alone, where the endpoint is asked.
+// An Endpoint offers a service. Host is the node of its manager, Address where that manager is reached by others. Its own manager
+// alone knows Socket, where the endpoint is asked, and Namespace, the inode of its network namespace, 0 = not known yet.
 type Endpoint struct {
 	Service    string      `json:"service"`
 	Host       string      `json:"host"`
 	Name       string      `json:"name"`
 	Address    string      `json:"address,omitempty"`
 	Socket     string      `json:"socket,omitempty"`
+	Namespace  uint64      `json:"-"` // of a former run it may be another's
 	Interfaces []Interface `json:"interfaces,omitempty"`
 }
 

@@ -21,18 +21,21 @@ func TestCandidates(t *testing.T) {
 		wanted    []Interface
 		endpoints []Endpoint
 		want      string // names of the endpoints, or a part of the error
+		failed    map[string]int64
 	}{
-		{"local first", nil, []Endpoint{far, local}, "e1 e2"},
-		{"no such service", nil, []Endpoint{{Service: "other"}}, `"vpn" has no endpoint`},
-		{"none", nil, nil, `"vpn" has no endpoint`},
-		{"not offered", []Interface{{Type: 2}}, []Endpoint{local}, "e1 offers KERNEL_INTERFACE, and the client asked for VHOST_INTERFACE"},
-		{"not built", []Interface{mem}, []Endpoint{far}, "MEM_INTERFACE is not built here"},
-		{"second choice", []Interface{{Type: Kernel}, mem}, []Endpoint{far}, "e2"},
-		{"one without", []Interface{{Type: Kernel}}, []Endpoint{onlyMem, far}, "e2"},
-		{"default is kernel", []Interface{{Type: Default}}, []Endpoint{local}, "e1"},
+		{"local first", nil, []Endpoint{far, local}, "e1 e2", nil},
+		{"failed last", nil, []Endpoint{far, local}, "e2 e1", map[string]int64{"e1": 5}},
+		{"failed before", nil, []Endpoint{far, local}, "e1 e2", map[string]int64{"e1": 5, "e2": 6}},
+		{"no such service", nil, []Endpoint{{Service: "other"}}, `"vpn" has no endpoint`, nil},
+		{"none", nil, nil, `"vpn" has no endpoint`, nil},
+		{"not offered", []Interface{{Type: 2}}, []Endpoint{local}, "e1 offers KERNEL_INTERFACE, and the client asked for VHOST_INTERFACE", nil},
+		{"not built", []Interface{mem}, []Endpoint{far}, "MEM_INTERFACE is not built here", nil},
+		{"second choice", []Interface{{Type: Kernel}, mem}, []Endpoint{far}, "e2", nil},
+		{"one without", []Interface{{Type: Kernel}}, []Endpoint{onlyMem, far}, "e2", nil},
+		{"default is kernel", []Interface{{Type: Default}}, []Endpoint{local}, "e1", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			found, err := Candidates(Request{ID: "1", Service: "vpn", Interfaces: tt.wanted}, tt.endpoints, "a")
+			found, err := Candidates(Request{ID: "1", Service: "vpn", Interfaces: tt.wanted}, tt.endpoints, "a", func(e Endpoint) int64 { return tt.failed[e.Name] })
 			var names []string
 			for _, c := range found {
 				names = append(names, c.Endpoint.Name)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
 const (
@@ -38,7 +39,7 @@ func (m *Manager) recover(ctx context.Context) error {
 			continue
 		}
 		if err := m.end(ctx, c); err != nil {
-			m.cfg.Logger.Warn("what was under way is not undone: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
+			m.Logger.Warn("what was under way is not undone: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
 		}
 	}
 	return ctx.Err()
@@ -92,14 +93,13 @@ func (m *Manager) audits(ctx context.Context) error {
 
 // audit looks at everything once.
 func (m *Manager) audit(ctx context.Context, links bool) {
+	m.Health.Turn()
 	m.lookAtEndpoints(ctx)
-	if err := m.guard(); err != nil {
-		m.cfg.Logger.Warn("tunnels take packets from anybody: it is tried again", "error", err)
-	}
+	m.list("rules that keep strangers from tunnels", m.guard())
 	began := m.now().Unix()
 	spaces, err := crossconnect.Scan()
+	m.list("network namespaces", err)
 	if err != nil {
-		m.cfg.Logger.Warn("connections can't be looked at: it is tried again", "error", err)
 		return
 	}
 	for _, c := range m.all() {
@@ -116,6 +116,9 @@ func (m *Manager) unpinIdle() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	used := map[uint64]bool{}
+	for _, e := range m.endpoints {
+		used[e.Namespace] = true
+	}
 	for _, c := range m.ledger.All() {
 		used[c.Client.Namespace], used[c.Server.Namespace] = true, true
 	}
@@ -138,9 +141,17 @@ func (m *Manager) look(ctx context.Context, k nsm.Key, began int64, spaces cross
 	if !known || ctx.Err() != nil || c.Made >= began {
 		return
 	}
-	if err := m.mend(ctx, c, spaces, links); err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("a connection is not in order: it is tried again", "service", k.Service, "request", k.ID, "phase", string(c.Phase), "error", err)
+	if err := m.mend(ctx, c, spaces, links); ctx.Err() == nil {
+		m.list(about(k), err)
 	}
+}
+
+// about is what a connection is called where it is listed.
+func about(k nsm.Key) string {
+	if k.Peer != "" {
+		return fmt.Sprintf("request %s of manager %s for %s", k.ID, k.Peer, k.Service)
+	}
+	return fmt.Sprintf("request %s for %s", k.ID, k.Service)
 }
 
 func (m *Manager) mend(ctx context.Context, c nsm.Connection, spaces crossconnect.Namespaces, links bool) error {
@@ -152,7 +163,7 @@ func (m *Manager) mend(ctx context.Context, c nsm.Connection, spaces crossconnec
 	case c.Phase == nsm.Pending || c.Phase == nsm.Closing || gone(c.Client):
 		return m.end(ctx, c)
 	case c.Key.Peer != "" && (gone(c.Server) || silent):
-		m.cfg.Logger.Info("ended: the endpoint has gone, or its client's manager", "service", c.Key.Service, "request", c.Key.ID)
+		m.Logger.Info("ended: the endpoint has gone, or its client's manager", "service", c.Key.Service, "request", c.Key.ID)
 		return m.undo(c)
 	case c.Phase == nsm.Waiting:
 		return m.again(ctx, c)
@@ -180,7 +191,7 @@ func (m *Manager) tryHold(k nsm.Key) (release func(), ok bool) {
 
 // lose takes the link of a connection away whose endpoint has gone, and looks for another.
 func (m *Manager) lose(ctx context.Context, c nsm.Connection) error {
-	m.cfg.Logger.Info("the endpoint has gone", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
+	m.Logger.Info("the endpoint has gone", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
 	if err := m.unlink(c); err != nil {
 		return err
 	}
@@ -200,7 +211,7 @@ func (m *Manager) again(ctx context.Context, waiting nsm.Connection) error {
 		}
 		return errors.Join(err, m.save(waiting))
 	}
-	m.cfg.Logger.Info("connected to another endpoint", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
+	m.Logger.Info("connected to another endpoint", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
 	return nil
 }
 
@@ -222,11 +233,16 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 			return err
 		}
 		open[i], whole = n, whole && has
+		if c.Key.Peer != "" && has {
+			if err := m.hearPackets(c.Key, n, end.Name); err != nil {
+				return err
+			}
+		}
 	}
 	if whole {
 		return nil
 	}
-	m.cfg.Logger.Warn("a link was missing: it is made again", "service", c.Key.Service, "request", c.Key.ID)
+	m.Logger.Warn("a link was missing: it is made again", "service", c.Key.Service, "request", c.Key.ID)
 	if err := m.unlink(c); err != nil {
 		return err
 	}
@@ -240,6 +256,19 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 	return m.link(open[0], client, c.Tunnel)
 }
 
+// hearPackets takes packets of a peer's connection for a sign of life, as the document has no other.
+func (m *Manager) hearPackets(k nsm.Key, n *crossconnect.Namespace, name string) error {
+	packets, err := n.Received(name)
+	m.mu.Lock()
+	before := m.received[k]
+	m.received[k] = packets
+	m.mu.Unlock()
+	if err == nil && packets != before {
+		m.hear(k.Peer)
+	}
+	return err
+}
+
 // askPeers tells every manager that has endpoints of connections of ours which these are, and hears which it has.
 func (m *Manager) askPeers(ctx context.Context) {
 	byAddress := map[string][]nsm.Connection{}
@@ -248,9 +277,18 @@ func (m *Manager) askPeers(ctx context.Context) {
 			byAddress[c.Endpoint.Address] = append(byAddress[c.Endpoint.Address], c)
 		}
 	}
-	for _, list := range byAddress {
-		if err := m.askPeer(ctx, list); err != nil && ctx.Err() == nil {
-			m.cfg.Logger.Warn("another manager can't be asked: its connections stay as they are", "error", err)
+	before := m.unreached
+	m.unreached = map[string]bool{}
+	for address, list := range byAddress {
+		about := "manager " + list[0].Endpoint.Host + " at " + address
+		if err := m.askPeer(ctx, list); ctx.Err() == nil {
+			m.list(about, err)
+			m.unreached[about] = err != nil
+		}
+	}
+	for about := range before {
+		if !m.unreached[about] { // there is no connection with it any more
+			m.list(about, nil)
 		}
 	}
 }
@@ -263,6 +301,9 @@ func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
 	call, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	has, err := m.peer(list[0].Endpoint).Held(call, m.cfg.Node, held)
+	if errors.Is(err, nsmgrpc.ErrUnknownCall) { // the registry says what it has
+		has, err = m.listed(list), nil
+	}
 	if err != nil {
 		return err
 	}

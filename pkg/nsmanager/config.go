@@ -3,47 +3,57 @@
 package nsmanager
 
 import (
+	"cmp"
 	"errors"
-	"flag"
-	"io"
-	"log/slog"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// ParseConfig is run.Parse: it reads the command line and, of etcd and the log, the environment. hostname is the operating system's;
-// help and the log go to out.
-func ParseConfig(args, environ []string, hostname string, out io.Writer) (cfg Config, err error) {
-	var level slog.Level
-	flags := flag.NewFlagSet("calico-nsm", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.StringVar(&cfg.Node, "node", hostname, "the `name` of this node, unlike all others")
-	flags.TextVar(&cfg.Address, "address", netip.Addr{}, "this node's `IP` for other nodes: managers call it, and tunnels end there")
-	port := flags.Uint("port", 5005, "the TCP `port` of managers")
-	vxlan := flags.Uint("vxlan-port", 4795, "the UDP `port` of tunnels, the same on all nodes")
-	flags.StringVar(&cfg.Directory, "directory", nsmgrpc.DefaultDirectory, "where the sockets and the state are")
-	flags.StringVar(&cfg.TLS.CAFile, "ca-file", "", "PEM `file` of the managers' authority")
-	flags.StringVar(&cfg.TLS.CertFile, "cert-file", "", "PEM `file` of this manager's certificate, with the DNS name calico-nsm")
-	flags.StringVar(&cfg.TLS.KeyFile, "key-file", "", "PEM `file` of its key")
-	if err := run.Parse(flags, append(run.Etcd(&cfg.Store), run.Level(&level)), args, environ); err != nil {
-		return cfg, err
+// Options are the settings of c; hostname is the operating system's.
+func Options(c *Config, hostname string) []run.Option {
+	return slices.Concat([]run.Option{
+		{Flag: "node", Variable: "NODENAME", Help: "name of this node, unlike all others; default: the operating system's", Set: func(s string) error {
+			c.Node = cmp.Or(s, hostname)
+			return nsm.CheckName("the name", c.Node)
+		}},
+		{Flag: "address", Variable: "CALICO_NSM_ADDRESS", Help: "this node's IP address for other nodes: managers call it, and tunnels end there; required", Set: func(s string) (err error) {
+			if c.Address, err = netip.ParseAddr(s); err != nil || c.Address.Is4In6() || c.Address.IsUnspecified() || c.Address.Zone() != "" {
+				return fmt.Errorf("%q: want this node's IP address for other nodes", s)
+			}
+			return nil
+		}},
+		{Flag: "port", Variable: "CALICO_NSM_PORT", Initial: "5005", Help: "TCP port of managers", Set: port(&c.Port)},
+		{Flag: "vxlan-port", Variable: "CALICO_NSM_VXLAN_PORT", Initial: "4795", Help: "UDP port of tunnels, the same on all nodes", Set: port(&c.VXLANPort)},
+		{Flag: "directory", Variable: "CALICO_NSM_DIRECTORY", Initial: nsmgrpc.DefaultDirectory, Help: "where the sockets and the state are", Set: run.Absolute(&c.Directory)},
+		{Flag: "keep-default-routes", Variable: "CALICO_NSM_KEEP_DEFAULT_ROUTES", Initial: "false", Help: "true refuses a service's default route to pods that have one; else it takes the place of theirs while the connection lives", Set: run.Bool(&c.KeepDefaultRoutes)},
+		file("ca-file", "CALICO_NSM_CA_FILE", "PEM file of the managers' authority; required", &c.TLS.CAFile),
+		file("cert-file", "CALICO_NSM_CERT_FILE", "PEM file of this manager's certificate, with the DNS names calico-nsm and <node>.calico-nsm; required", &c.TLS.CertFile),
+		file("key-file", "CALICO_NSM_KEY_FILE", "PEM file of its key; required", &c.TLS.KeyFile),
+	}, run.Etcd(&c.Store))
+}
+
+func port(p *uint16) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 16)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q: want a port from 1 to 65535", s)
+		}
+		*p = uint16(n)
+		return nil
 	}
-	cfg.Store.SetDefaults()
-	cfg.Logger = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	cfg.Store.Logger = cfg.Logger
-	cfg.Port, cfg.VXLANPort = uint16(*port), uint16(*vxlan)
-	switch {
-	case !cfg.Address.IsValid() || cfg.Address.Is4In6() || cfg.Address.IsUnspecified() || cfg.Address.Zone() != "":
-		err = errors.New("-address is required: this node's IP address for other nodes")
-	case *port == 0 || *port > 65535 || *vxlan == 0 || *vxlan > 65535:
-		err = errors.New("-port and -vxlan-port must be 1 to 65535")
-	case cfg.TLS.CAFile == "" || cfg.TLS.CertFile == "" || cfg.TLS.KeyFile == "":
-		err = errors.New("-ca-file, -cert-file and -key-file are required: managers know one another by certificates")
-	default:
-		err = nsm.CheckName("-node", cfg.Node)
-	}
-	return cfg, err
+}
+
+func file(flag, variable, help string, p *string) run.Option {
+	return run.Option{Flag: flag, Variable: variable, Help: help, Set: func(s string) error {
+		if *p = s; s == "" {
+			return errors.New("it is required: managers know one another by certificates")
+		}
+		return nil
+	}}
 }

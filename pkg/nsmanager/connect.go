@@ -3,6 +3,7 @@
 package nsmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,8 @@ const (
 )
 
 // Connect makes a client's connection. The same request again gives the same answer.
-func (m *Manager) Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error) {
+func (m *Manager) Connect(ctx context.Context, r nsm.Request) (_ nsm.Reply, err error) {
+	defer func() { m.asked("client", err) }()
 	key := nsm.Key{ID: r.ID, Service: r.Service}
 	release, err := m.hold(ctx, key)
 	if err != nil {
@@ -56,8 +58,30 @@ func (m *Manager) Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error)
 	if err != nil {
 		return nsm.Reply{}, err
 	}
-	m.cfg.Logger.Info("connected", "service", r.Service, "request", r.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host, "vni", c.Tunnel.VNI)
+	m.Logger.Info("connected", "service", r.Service, "request", r.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host, "vni", c.Tunnel.VNI)
 	return reply(c), nil
+}
+
+// Disconnect ends a connection of a client that is in a namespace. The endpoint's manager is told later where it isn't reached.
+func (m *Manager) Disconnect(ctx context.Context, k nsm.Key, namespace uint64) error {
+	release, err := m.hold(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c, known := m.get(k)
+	switch {
+	case !known:
+		return nil
+	case c.Request.Namespace != namespace:
+		return fmt.Errorf("%w: request %s for network service %q is another pod's", nsm.ErrInvalid, k.ID, k.Service)
+	}
+	m.Logger.Info("closed by the client", "service", k.Service, "request", k.ID)
+	err = m.end(ctx, c)
+	if c, known := m.get(k); known && c.Phase == nsm.Closing {
+		return nil
+	}
+	return err
 }
 
 // connect tries the endpoints one after the other. The client's interface gets the name, where there is one. The caller
@@ -80,7 +104,14 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 		return nsm.Connection{}, err
 	}
 	var errs []error
-	for _, candidate := range candidates[:min(len(candidates), mostTried)] {
+	away := map[string]bool{} // managers that weren't reached
+	for _, candidate := range candidates {
+		if away[candidate.Endpoint.Address] {
+			continue
+		}
+		if len(errs) == mostTried {
+			break
+		}
 		a := attempt{Manager: m, request: r, candidate: candidate, spaces: spaces, pod: pod, name: ifName}
 		c, err := a.run(ctx)
 		if err == nil {
@@ -91,6 +122,7 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 			break // it is the request
 		}
 		m.fail(candidate.Endpoint, err)
+		away[candidate.Endpoint.Address] = errors.Is(err, nsmgrpc.ErrUnreachable)
 	}
 	return nsm.Connection{}, errors.Join(errs...)
 }
@@ -139,6 +171,11 @@ func (a attempt) run(ctx context.Context) (nsm.Connection, error) {
 	if err != nil {
 		return nsm.Connection{}, err
 	}
+	if a.context.DefaultRoute && a.cfg.KeepDefaultRoutes {
+		if has, err := a.pod.HasDefaultRoute(); err != nil || has {
+			return nsm.Connection{}, cmp.Or(err, fmt.Errorf("%w: the pod has a default route, which this manager was told to leave alone (-keep-default-routes)", nsm.ErrInvalid))
+		}
+	}
 	a.context.Excluded = append(a.context.Excluded, routes...)
 	if a.name == "" {
 		a.name = a.candidate.Wanted.Parameters[nsm.ParamName]
@@ -155,7 +192,7 @@ func (a attempt) run(ctx context.Context) (nsm.Connection, error) {
 
 // local makes a veth between two pods of this node.
 func (a attempt) local(ctx context.Context, c nsm.Connection) (nsm.Connection, error) {
-	server, inode, err := a.ask(ctx, a.spaces, c.Endpoint, c.Key)
+	server, err := a.endpointNamespace(a.spaces, c.Endpoint)
 	if err != nil {
 		return c, err
 	}
@@ -166,13 +203,16 @@ func (a attempt) local(ctx context.Context, c nsm.Connection) (nsm.Connection, e
 	}
 	err = a.reserve(&c, func(l *nsm.Ledger) (err error) {
 		if c.Client, err = place(l, a.pod, nsm.End{Namespace: a.request.Namespace, Name: a.name}, c); err == nil {
-			c.Server, err = place(l, server, nsm.End{Namespace: inode}, c)
+			c.Server, err = place(l, server, nsm.End{Namespace: c.Endpoint.Namespace}, c)
 		}
 		if err == nil {
 			c.Context, err = allot(l, a.candidate.Offered, a.context, taken)
 		}
 		return err
 	})
+	if err == nil {
+		err = a.ask(ctx, c.Endpoint, c.Key)
+	}
 	if err != nil {
 		return c, errors.Join(err, a.forget(c.Key))
 	}
@@ -190,26 +230,37 @@ func (a attempt) local(ctx context.Context, c nsm.Connection) (nsm.Connection, e
 	return c, nil
 }
 
-// ask asks an endpoint of this node, and opens its namespace.
-func (m *Manager) ask(ctx context.Context, spaces crossconnect.Namespaces, e nsm.Endpoint, k nsm.Key) (*crossconnect.Namespace, uint64, error) {
+// endpointNamespace opens the namespace of an endpoint of this node, and keeps its inode from being another's.
+func (m *Manager) endpointNamespace(spaces crossconnect.Namespaces, e nsm.Endpoint) (*crossconnect.Namespace, error) {
+	if e.Namespace == 0 {
+		return nil, fmt.Errorf("%w: it isn't known yet in which network namespace it is", nsm.ErrAborted)
+	}
+	n, err := m.open(spaces, e.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the endpoint's namespace: %s", nsm.ErrAborted, err)
+	}
+	if err := m.pin(e.Namespace, n); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// ask asks an endpoint of this node whether it takes a connection.
+func (m *Manager) ask(ctx context.Context, e nsm.Endpoint, k nsm.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	if err := m.checkSocket(e.Socket); err != nil {
-		return nil, 0, err
+		return err
 	}
 	inode, err := nsmgrpc.AskEndpoint(ctx, e.Socket, k.ID, k.Service)
+	if err == nil && inode != e.Namespace {
+		err = fmt.Errorf("it answers with network namespace %d, and has advertised from %d", inode, e.Namespace)
+	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", nsm.ErrAborted, err)
+		return fmt.Errorf("%w: %w", nsm.ErrAborted, err)
 	}
-	n, err := m.open(spaces, inode)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%w: the endpoint's answer: %s", nsm.ErrAborted, err)
-	}
-	if err := m.pin(inode, n); err != nil {
-		n.Close()
-		return nil, 0, err
-	}
-	return n, inode, nil
+	return nil
 }
 
 // place chooses the name of an interface of a connection that neither the pod has nor another connection under way. The
@@ -251,7 +302,11 @@ func ends(c nsm.Connection) (client, server crossconnect.End) {
 	if c.Context.Endpoint.IsValid() {
 		client.Gateway = c.Context.Endpoint.Addr()
 	}
-	return client, crossconnect.End{Name: c.Server.Name, Alias: c.Alias(), Address: c.Context.Endpoint}
+	server = crossconnect.End{Name: c.Server.Name, Alias: c.Alias(), Address: c.Context.Endpoint, Routes: c.Context.Additional}
+	if c.Context.Client.IsValid() {
+		server.Gateway = c.Context.Client.Addr()
+	}
+	return client, server
 }
 
 // reply is what a client is told.

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nsm"
+	"github.com/calico-go/calico/pkg/nsmgrpc"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -70,6 +72,15 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	if err := m.checkSocket(e.Socket); err != nil {
 		return err
 	}
+	spaces, err := crossconnect.Scan()
+	if err != nil {
+		return err
+	}
+	n, err := m.endpointNamespace(spaces, e)
+	if err != nil {
+		return err
+	}
+	n.Close()
 	e.Host, e.Address = m.cfg.Node, m.address()
 	if err := write(m.advertisedFile(e), e); err != nil {
 		return err
@@ -77,7 +88,7 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	m.mu.Lock()
 	m.know(e)
 	m.mu.Unlock()
-	m.cfg.Logger.Info("advertised", "service", e.Service, "endpoint", e.Name, "socket", e.Socket)
+	m.Logger.Info("advertised", "service", e.Service, "endpoint", e.Name, "socket", e.Socket)
 	return m.register(ctx, e)
 }
 
@@ -103,9 +114,15 @@ func keyOf(e nsm.Endpoint) model.NetworkServiceEndpointKey {
 	return model.NetworkServiceEndpointKey{Service: e.Service, Host: e.Host, Name: e.Name}
 }
 
-// Remove takes an endpoint away: it gets no new connections, and keeps those that it has.
+// Remove takes an endpoint away, for a pod that is in its namespace: it gets no new connections, and keeps those that it has.
 func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	e.Host = m.cfg.Node
+	m.mu.Lock()
+	own := m.endpoints[e.Service+"\x00"+e.Name]
+	m.mu.Unlock()
+	if own != nil && own.Namespace != 0 && own.Namespace != e.Namespace {
+		return fmt.Errorf("%w: endpoint %s is another pod's", nsm.ErrInvalid, e.Name)
+	}
 	if _, err := m.store.Commit(ctx, model.Change{Deletes: []model.Key{keyOf(e)}}); err != nil {
 		return fmt.Errorf("remove endpoint %s: %w", e.Name, err)
 	}
@@ -115,7 +132,7 @@ func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.endpoints, e.Service+"\x00"+e.Name)
-	m.cfg.Logger.Info("removed", "service", e.Service, "endpoint", e.Name)
+	m.Logger.Info("removed", "service", e.Service, "endpoint", e.Name)
 	return nil
 }
 
@@ -168,9 +185,22 @@ func (m *Manager) isOffered(address string) bool {
 	return m.registry.endpoints == nil // nothing is known yet
 }
 
+// listed are those connections whose endpoint is in the registry.
+func (m *Manager) listed(connections []nsm.Connection) (keys []nsm.Key) {
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	for _, c := range connections {
+		if _, is := m.registry.endpoints[keyOf(c.Endpoint)]; is || m.registry.endpoints == nil {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
+}
+
 // watch keeps the registry.
 func (m *Manager) watch(ctx context.Context) error {
 	return m.store.Watch(ctx, []string{model.NetworkServicePrefix()}, func(u model.Update) error {
+		m.Health.SetUnready("")
 		m.registry.mu.Lock()
 		defer m.registry.mu.Unlock()
 		if u.Resync || m.registry.endpoints == nil {
@@ -183,9 +213,8 @@ func (m *Manager) watch(ctx context.Context) error {
 				continue
 			}
 			delete(m.registry.endpoints, key)
-			if e.Err != nil {
-				m.cfg.Logger.Warn("an endpoint is passed over", "key", e.Path, "error", e.Err)
-			} else if valid && e.Exists() {
+			m.list(e.Path, e.Err)
+			if e.Err == nil && valid && e.Exists() {
 				m.registry.endpoints[key] = registered{endpoint(key, value), e.Lease}
 			}
 		}
@@ -220,11 +249,12 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 			conn, err = (&net.Dialer{Timeout: endpointTimeout}).DialContext(ctx, "unix", e.Socket)
 		}
 		if err == nil {
+			err = m.learn(e, conn)
 			_ = conn.Close()
+		}
+		if err == nil {
 			e.silent = 0
-			if err := m.restore(ctx, e.Endpoint); err != nil {
-				m.cfg.Logger.Warn("an endpoint is not in etcd: it is tried again", "endpoint", e.Name, "error", err)
-			}
+			m.list("endpoint "+e.Name+" of "+e.Service+", in etcd", m.restore(ctx, e.Endpoint))
 			continue
 		}
 		m.mu.Lock()
@@ -233,11 +263,26 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 		if e.silent++; e.silent < silentLooks || again || ctx.Err() != nil {
 			continue
 		}
-		m.cfg.Logger.Warn("an endpoint has gone: nobody listens at its socket", "service", e.Service, "endpoint", e.Name, "error", err)
+		m.Logger.Warn("an endpoint has gone: nobody listens at its socket", "service", e.Service, "endpoint", e.Name, "error", err)
 		if err := m.Remove(ctx, e.Endpoint); err != nil {
-			m.cfg.Logger.Warn("an endpoint that has gone is still in etcd: it is tried again", "endpoint", e.Name, "error", err)
+			m.Logger.Warn("an endpoint that has gone is still in etcd: it is tried again", "endpoint", e.Name, "error", err)
 		}
 	}
+}
+
+// learn notes in which namespace an endpoint of a former run is: that of who listens at its socket.
+func (m *Manager) learn(e *advertised, conn net.Conn) error {
+	m.mu.Lock()
+	known := e.Namespace != 0
+	m.mu.Unlock()
+	if known {
+		return nil
+	}
+	namespace, err := nsmgrpc.NamespaceOf(conn)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.Namespace = namespace
+	return err
 }
 
 // restore registers an endpoint that etcd doesn't have as it is, or by the lease of a former run.

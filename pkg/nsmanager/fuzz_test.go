@@ -3,6 +3,7 @@
 package nsmanager
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -11,13 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/nsm"
 )
 
 // FuzzState: a connection that a file holds is forgotten with that file, and written as it was read; an error names the file.
 func FuzzState(f *testing.F) {
 	c := nsm.Connection{Key: nsm.Key{ID: "1", Service: "s"}, Phase: nsm.Ready, Client: nsm.End{Namespace: 7, Name: "nsm0"}}
-	m := &Manager{cfg: Config{Directory: f.TempDir()}}
+	env := run.Env{Problems: problems.New(slog.New(slog.DiscardHandler))}
+	m := &Manager{Env: env, cfg: Config{Directory: f.TempDir()}}
 	path := m.file(name(c.Key))
 	if err := os.Mkdir(m.file(""), 0o700); err != nil {
 		f.Fatal(err)
@@ -35,7 +39,7 @@ func FuzzState(f *testing.F) {
 	f.Add([]byte(strings.Replace(string(good), `"id":"1"`, `"id":"2"`, 1)))
 	f.Add([]byte(strings.Replace(string(good), `"id":"1"`, `"id":"1","peer":"b"`, 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := &Manager{cfg: m.cfg}
+		m := &Manager{Env: env, cfg: m.cfg}
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +53,7 @@ func FuzzState(f *testing.F) {
 		if !known || len(m.ledger.All()) != 1 {
 			t.Fatalf("%+v is not what the file is of", m.ledger.All())
 		}
-		again := &Manager{cfg: m.cfg}
+		again := &Manager{Env: env, cfg: m.cfg}
 		if err := m.save(had); err != nil {
 			t.Fatal(err)
 		}

@@ -10,21 +10,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 	"github.com/calico-go/calico/pkg/store"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -35,13 +37,15 @@ type Config struct {
 	Port      uint16     // of managers, TCP
 	VXLANPort uint16     // of tunnels, UDP
 	Directory string     // of the sockets and the state
-	TLS       nsmgrpc.TLS
-	Store     store.Config
-	Logger    *slog.Logger
+	// KeepDefaultRoutes refuses a default route to pods that have one.
+	KeepDefaultRoutes bool
+	TLS               nsmgrpc.TLS
+	Store             store.Config
 }
 
 // A Manager answers for one node. Its connections are files in the directory, one each.
 type Manager struct {
+	run.Env
 	cfg   Config
 	store *store.Client
 	own   uint64 // the node's namespace
@@ -58,33 +62,38 @@ type Manager struct {
 	registry  registry
 	heard     map[string]time.Time // when each peer was heard last
 	failures  map[string]time.Time // when an endpoint failed, or a manager's address
+	received  map[nsm.Key]uint64   // packets of peers' connections at the last look
+	unreached map[string]bool      // managers that are listed; of the audits alone
+	requests  *prometheus.CounterVec
 	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
 }
 
-// Run serves until the context ends, which is a clean exit.
-func Run(ctx context.Context, cfg Config) error {
-	m, err := start(ctx, cfg)
+// Start makes what serves until a context ends, which is a clean exit.
+func Start(ctx context.Context, cfg Config, env run.Env) (func(context.Context) error, error) {
+	m, err := start(ctx, cfg, env)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = m.store.Close() }()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(cfg.Address, cfg.Port).String())
 	if err != nil {
-		return fmt.Errorf("listen for other managers: %w", err)
+		return nil, errors.Join(fmt.Errorf("listen for other managers: %w: end what has the port, or choose another by -port on all nodes", err), m.store.Close())
 	}
 	if err := errors.Join(m.guard(), m.recover(ctx)); err != nil {
-		return errors.Join(err, l.Close())
+		return nil, errors.Join(err, l.Close(), m.store.Close())
 	}
-	cfg.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return nsmgrpc.ServePods(ctx, cfg.Directory, m) })
-	group.Go(func() error { return nsmgrpc.ServePeers(ctx, l, cfg.TLS, m) })
-	group.Go(func() error { return m.watch(ctx) })
-	group.Go(func() error { return m.audits(ctx) })
-	return group.Wait()
+	return func(ctx context.Context) error {
+		defer func() { _ = m.store.Close() }() // the process is ending
+		m.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return nsmgrpc.ServePods(ctx, cfg.Directory, m) })
+		group.Go(func() error { return nsmgrpc.ServePeers(ctx, l, cfg.TLS, m) })
+		group.Go(func() error { return m.watch(ctx) })
+		group.Go(func() error { return m.audits(ctx) })
+		return group.Wait()
+	}, nil
 }
 
-func start(ctx context.Context, cfg Config) (*Manager, error) {
+func start(ctx context.Context, cfg Config, env run.Env) (*Manager, error) {
 	if err := cfg.TLS.Check(); err != nil {
 		return nil, err
 	}
@@ -92,14 +101,19 @@ func start(ctx context.Context, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Store.SetDefaults()
+	cfg.Store.Logger = env.Logger
 	client, err := store.Open(ctx, cfg.Store)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
+	env.Health.Interrupted = client.WatchTrouble
+	env.Health.SetUnready("etcd has not been read yet: " + strings.Join(cfg.Store.Endpoints, ", "))
 	m := &Manager{
-		cfg: cfg, store: client, own: own, now: time.Now, seed: randomSeed,
-		busy: map[nsm.Key]chan struct{}{}, endpoints: map[string]*advertised{}, heard: map[string]time.Time{}, failures: map[string]time.Time{}, pins: map[uint64]io.Closer{},
+		Env: env, cfg: cfg, store: client, own: own, now: time.Now, seed: randomSeed,
+		busy: map[nsm.Key]chan struct{}{}, endpoints: map[string]*advertised{}, heard: map[string]time.Time{}, failures: map[string]time.Time{}, received: map[nsm.Key]uint64{}, unreached: map[string]bool{}, pins: map[uint64]io.Closer{},
 	}
+	m.measure(env.Metrics)
 	for _, dir := range []string{m.file(""), m.endpointFile("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, errors.Join(fmt.Errorf("the directory of the state: %w", statefile.Advise(err)), client.Close())
@@ -154,6 +168,17 @@ func (m *Manager) connectionFiles(c nsm.Connection) []string {
 func (m *Manager) advertisedFiles(e nsm.Endpoint) []string { return []string{m.advertisedFile(e)} }
 func (m *Manager) advertisedFile(e nsm.Endpoint) string {
 	return m.endpointFile(fileName(e.Service, e.Name))
+}
+
+// list has what is wrong with something listed at /debug/invalid, and logs when that changes; nil = nothing.
+func (m *Manager) list(about string, err error) {
+	switch before, after := m.Problems.Note("connections", about, err); {
+	case before == after:
+	case after == "":
+		m.Logger.Info("in order again", "what", about)
+	default:
+		m.Logger.Warn("not in order: it is tried again", "what", about, "reason", after)
+	}
 }
 
 func write(path string, v any) error {
@@ -237,6 +262,8 @@ func (m *Manager) forget(k nsm.Key) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ledger.Delete(k)
+	m.list(about(k), nil)
+	delete(m.received, k)
 	return nil
 }
 

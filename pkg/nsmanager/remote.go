@@ -100,7 +100,8 @@ func (a attempt) negotiate(ctx context.Context, c nsm.Connection) (nsm.Connectio
 }
 
 // Accept makes this side of a connection of another manager's client.
-func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error) {
+func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (_ nsm.RemoteReply, err error) {
+	defer func() { m.asked("manager", err) }()
 	key := nsm.Key{ID: r.ID, Service: r.Service, Peer: r.Requestor}
 	release, err := m.hold(ctx, key)
 	if err != nil {
@@ -109,10 +110,10 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 	defer release()
 	m.hear(r.Requestor)
 	if c, known := m.get(key); known {
-		if c.Phase == nsm.Ready && c.Remote != r.Text() {
-			return nsm.RemoteReply{}, fmt.Errorf("%w: request %s for network service %q was made before with other contents: close it first", nsm.ErrExists, r.ID, r.Service)
+		if c.Phase == nsm.Ready && (c.Remote != r.Text() || excludes(r, c.Tunnel.VNI)) {
+			return nsm.RemoteReply{}, fmt.Errorf("%w: request %s for network service %q was made before with other contents, or excludes its VNI %d now: close it first", nsm.ErrExists, r.ID, r.Service, c.Tunnel.VNI)
 		}
-		if c.Phase == nsm.Ready && !excludes(r, c.Tunnel.VNI) {
+		if c.Phase == nsm.Ready {
 			return nsm.RemoteReply{Tunnel: c.Tunnel, Context: c.Context}, nil
 		}
 		if err := m.undo(c); err != nil {
@@ -130,7 +131,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 	if err != nil {
 		return nsm.RemoteReply{}, err
 	}
-	server, inode, err := m.ask(ctx, spaces, endpoint, key)
+	server, err := m.endpointNamespace(spaces, endpoint)
 	if err != nil {
 		return nsm.RemoteReply{}, err
 	}
@@ -141,13 +142,16 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 	}
 	err = m.reserve(&c, func(l *nsm.Ledger) (err error) {
 		if c.Tunnel, err = l.Answer(r, m.cfg.Address); err == nil {
-			c.Server, err = place(l, server, nsm.End{Namespace: inode}, c)
+			c.Server, err = place(l, server, nsm.End{Namespace: endpoint.Namespace}, c)
 		}
 		if err == nil {
 			c.Context, err = allot(l, offered, r.Context, taken)
 		}
 		return err
 	})
+	if err == nil {
+		err = m.ask(ctx, endpoint, key)
+	}
 	if err != nil {
 		return nsm.RemoteReply{}, errors.Join(err, m.forget(key))
 	}
@@ -162,7 +166,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteRe
 		return nsm.RemoteReply{}, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), m.undo(c))
 	}
 	killpoint.Step("accept ready")
-	m.cfg.Logger.Info("accepted", "service", r.Service, "request", r.ID, "requestor", r.Requestor, "endpoint", endpoint.Name, "vni", c.Tunnel.VNI)
+	m.Logger.Info("accepted", "service", r.Service, "request", r.ID, "requestor", r.Requestor, "endpoint", endpoint.Name, "vni", c.Tunnel.VNI)
 	return nsm.RemoteReply{Tunnel: c.Tunnel, Context: c.Context}, nil
 }
 
@@ -181,7 +185,7 @@ func (m *Manager) End(ctx context.Context, k nsm.Key) error {
 	}
 	defer release()
 	if c, known := m.get(k); known {
-		m.cfg.Logger.Info("closed by the client's manager", "service", k.Service, "request", k.ID, "requestor", k.Peer)
+		m.Logger.Info("closed by the client's manager", "service", k.Service, "request", k.ID, "requestor", k.Peer)
 		return m.undo(c)
 	}
 	return nil
@@ -208,7 +212,7 @@ func (m *Manager) Lost(ctx context.Context, peer string, held []nsm.Key) {
 	m.mu.Unlock()
 	for _, c := range lost {
 		if err := m.End(ctx, c.Key); err != nil {
-			m.cfg.Logger.Warn("a connection that its client's manager has lost can't be ended: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
+			m.Logger.Warn("a connection that its client's manager has lost can't be ended: it is tried again", "service", c.Key.Service, "request", c.Key.ID, "error", err)
 		}
 	}
 }
@@ -239,7 +243,7 @@ func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	err := m.peer(c.Endpoint).Close(ctx, m.cfg.Node, c.Key)
 	switch {
 	case errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(c.Endpoint.Address):
-		m.cfg.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
+		m.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
 	case errors.Is(err, nsmgrpc.ErrUnknownCall) || errors.Is(err, nsm.ErrNotFound): // it is not to be told, or has nothing
 	case err != nil:
 		return err

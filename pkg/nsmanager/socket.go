@@ -15,7 +15,7 @@ import (
 // program of the node whose socket somebody names.
 func (m *Manager) checkSocket(path string) error {
 	rel, err := filepath.Rel(m.cfg.Directory, path)
-	if err != nil || !filepath.IsLocal(rel) || rel == "." || filepath.Clean(path) != path {
+	if err != nil || !filepath.IsAbs(path) || !filepath.IsLocal(rel) || rel == "." || filepath.Clean(path) != path {
 		return fmt.Errorf("%w: socket_location %.200q: want a path below %s, without .. in it", nsm.ErrInvalid, path, m.cfg.Directory)
 	}
 	root, err := os.OpenRoot(m.cfg.Directory)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nsmclient is what a pod does to have a network service connection, or to offer a network service: `nsmctl request`
-// and `nsmctl serve`.
+// Package nsmclient is what a pod does to have a network service connection, or to offer a network service: `nsmctl request`,
+// `nsmctl close` and `nsmctl serve`.
 package nsmclient
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
@@ -23,7 +24,7 @@ import (
 const removeTimeout = 5 * time.Second
 
 // ErrUsage is in the chain where the command line makes no sense.
-var ErrUsage = errors.New("usage: nsmctl request|serve -service NAME [flags]; nsmctl request -h lists them")
+var ErrUsage = errors.New("usage: nsmctl request|close|serve -service NAME [flags]; nsmctl request -h lists them")
 
 // Run does what the arguments say, until ctx ends. What a pod may want to know goes to out, help and errors of flags to
 // errOut.
@@ -31,7 +32,11 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if len(args) == 0 {
 		return ErrUsage
 	}
-	verb, ok := map[string]func(*command) error{"request": (*command).request, "serve": (*command).serve}[args[0]]
+	if slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+		_, err := fmt.Fprint(out, help)
+		return err
+	}
+	verb, ok := map[string]func(*command) error{"request": (*command).request, "close": (*command).end, "serve": (*command).serve}[args[0]]
 	if !ok {
 		return fmt.Errorf("unknown command %q: %w", args[0], ErrUsage)
 	}
@@ -69,10 +74,29 @@ func (c *command) parse() error {
 	return nil
 }
 
+const help = `usage: nsmctl request -service NAME [flags]   have a connection to a network service, and print it as JSON
+       nsmctl close -service NAME [flags]     end it
+       nsmctl serve -service NAME [flags]     offer a network service until told to end
+-h after one of them lists its flags; nsmctl -version prints the version.
+`
+
+func (c *command) requestID() *string {
+	return c.flags.String("request-id", fmt.Sprintf("netns-%d", c.inode), "unique to the pod and the connection, such as the pod's `UID`; the same again is the same connection")
+}
+
+// end ends a connection.
+func (c *command) end() error {
+	id := c.requestID()
+	if err := c.parse(); err != nil {
+		return err
+	}
+	return nsmgrpc.Disconnect(c.ctx, filepath.Join(c.directory, nsmgrpc.ClientSocket), nsm.Key{ID: *id, Service: c.service})
+}
+
 // request asks for a connection and prints it as JSON.
 func (c *command) request() error {
 	params := map[string]string{}
-	id := c.flags.String("request-id", fmt.Sprintf("netns-%d", c.inode), "unique to the pod and the connection, such as the pod's `UID`; the same again is the same connection")
+	id := c.requestID()
 	timeout := c.flags.Duration("timeout", time.Minute, "how long to try, where no endpoint is there yet")
 	c.parameter(params, nsm.ParamName, "interface", "the `name` of the interface; nsm0, or the next that is free")
 	addressed := c.flags.Bool("addressed", false, "have an address from the endpoint's pools")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	api "github.com/calico-go/calico/api/nsm"
@@ -62,7 +63,7 @@ func explain(target string, err error) error {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		kind = ErrUnreachable
 	}
-	return fmt.Errorf("%s: %w: %s", target, kind, status.Convert(err).Message())
+	return fmt.Errorf("%s: %w: %s", target, kind, strings.TrimPrefix(status.Convert(err).Message(), kind.Error()+": "))
 }
 
 func local(socket string) (string, credentials.TransportCredentials) {
@@ -86,6 +87,15 @@ func Request(ctx context.Context, socket string, r nsm.Request) (reply nsm.Reply
 		return nil
 	})
 	return reply, err
+}
+
+// Disconnect asks the manager of this node to end a connection of the calling pod; one that isn't there is ended.
+func Disconnect(ctx context.Context, socket string, k nsm.Key) error {
+	target, creds := local(socket)
+	return with(target, creds, func(c *grpc.ClientConn) error {
+		_, err := api.NewClientConnectionClient(c).CloseConnection(ctx, &api.ConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service})
+		return err
+	})
 }
 
 // Advertise tells the manager of this node of an endpoint.

@@ -112,25 +112,19 @@ func prefixesTo(list []netip.Prefix) (out []*api.Prefix) {
 	return out
 }
 
-// parsePort reads two bytes, the high one first, or digits.
+// parsePort reads two bytes, the high one first, or more digits.
 func parsePort(b []byte) (uint16, error) {
-	if len(b) == 2 && (b[0] < '0' || b[0] > '9' || b[1] < '0' || b[1] > '9') {
-		return binary.BigEndian.Uint16(b), nil
-	}
 	n, err := strconv.ParseUint(string(b), 10, 16)
-	if err != nil || n == 0 {
+	if len(b) == 2 {
+		n, err = uint64(binary.BigEndian.Uint16(b)), nil
+	}
+	if err != nil || n == 0 || len(b) < 2 {
 		return 0, fmt.Errorf("%w: a port of %d bytes: want 2 bytes, the high one first, or its digits", nsm.ErrInvalid, len(b))
 	}
 	return uint16(n), nil
 }
 
-func formatPort(port uint16) []byte {
-	b := binary.BigEndian.AppendUint16(nil, port)
-	if n, err := parsePort(b); err != nil || n != port { // two bytes that are digits
-		return []byte(strconv.Itoa(int(port)))
-	}
-	return b
-}
+func formatPort(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
 
 func vnisFrom(list []*api.VniRange) (out []nsm.VNIs, err error) {
 	for _, r := range list {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	api "github.com/calico-go/calico/api/nsm"
@@ -79,6 +80,11 @@ func mustBePlain(t *testing.T, prefixes ...netip.Prefix) {
 	}
 }
 
+// calledBy is of a call by who is in a network namespace.
+func calledBy(namespace uint64) context.Context {
+	return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: pod{namespace: namespace}})
+}
+
 // FuzzRequest: what a manager hears of a client makes sense, and is what a client of ours would say.
 func FuzzRequest(f *testing.F) {
 	good := marshal(f, &api.ConnectionRequest{RequestId: "1", NetworkServiceName: "s", LinuxNamespace: "4026531840", Interface: interfacesTo([]nsm.Interface{{Type: nsm.Kernel, Parameters: map[string]string{"a": "b"}}})})
@@ -90,7 +96,8 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		m := &recorder{}
-		if _, err := (podServer{m: m}).RequestConnection(context.Background(), &in); err != nil {
+		own, _ := parseNamespace(in.GetLinuxNamespace())
+		if _, err := (podServer{m: m}).RequestConnection(calledBy(own), &in); err != nil {
 			return
 		}
 		if r := m.request; r.Check() != nil || r.Namespace == 0 || cmp.Diff(r.Interfaces, interfacesFrom(interfacesTo(r.Interfaces)), comparers) != "" {
@@ -109,7 +116,7 @@ func FuzzEndpoint(f *testing.F) {
 		if proto.Unmarshal(data, &in) != nil {
 			return
 		}
-		answer, err := podServer{m: &recorder{}}.AdvertiseEndpoint(context.Background(), &in)
+		answer, err := podServer{m: &recorder{}}.AdvertiseEndpoint(calledBy(1), &in)
 		if err != nil || answer.GetAccepted() == (answer.GetAdmissionError() != "") {
 			t.Fatal(answer, err)
 		}
@@ -121,7 +128,7 @@ func FuzzEndpoint(f *testing.F) {
 		if got, err := model.ParseKey(key.Path()); got != key || err != nil {
 			t.Errorf("%q is %v, %v", key.Path(), got, err)
 		}
-		gone, err := podServer{m: &recorder{}}.RemoveEndpoint(context.Background(), &api.EndpointRemoveRequest{NetworkEndpoint: endpointTo(e)})
+		gone, err := podServer{m: &recorder{}}.RemoveEndpoint(calledBy(1), &api.EndpointRemoveRequest{NetworkEndpoint: endpointTo(e)})
 		if err != nil || !gone.GetAccepted() {
 			t.Error(gone, err)
 		}

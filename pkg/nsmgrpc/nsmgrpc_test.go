@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	api "github.com/calico-go/calico/api/nsm"
+	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/test/pki"
 	"github.com/google/go-cmp/cmp"
@@ -35,6 +36,10 @@ var tunnelOfA = nsm.Tunnel{VNI: 7, Local: netip.MustParseAddr("192.0.2.1"), Remo
 func (m *recorder) Connect(_ context.Context, r nsm.Request) (nsm.Reply, error) {
 	m.request = r
 	return nsm.Reply{Interface: nsm.Interface{Type: nsm.Kernel, Parameters: map[string]string{"name": "nsm0"}}, Parameters: map[string]string{"a": "b"}}, m.err
+}
+func (m *recorder) Disconnect(_ context.Context, k nsm.Key, namespace uint64) error {
+	m.ended, m.request.Namespace = k, namespace
+	return m.err
 }
 func (m *recorder) Advertise(context.Context, nsm.Endpoint) error { return m.err }
 func (m *recorder) Remove(context.Context, nsm.Endpoint) error    { return m.err }
@@ -61,10 +66,13 @@ func TestPods(t *testing.T) {
 	go func() { close(ready); served <- ServePods(ctx, dir, m) }()
 	<-ready
 	clients := filepath.Join(dir, ClientSocket)
-	want := nsm.Request{ID: "1", Service: "s", Namespace: 4026531840, Interfaces: []nsm.Interface{{Type: nsm.Kernel, Preference: 2, Parameters: map[string]string{"name": "x"}}}}
+	own, err := crossconnect.Own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := nsm.Request{ID: "1", Service: "s", Namespace: own, Interfaces: []nsm.Interface{{Type: nsm.Kernel, Preference: 2, Parameters: map[string]string{"name": "x"}}}}
 	var reply nsm.Reply
-	err := ErrUnreachable
-	for errors.Is(err, ErrUnreachable) && t.Context().Err() == nil {
+	for err = ErrUnreachable; errors.Is(err, ErrUnreachable) && t.Context().Err() == nil; {
 		reply, err = Request(ctx, clients, want)
 	}
 	if diff := cmp.Diff(want, m.request); diff != "" || err != nil || reply.Parameters["a"] != "b" || reply.Interface.Parameters["name"] != "nsm0" {
@@ -77,10 +85,14 @@ func TestPods(t *testing.T) {
 		}
 	}
 	m.err = nil
-	for _, bad := range []nsm.Request{{}, {ID: "1", Service: "s"}, {ID: "1", Namespace: 5}} {
+	for _, bad := range []nsm.Request{{}, {ID: "1", Service: "s"}, {ID: "1", Namespace: own}, {ID: "1", Service: "s", Namespace: own + 1}} {
 		if _, err := Request(ctx, clients, bad); !errors.Is(err, nsm.ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
+	}
+	m.request.Namespace = 0
+	if err := Disconnect(ctx, clients, nsm.Key{ID: "1", Service: "s"}); err != nil || m.ended != (nsm.Key{ID: "1", Service: "s"}) || m.request.Namespace != own {
+		t.Error(m.ended, m.request.Namespace, err)
 	}
 	endpoints := filepath.Join(dir, EndpointSocket)
 	e := nsm.Endpoint{Service: "s", Name: "n", Socket: "/s"}
@@ -290,8 +302,13 @@ func TestPort(t *testing.T) {
 			t.Fatal(port, got, err)
 		}
 	}
-	for _, bad := range []string{"", "x", "1", "123456", "99999"} {
-		if got, err := parsePort([]byte(bad)); err == nil && bad != "1" {
+	for text, want := range map[string]uint16{"80": '8'<<8 | '0', "4795": 4795, "000": 0} {
+		if got, err := parsePort([]byte(text)); got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "x", "1", "123456", "99999", "\x00\x00"} {
+		if got, err := parsePort([]byte(bad)); err == nil {
 			t.Errorf("%q is %d", bad, got)
 		}
 	}

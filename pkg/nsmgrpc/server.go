@@ -3,6 +3,7 @@
 package nsmgrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ const (
 // Pods is what a manager does for the pods of its node.
 type Pods interface {
 	Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error)
+	Disconnect(ctx context.Context, k nsm.Key, namespace uint64) error
 	Advertise(ctx context.Context, e nsm.Endpoint) error
 	Remove(ctx context.Context, e nsm.Endpoint) error
 }
@@ -65,7 +67,7 @@ func ServePods(ctx context.Context, dir string, m Pods) error {
 	if err != nil {
 		return errors.Join(err, clients.Close())
 	}
-	s := newServer()
+	s := newServer(grpc.Creds(newPodCredentials()))
 	api.RegisterClientConnectionServer(s, podServer{m: m})
 	api.RegisterEndpointOperationsServer(s, podServer{m: m})
 	return serve(ctx, s, clients, endpoints)
@@ -157,6 +159,10 @@ func (s podServer) RequestConnection(ctx context.Context, in *api.ConnectionRequ
 	if err == nil {
 		err = r.Check()
 	}
+	own, unseen := callingPod(ctx)
+	if err = cmp.Or(err, unseen); err == nil && own != r.Namespace {
+		err = fmt.Errorf("%w: linux_namespace %d: the process that asks is in %d, and may ask for that alone", nsm.ErrInvalid, r.Namespace, own)
+	}
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -170,12 +176,24 @@ func (s podServer) RequestConnection(ctx context.Context, in *api.ConnectionRequ
 	}, nil
 }
 
+// CloseConnection is a client's.
+func (s podServer) CloseConnection(ctx context.Context, in *api.ConnectionClose) (*api.ConnectionCloseReply, error) {
+	own, err := callingPod(ctx)
+	if err == nil {
+		err = s.m.Disconnect(ctx, nsm.Key{ID: in.GetRequestId(), Service: in.GetNetworkServiceName()}, own)
+	}
+	return &api.ConnectionCloseReply{}, refusal(err)
+}
+
 // AdvertiseEndpoint is an endpoint's.
 func (s podServer) AdvertiseEndpoint(ctx context.Context, in *api.EndpointAdvertiseRequest) (*api.EndpointAdvertiseReply, error) {
 	e := endpointFrom(in.GetNetworkEndpoint())
 	err := e.Check()
 	if err == nil && e.Socket == "" {
 		err = fmt.Errorf("%w: socket_location is empty: name the socket that the endpoint serves", nsm.ErrInvalid)
+	}
+	if err == nil {
+		e.Namespace, err = callingPod(ctx)
 	}
 	if err == nil {
 		err = s.m.Advertise(ctx, e)
@@ -190,6 +208,9 @@ func (s podServer) AdvertiseEndpoint(ctx context.Context, in *api.EndpointAdvert
 func (s podServer) RemoveEndpoint(ctx context.Context, in *api.EndpointRemoveRequest) (*api.EndpointRemoveReply, error) {
 	e := endpointFrom(in.GetNetworkEndpoint())
 	err := nsm.Endpoint{Service: e.Service, Name: e.Name}.Check()
+	if err == nil {
+		e.Namespace, err = callingPod(ctx)
+	}
 	if err == nil {
 		err = s.m.Remove(ctx, e)
 	}

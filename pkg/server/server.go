@@ -95,6 +95,9 @@ func sourceOf(remote net.Addr) netip.Addr {
 	return a
 }
 
+// NetConn is the connection itself, as in crypto/tls.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 func (l *listener) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,15 +56,11 @@ func TestKilled(t *testing.T) {
 	} {
 		p := r.lab.Host(tt.client).Pod(fmt.Sprintf("client%d", i))
 		clients = append(clients, p)
-		manager, err := r.lab.Process("nsm-" + tt.killed)
-		if err == nil {
-			err = manager.Kill()
-		}
-		if err != nil {
+		if err := r.process("nsm-" + tt.killed).Kill(); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("CALICO_KILL_STEP", tt.step+" 1")
-		manager = r.manage(tt.killed)
+		manager := r.manage(tt.killed)
 		t.Setenv("CALICO_KILL_STEP", "")
 		asked := make(chan error, 1)
 		go func() {

@@ -18,23 +18,27 @@ import (
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/pki"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // A rig is a lab with a manager on each host.
 type rig struct {
 	testing.TB
-	lab *lab.Lab
-	bin string
-	dir string
+	lab    *lab.Lab
+	bin    string
+	dir    string
+	ca     *pki.Authority
+	client *clientv3.Client // nil: not needed yet
 }
 
 func newRig(t testing.TB, tags string, hosts ...string) *rig {
 	t.Helper()
 	r := &rig{TB: t, bin: lab.Build(t, lab.BuildOptions{Tags: tags}), dir: t.TempDir()}
 	r.lab = lab.ForTest(t, lab.Config{Hosts: hosts, BinDir: r.bin, NoFsync: true, Pool: func(p *model.Pool) { p.Masquerade = true }})
-	ca, err := pki.NewAuthority(r.dir, "ca", "managers")
-	if err == nil {
-		err = ca.Issue(r.dir, "manager", &x509.Certificate{
+	var err error
+	if r.ca, err = pki.NewAuthority(r.dir, "ca", "managers"); err == nil {
+		err = r.ca.Issue(r.dir, "manager", &x509.Certificate{
 			DNSNames: []string{"calico-nsm"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		})
 	}
@@ -50,13 +54,13 @@ func newRig(t testing.TB, tags string, hosts ...string) *rig {
 func (r *rig) directory(host string) string { return filepath.Join(r.dir, host) }
 
 // manage starts a host's manager, and returns when it serves.
-func (r *rig) manage(host string) *lab.Process {
+func (r *rig) manage(host string, args ...string) *lab.Process {
 	r.Helper()
 	h := r.lab.Host(host)
 	_ = os.Remove(filepath.Join(r.directory(host), "nsm.ligato.io.sock"))
-	p, err := h.Start("nsm-"+host, filepath.Join(r.bin, "calico-nsm"), "-node", host, "-address", h.IPv4().String(), "-directory", r.directory(host),
-		"-ca-file", r.dir+"/ca.crt", "-cert-file", r.dir+"/manager.crt", "-key-file", r.dir+"/manager.key",
-		"-etcd-endpoints", strings.Join(r.lab.StoreConfig().Endpoints, ","))
+	p, err := h.Start("nsm-"+host, filepath.Join(r.bin, "calico-nsm"), append([]string{"-node", host, "-address", h.IPv4().String(), "-directory", r.directory(host),
+		"-ca-file", r.dir + "/ca.crt", "-cert-file", r.dir + "/manager.crt", "-key-file", r.dir + "/manager.key",
+		"-etcd-endpoints", strings.Join(r.lab.StoreConfig().Endpoints, ",")}, args...)...)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -68,6 +72,29 @@ func (r *rig) manage(host string) *lab.Process {
 		return err
 	})
 	return p
+}
+
+// process is what a lab's host or pod runs by a name.
+func (r *rig) process(name string) *lab.Process {
+	r.Helper()
+	p, err := r.lab.Process(name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return p
+}
+
+// etcd is a client that knows no data model.
+func (r *rig) etcd() *clientv3.Client {
+	r.Helper()
+	if r.client == nil {
+		var err error
+		if r.client, err = clientv3.New(clientv3.Config{Endpoints: r.lab.Members().Sockets(), Logger: zap.NewNop()}); err != nil {
+			r.Fatal(err)
+		}
+		r.Cleanup(func() { _ = r.client.Close() })
+	}
+	return r.client
 }
 
 // serve starts an endpoint in a pod.

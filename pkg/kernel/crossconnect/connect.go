@@ -137,13 +137,26 @@ func (n *Namespace) setUp(end End) error {
 	return nil
 }
 
-// route adds the routes. One that the pod has already is refused: it is another interface's.
+// route adds the routes. One that the pod has already is refused: it is another interface's. But a default route takes the place of the
+// pod's, in two halves, each narrower than that: they go with the link, and the pod's is the default again.
 func (n *Namespace) route(end End) error {
 	l, err := n.conn.LinkByName(end.Name)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", end.Name, err)
 	}
+	there, err := n.routes()
+	if err != nil {
+		return err
+	}
+	var dsts []netip.Prefix
 	for _, dst := range end.Routes {
+		if isDefault(dst) && slices.Contains(there, dst) {
+			dsts = append(dsts, halves(dst)...)
+		} else {
+			dsts = append(dsts, dst)
+		}
+	}
+	for _, dst := range dsts {
 		r := rtnl.Route{Dst: dst, Index: l.Attrs().Index, Protocol: unix.RTPROT_STATIC}.Netlink()
 		if end.Gateway.IsValid() && end.Gateway.Is4() == dst.Addr().Is4() {
 			r.Gw = rtnl.IP(end.Gateway)
@@ -155,6 +168,33 @@ func (n *Namespace) route(end End) error {
 		}
 	}
 	return nil
+}
+
+func isDefault(p netip.Prefix) bool { return p.Bits() == 0 }
+
+func halves(all netip.Prefix) []netip.Prefix {
+	upper := all.Addr().AsSlice()
+	upper[0] = 0x80
+	a, _ := netip.AddrFromSlice(upper)
+	return []netip.Prefix{netip.PrefixFrom(all.Addr(), 1), netip.PrefixFrom(a, 1)}
+}
+
+// HasDefaultRoute says whether packets of the pod go by a route to anywhere.
+func (n *Namespace) HasDefaultRoute() (bool, error) {
+	routes, err := n.routes()
+	return slices.ContainsFunc(routes, isDefault), err
+}
+
+// Received is how many packets have come by a link.
+func (n *Namespace) Received(name string) (uint64, error) {
+	l, err := n.conn.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("read %s in %s: %w", name, n.path, err)
+	}
+	if s := l.Attrs().Statistics; s != nil {
+		return s.RxPackets, nil
+	}
+	return 0, nil
 }
 
 // Has says whether the namespace has the link that was made with this alias.
@@ -202,6 +242,13 @@ func (n *Namespace) Names() (map[string]bool, error) {
 // Routes are where the pod's packets go by any interface but lo, without default routes, link-local ones and what is of
 // all networks.
 func (n *Namespace) Routes() ([]netip.Prefix, error) {
+	all, err := n.routes()
+	return slices.DeleteFunc(all, func(p netip.Prefix) bool {
+		return p.Bits() <= 1 || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast() || p.Addr().IsLoopback()
+	}), err
+}
+
+func (n *Namespace) routes() ([]netip.Prefix, error) {
 	var found []netip.Prefix
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, err := rtnl.Dump(func() ([]netlink.Route, error) { return n.conn.RouteList(nil, family) })
@@ -209,12 +256,8 @@ func (n *Namespace) Routes() ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("list the routes of %s: %w", n.path, err)
 		}
 		for _, r := range routes {
-			if r.Dst == nil {
-				continue
-			}
-			p := rtnl.Prefix(r.Dst)
-			if p.Bits() > 0 && !p.Addr().IsMulticast() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
-				found = append(found, p)
+			if r.Dst != nil {
+				found = append(found, rtnl.Prefix(r.Dst))
 			}
 		}
 	}
