@@ -367,7 +367,7 @@ func (m *Manager) update(now time.Time, id string, rules Rules, members map[stri
 
 // publish says what is allowed of endpoints of which that has changed.
 func (m *Manager) publish(now time.Time, endpoints map[string]bool) {
-	acls, bodies := map[string][]byte{}, map[string][]byte{} // by the groups, as many endpoints are in the same
+	acls, bodies, large := map[string][]byte{}, map[string][]byte{}, map[string]error{} // by the groups, as many endpoints are in the same
 	for _, ep := range slices.Sorted(maps.Keys(endpoints)) {
 		e := m.endpoints[ep]
 		if e == nil {
@@ -378,13 +378,12 @@ func (m *Manager) publish(now time.Time, endpoints map[string]bool) {
 		if acls[of] == nil {
 			acls[of] = m.acls(e)
 			if n := len(acls[of]); n > maxACL {
-				m.do(m.listed.list("ACLs by groups "+strings.ReplaceAll(of, "\x00", ", "), fmt.Errorf("nothing is allowed: they have %d bytes, and can have %d: let fewer and wider cidrs do", n, maxACL))...)
+				large[of] = fmt.Errorf("nothing is allowed: they have %d bytes, and can have %d: let fewer and wider cidrs do", n, maxACL)
 				acls[of] = m.acls(&managed{})
-			} else {
-				m.do(m.listed.list("ACLs by groups "+strings.ReplaceAll(of, "\x00", ", "), nil)...)
 			}
 			bodies[of] = encodeACL(acls[of], now)
 		}
+		m.do(m.listed.list("ACLs of endpoint "+ep, large[of])...)
 		if !bytes.Equal(e.published, acls[of]) {
 			e.published = acls[of]
 			m.do(Publish{ep, bodies[of]})

@@ -178,9 +178,11 @@ func TestManagerTooLarge(t *testing.T) {
 	}
 	m.Published(begin, TopicGroups, groupUpdate("large", "", "", strings.Join(members, ",")))
 	got := m.Published(begin, TopicGroups, groupUpdate("g", `{"group":"large","cidr":null}`, "", `"a":["10.65.0.1"]`))
-	expectHas(t, "too large", got, "list {About:ACLs by groups g Err:nothing is allowed: ", "publish a "+aclOf("", "", "", ""))
+	expectHas(t, "too large", got, "list {About:ACLs of endpoint a Err:nothing is allowed: ", "publish a "+aclOf("", "", "", ""))
 	got = m.Published(begin, TopicGroups, groupUpdate("large", "", "", members[0]))
-	expectHas(t, "smaller", got, "list {About:ACLs by groups g Err:<nil>}", `publish a {"type":"ACLUPDATE","acls":{"v4":{"inbound":[{"group":null,"cidr":"10.0.0.0/32"`)
+	m.Published(begin, TopicGroups, groupUpdate("large", "", "", strings.Join(members, ",")))
+	expectHas(t, "it leaves", m.Published(begin, TopicGroups, groupUpdate("g", "", "", "")), "list {About:ACLs of endpoint a Err:<nil>}")
+	expectHas(t, "smaller", got, "list {About:ACLs of endpoint a Err:<nil>}", `publish a {"type":"ACLUPDATE","acls":{"v4":{"inbound":[{"group":null,"cidr":"10.0.0.0/32"`)
 }
 
 // TestManagerSweep has a group deleted while nobody heard it: it is gone with the sign of life that follows the last group,
