@@ -122,6 +122,9 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 			break // it is the request
 		}
 		m.fail(candidate.Endpoint, err)
+		if _, closing := m.get(nsm.Key{ID: r.ID, Service: r.Service}); closing {
+			break // the other manager may have it, and is told first
+		}
 		away[candidate.Endpoint.Address] = errors.Is(err, nsmgrpc.ErrUnreachable)
 	}
 	return nsm.Connection{}, errors.Join(errs...)

@@ -51,7 +51,7 @@ func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, 
 	}
 	killpoint.Step("remote reserved")
 	if c, err = a.negotiate(ctx, c); err != nil {
-		if errors.Is(err, nsmgrpc.ErrRefused) {
+		if errors.Is(err, nsmgrpc.ErrRefused) || errors.Is(err, nsmgrpc.ErrNeverReached) { // the other has nothing
 			return c, errors.Join(err, a.undo(c))
 		}
 		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.endSoon(ctx, c))

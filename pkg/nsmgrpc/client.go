@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	api "github.com/calico-go/calico/api/nsm"
@@ -23,6 +25,8 @@ import (
 var (
 	// ErrUnreachable is in the chain where nobody answered: the peer is gone, or not there yet.
 	ErrUnreachable = errors.New("unreachable")
+	// ErrNeverReached is in the chain, beside ErrUnreachable, where no connection was made: the peer has heard nothing.
+	ErrNeverReached = errors.New("nothing was sent")
 	// ErrRefused is in the chain where another manager has said no: it has nothing of the connection.
 	ErrRefused = errors.New("the endpoint's manager refuses")
 	// ErrUnknownCall is in the chain where a peer doesn't have the call.
@@ -33,10 +37,10 @@ var (
 const dialTimeout = 3 * time.Second
 
 // with calls fn with a connection, for one call.
-func with(target string, creds credentials.TransportCredentials, fn func(*grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithConnectParams(grpc.ConnectParams{
+func with(target string, creds credentials.TransportCredentials, fn func(*grpc.ClientConn) error, options ...grpc.DialOption) error {
+	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(creds), grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff: backoff.DefaultConfig, MinConnectTimeout: dialTimeout,
-	}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))...)
 	if err == nil {
 		defer func() { _ = conn.Close() }()
 		err = fn(conn)
@@ -153,7 +157,18 @@ func (p Peer) with(fn func(api.NSM2NSMClient) error) error {
 	if err != nil {
 		return err
 	}
-	return with(p.Address, creds, func(c *grpc.ClientConn) error { return fn(api.NewNSM2NSMClient(c)) })
+	var reached atomic.Bool
+	err = with(p.Address, creds, func(c *grpc.ClientConn) error { return fn(api.NewNSM2NSMClient(c)) }, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			reached.Store(true)
+		}
+		return conn, err
+	}))
+	if errors.Is(err, ErrUnreachable) && !reached.Load() {
+		err = fmt.Errorf("%w: %w", ErrNeverReached, err)
+	}
+	return err
 }
 
 // Request asks for a connection. The reply is as this node has it.

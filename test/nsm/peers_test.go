@@ -160,6 +160,46 @@ func TestUnused(t *testing.T) {
 	r.nothingLeft([]string{"a"}, pod)
 }
 
+// TestUnusedElsewhere: a client gets no other endpoint before the manager that may have its connection was told.
+func TestUnusedElsewhere(t *testing.T) {
+	long.Test(t)
+	r := newRig(t, "", "a", "b", "c")
+	if err := r.process("nsm-b").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.serve(r.lab.Host("c").Pod("gw"), "vpn", "-pools", "10.60.0.0/24")
+	f := r.newForeign(r.lab.Host("b"))
+	defer r.register("vpn", "b", f.addr)()
+	var asked chan error
+	var c call
+	for i := 0; c.answer == nil; i++ { // until one is to be connected to b first
+		asked = make(chan error, 1)
+		go func() { asked <- r.ask("a", "vpn", fmt.Sprint(i)) }()
+		select {
+		case c = <-f.calls:
+		case err := <-asked:
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	others := r.connections("a") - 1
+	c.answer <- answer{nil, status.Error(codes.Internal, "x")}
+	c = f.next("CloseRemoteConnection")
+	c.answer <- answer{nil, status.Error(codes.Unavailable, "later")}
+	if err := <-asked; err == nil {
+		t.Error("connected elsewhere while b may have the connection")
+	}
+	c = f.next("CloseRemoteConnection")
+	c.answer <- answer{nil, nil}
+	eventually.Nil(t, "it is closed", func() error {
+		if n := r.connections("a"); n != others {
+			return fmt.Errorf("%d connections are, want %d", n, others)
+		}
+		return nil
+	})
+}
+
 // TestDocumentAlone: a manager that has the calls of the document alone gets connections, which end with its entry in the registry.
 func TestDocumentAlone(t *testing.T) {
 	long.Test(t)
