@@ -82,6 +82,9 @@ type (
 	}
 )
 
+// maxPublication bounds a publication, in bytes: what who gets it takes.
+const maxPublication = 1<<20 - 1<<10
+
 // AboutResync is what List calls a resynchronisation of Felix that didn't succeed.
 const AboutResync = "resynchronisation with the plugin"
 

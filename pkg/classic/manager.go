@@ -82,8 +82,6 @@ const (
 	retryGroups = 5 * time.Second
 	// maxWanted bounds which endpoints are noted before the groups are known.
 	maxWanted = 1 << 16
-	// maxACL is of an endpoint's, in bytes: what its Felix takes.
-	maxACL = 1<<20 - 1<<10
 )
 
 // Connected is that the plugin's publications arrive, from now on or again: all groups are asked for, and once more when
@@ -377,8 +375,8 @@ func (m *Manager) publish(now time.Time, endpoints map[string]bool) {
 		of := strings.Join(slices.Sorted(maps.Keys(e.groups)), "\x00")
 		if acls[of] == nil {
 			acls[of] = m.acls(e)
-			if n := len(acls[of]); n > maxACL {
-				large[of] = fmt.Errorf("nothing is allowed: they have %d bytes, and can have %d: let fewer and wider cidrs do", n, maxACL)
+			if n := len(acls[of]); n > maxPublication {
+				large[of] = fmt.Errorf("nothing is allowed: they have %d bytes, and can have %d: let fewer and wider cidrs do", n, maxPublication)
 				acls[of] = m.acls(&managed{})
 			}
 			bodies[of] = encodeACL(acls[of], now)

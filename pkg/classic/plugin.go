@@ -44,8 +44,10 @@ type Plugin struct {
 	known bool // there is a world
 	hosts map[string]*felixHost
 	told  map[string][]byte // of each group, its rules and members as published
-	beat  time.Time
-	out   []Action
+	// listed are groups that are too large.
+	listed listed
+	beat   time.Time
+	out    []Action
 }
 
 // felixHost is a Felix that is available.
@@ -64,7 +66,7 @@ func NewPlugin(cfg PluginConfig) *Plugin {
 	orDefault(&cfg.Timing.Heartbeat, 30*time.Second)
 	orDefault(&cfg.Timing.NetworkHeartbeat, 30*time.Second)
 	orDefault(&cfg.Timing.Late, 10*time.Second)
-	return &Plugin{cfg: cfg, hosts: map[string]*felixHost{}, told: map[string][]byte{}}
+	return &Plugin{cfg: cfg, hosts: map[string]*felixHost{}, told: map[string][]byte{}, listed: listed{}}
 }
 
 // Start begins.
@@ -118,7 +120,14 @@ func (g Group) encode() []byte {
 }
 
 func (p *Plugin) publishGroup(now time.Time, id string) {
-	p.do(Publish{TopicGroups, fmt.Appendf(nil, `{"type":%q,"group":%s,%s,"issued":%s}`, TypeGroup, encode(id), p.told[id], timestamp(now))})
+	text := p.told[id]
+	var err error
+	if n := len(text); n > maxPublication {
+		err = fmt.Errorf("it is told without rules and members: they have %d bytes, and can have %d: divide it", n, maxPublication)
+		text = Group{}.encode()
+	}
+	p.do(p.listed.list("group "+id, err)...)
+	p.do(Publish{TopicGroups, fmt.Appendf(nil, `{"type":%q,"group":%s,%s,"issued":%s}`, TypeGroup, encode(id), text, timestamp(now))})
 }
 
 // publishGroups ends by a sign of life, which says that there are no more.

@@ -3,6 +3,7 @@
 package classic
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -104,6 +105,24 @@ func TestPluginGroups(t *testing.T) {
 	expect(t, "subscribed to", p.Subscribed(begin, TopicGroups), g+last)
 	expect(t, "deleted", p.Set(begin, worldOf(nil)), `publish groups {"type":"GROUPUPDATE","group":"g","rules":`+none+`,"members":{},"issued":1410276720.540}`)
 	expect(t, "is told no more", p.NetworkRequest(begin, 1, []byte(`{"type":"GETGROUPS"}`)), `reply 1 {"type":"GETGROUPS","rc":"SUCCESS","message":""}`+last)
+}
+
+// TestPluginTooLarge: of what no ACL manager takes nothing is allowed, and it is listed until it is smaller or gone.
+func TestPluginTooLarge(t *testing.T) {
+	w := worldOf(nil)
+	members := map[string][]netip.Addr{}
+	for a := netip.MustParseAddr("10.0.0.1"); len(members) < 40_000; a = a.Next() {
+		members["endpoint "+a.String()] = []netip.Addr{a}
+	}
+	w.Groups["large"] = Group{Members: members}
+	p := plugged(worldOf(nil))
+	expectHas(t, "too large", p.Set(begin, w), "list {About:group large Err:it is told without rules and members: they have ", `"group":"large","rules":`+none+`,"members":{}`)
+	w = worldOf(nil)
+	w.Groups["other"] = Group{}
+	expectHas(t, "gone", p.Set(begin, w), "list {About:group large Err:<nil>}")
+	if got := p.Subscribed(begin, TopicGroups); strings.Contains(fmt.Sprint(got), "list") {
+		t.Error(got)
+	}
 }
 
 func TestPluginRefuses(t *testing.T) {
