@@ -26,7 +26,7 @@ calico-install uninstall   takes all of Calico away from this node; -data: the d
                            -stay: goes on until no pod is left
 calico-install bootstrap   makes what a cluster needs before the first agent can run: certificates and users of Calico's
                            own etcd, and the default pool; renew: what of it is due; sign: nodes' certificates, until it
-                           is ended; data: of an etcd that exists
+                           is ended; sign-nsm: those of the managers of network services; data: of an etcd that exists
 calico-install revoke NODE has that etcd refuse whatever a node of this name asks; -undo: no longer, once that Node is
                            deleted; -shared, without NODE: removes the users that all nodes shared in a former release
 calico-install etcd FILE   writes the configuration of that etcd's member on this node

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
-	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -22,6 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nodecert"
 	"github.com/calico-go/calico/pkg/plan"
 )
 

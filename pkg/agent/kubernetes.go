@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/calico-go/calico/pkg/agent/availability"
-	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nodecert"
 )
 
 // Kubernetes says how the Kubernetes API is reached.

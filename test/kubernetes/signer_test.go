@@ -21,10 +21,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/calico-go/calico/pkg/agent/nodecert"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nodecert"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/eventually"
 )

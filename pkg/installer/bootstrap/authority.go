@@ -38,17 +38,17 @@ type leaf struct {
 	hosts          []string // names and addresses of a server
 }
 
-// authority signs the certificates of an etcd, its members and its clients.
+// authority signs the certificates of an etcd, its members and its clients, or of the managers of network services.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte
 }
 
-// newAuthority makes an authority that signs itself.
-func newAuthority(now time.Time) (pair, error) {
+// newAuthority makes an authority of this common name that signs itself.
+func newAuthority(name string, now time.Time) (pair, error) {
 	return sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "calico-etcd-ca"}, NotBefore: now.Add(-skew), NotAfter: now.Add(authorityLife),
+		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-skew), NotAfter: now.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}, nil)
 }

@@ -25,8 +25,8 @@ type Config struct {
 	Own bool
 	// Renew keeps what Own made in order: its data is made only in an etcd that lost all of it.
 	Renew bool
-	// Sign answers requests for nodes' certificates, until the context ends.
-	Sign bool
+	// Sign answers requests for nodes' certificates, until the context ends; SignNSM those of the managers of network services.
+	Sign, SignNSM bool
 	// Members is how many Own has: 1 or 3; 0 is 1.
 	Members int
 	// Pools are the default pools; none: those of kubeadm.
@@ -61,7 +61,9 @@ func Run(ctx context.Context, cfg Config) error {
 	defer b.kube.Close()
 	switch {
 	case cfg.Sign:
-		return b.sign(ctx)
+		return b.signEtcd(ctx)
+	case cfg.SignNSM:
+		return b.signNSM(ctx)
 	case cfg.Own:
 		return b.own(ctx)
 	}
@@ -94,11 +96,11 @@ func (b *bootstrapper) own(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ca, err := b.authority(ctx)
+	ca, err := b.authority(ctx, membersConfig, "etcd")
 	if err != nil {
 		return err
 	}
-	if err := b.publish(ctx, ca); err != nil {
+	if err := b.publish(ctx, membersConfig, authorityKey, ca); err != nil {
 		return err
 	}
 	for _, want := range bundles(members) {

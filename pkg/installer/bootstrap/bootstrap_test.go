@@ -32,7 +32,7 @@ var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func ca(t *testing.T) *authority {
 	t.Helper()
-	p, err := newAuthority(now)
+	p, err := newAuthority("calico-etcd-ca", now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,6 +236,7 @@ func TestParseConfig(t *testing.T) {
 		{"", "", Config{Own: true, Members: 1, Kube: api, Logger: log}, ""},
 		{"renew", "ETCD_MEMBERS=3", Config{Own: true, Renew: true, Members: 3, Kube: api, Logger: log}, ""},
 		{"sign", "", Config{Own: true, Renew: true, Sign: true, Members: 1, Kube: api, Logger: log}, ""},
+		{"sign-nsm", "", Config{SignNSM: true, Members: 1, Kube: api, Logger: log}, ""},
 		{"data", "ETCD_ENDPOINTS=http://a:1,http://b:2 CALICO_IPV4POOL_CIDR=10.1.0.0/16 CALICO_IPV6POOL_CIDR=fd00::/48",
 			Config{Members: 1, Pools: pools, Store: store.Config{Endpoints: []string{"http://a:1", "http://b:2"}, Logger: log}, Kube: api, Logger: log}, ""},
 		{"again", "", Config{}, `"again" is not understood`},

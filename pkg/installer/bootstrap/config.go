@@ -14,10 +14,11 @@ import (
 
 // ParseConfig reads the arguments after "bootstrap" and the environment.
 //
-//	bootstrap         an etcd of Calico's own: members, certificates, users, data
-//	bootstrap renew   its certificates, where they are due, its members' space, and all of it again where etcd is empty
-//	bootstrap sign    answers requests for nodes' certificates
-//	bootstrap data    the data of an etcd that exists
+//	bootstrap            an etcd of Calico's own: members, certificates, users, data
+//	bootstrap renew      its certificates, where they are due, its members' space, and all of it again where etcd is empty
+//	bootstrap sign       answers requests for nodes' certificates
+//	bootstrap sign-nsm   answers requests for those of the managers of network services
+//	bootstrap data       the data of an etcd that exists
 func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error) {
 	c = Config{Logger: log, Kube: kube.Config{Name: "calico-bootstrap", Logger: log}}
 	options := []run.Option{
@@ -38,11 +39,13 @@ func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error)
 		c.Own, c.Renew = true, true
 	case "sign":
 		c.Own, c.Renew, c.Sign = true, true, true
+	case "sign-nsm":
+		c.SignNSM = true
 	case "data":
 		c.Store.Logger = log
 		options = append(options, run.Etcd(&c.Store)...)
 	default:
-		return c, fmt.Errorf("bootstrap %q is not understood: want nothing, renew, sign or data", what)
+		return c, fmt.Errorf("bootstrap %q is not understood: want nothing, renew, sign, sign-nsm or data", what)
 	}
 	err = run.ParseEnviron(options, environ)
 	return c, err

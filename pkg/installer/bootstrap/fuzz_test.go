@@ -78,7 +78,7 @@ func FuzzPools(f *testing.F) {
 // FuzzCertificate: whatever a secret holds is kept for an authority's, or a leaf's, only if it is that, and has the key.
 func FuzzCertificate(f *testing.F) {
 	now := time.Unix(1_700_000_000, 0)
-	made, err := newAuthority(now)
+	made, err := newAuthority("calico-etcd-ca", now)
 	if err != nil {
 		f.Fatal(err)
 	}

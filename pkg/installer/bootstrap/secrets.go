@@ -16,7 +16,7 @@ import (
 // What the manifests call the secrets, and the files in them.
 const (
 	namespace       = "kube-system"
-	authoritySecret = "calico-etcd-ca"
+	authoritySuffix = "-ca" // after calico-etcd, or calico-nsm
 	serverSecret    = "calico-etcd-server"
 	clientSecret    = "calico-etcd-" // and the user
 	peerName        = "calico-etcd-peer"
@@ -69,37 +69,41 @@ func applied(err error) error {
 	return err
 }
 
-// authority reads the authority, or makes it.
-func (b *bootstrapper) authority(ctx context.Context) (*authority, error) {
-	s, err := b.read(ctx, authoritySecret)
+// authority reads the authority in the secret of this name and authoritySuffix, or makes it; of is whose it is.
+func (b *bootstrapper) authority(ctx context.Context, name, of string) (*authority, error) {
+	secret := name + authoritySuffix
+	s, err := b.read(ctx, secret)
 	if err != nil {
 		return nil, err
 	}
 	p := pair{s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]}
 	if len(p.cert) == 0 && len(p.key) == 0 {
-		if p, err = newAuthority(b.now()); err != nil {
+		if p, err = newAuthority(secret, b.now()); err != nil {
 			return nil, fmt.Errorf("make a certificate authority: %w", err)
 		}
 		s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey] = p.cert, p.key
 		if _, err = kube.Update(ctx, b.kube, s); err != nil { // of two that make one, one is refused
 			return nil, err
 		}
-		b.log.Info("made a certificate authority for etcd", "secret", authoritySecret)
+		b.log.Info("made a certificate authority for "+of, "secret", secret)
 	}
 	ca, err := parseAuthority(p)
 	if err != nil {
-		return nil, fmt.Errorf("secret %s/%s: %w: put back the one that signed etcd's certificates, or delete the secrets calico-etcd-* and apply the manifest to start anew", namespace, authoritySecret, err)
+		return nil, fmt.Errorf("secret %s/%s: %w: put back the one that signed %s's certificates, or delete the secrets %s-* and apply the manifest to start anew", namespace, secret, err, of, name)
 	}
 	return ca, nil
 }
 
-// publish has nodes know the authority: its certificate, which is no secret.
-func (b *bootstrapper) publish(ctx context.Context, ca *authority) error {
-	config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, membersConfig)
-	if err != nil || config.Data[authorityKey] == string(ca.pem) {
-		return err
+// publish has nodes know the authority: its certificate, which is no secret, goes to a ConfigMap.
+func (b *bootstrapper) publish(ctx context.Context, name, key string, ca *authority) error {
+	config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, name)
+	if err != nil || config.Data[key] == string(ca.pem) {
+		return applied(err)
 	}
-	config.Data[authorityKey] = string(ca.pem)
+	if config.Data == nil {
+		config.Data = map[string]string{}
+	}
+	config.Data[key] = string(ca.pem)
 	_, err = kube.Update(ctx, b.kube, config)
 	return err
 }

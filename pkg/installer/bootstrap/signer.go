@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// signerName is that of requests for a Node's certificate, which agents make.
+	// signerName is that of requests for a Node's certificate for etcd, which agents make.
 	signerName   = "projectcalico.org/etcd-node"
-	agentAccount = "system:serviceaccount:" + namespace + ":calico-node"
+	agentAccount = "calico-node"
 	// What the API server writes of a pod's token into a request. The first is there since Kubernetes 1.30.
 	nodeExtra = "authentication.kubernetes.io/node-name"
 	podExtra  = "authentication.kubernetes.io/pod-name"
@@ -59,14 +59,44 @@ func isOpen(r *certificatesv1.CertificateSigningRequest) bool {
 	})
 }
 
-// sign answers requests for Nodes' certificates, and keeps etcd's users those of the Nodes, until the context ends.
-func (b *bootstrapper) sign(ctx context.Context) error {
+// A signer answers requests for Nodes' certificates.
+type signer struct {
+	name    string // signerName of the requests
+	account string // of the pods that may make them
+	// open has do answer, by what certifies Nodes just now; at each sweep too, where there may be nothing to answer.
+	open func(ctx context.Context, sweep bool, do func(certifier) error) error
+}
+
+// A certifier is an authority, and what it certifies of a Node.
+type certifier struct {
+	*authority
+	leaf func(*corev1.Node) (leaf, error)
+}
+
+// signEtcd answers requests for etcd, and keeps etcd's users those of the Nodes, until the context ends.
+func (b *bootstrapper) signEtcd(ctx context.Context) error {
+	return b.sign(ctx, signer{signerName, agentAccount, func(ctx context.Context, sweep bool, do func(certifier) error) error {
+		return b.administer(ctx, func(etcd *store.Client, ca *authority) error {
+			err := do(certifier{ca, func(n *corev1.Node) (leaf, error) {
+				u := nodeUser(n.Name, string(n.UID))
+				return leaf{name: u.Name, client: true}, admit(ctx, etcd, n.Name, u)
+			}})
+			if sweep {
+				err = errors.Join(err, b.sweep(ctx, etcd))
+			}
+			return err
+		})
+	}})
+}
+
+// sign answers requests until the context ends.
+func (b *bootstrapper) sign(ctx context.Context, s signer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	news := mailbox.New[[]string]() // names of requests
 	tell := func(names ...string) { news.Update(func(had []string) []string { return append(had, names...) }) }
 	group.Go(func() error {
 		// A request may have a megabyte, and a node that was taken over makes many: they are held one at a time.
-		ours := kube.Select{Fields: "spec.signerName=" + signerName, Page: 4}
+		ours := kube.Select{Fields: "spec.signerName=" + s.name, Page: 4}
 		open := func(r *certificatesv1.CertificateSigningRequest) (names []string) {
 			if isOpen(r) {
 				names = []string{r.Name}
@@ -91,18 +121,15 @@ func (b *bootstrapper) sign(ctx context.Context) error {
 			if len(requests) == 0 && !sweep {
 				continue
 			}
-			err := b.administer(ctx, func(etcd *store.Client, ca *authority) error {
+			err := s.open(ctx, sweep, func(c certifier) error {
 				var errs []error
 				requests = slices.DeleteFunc(requests, func(name string) bool {
-					err := b.answer(ctx, etcd, ca, name)
+					err := b.answer(ctx, s, c, name)
 					if err != nil {
 						errs = append(errs, fmt.Errorf("request %s: %w", name, err))
 					}
 					return err == nil
 				})
-				if sweep {
-					errs = append(errs, b.sweep(ctx, etcd))
-				}
 				return errors.Join(errs...)
 			})
 			if err == nil {
@@ -126,7 +153,7 @@ func (b *bootstrapper) administer(ctx context.Context, do func(*store.Client, *a
 	if err != nil {
 		return err
 	}
-	ca, err := b.authority(ctx)
+	ca, err := b.authority(ctx, membersConfig, "etcd")
 	if err != nil {
 		return err
 	}
@@ -149,7 +176,7 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 
 // answer approves and signs a request, or denies it, unless that has been done. An error leaves it open.
-func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *authority, name string) error {
+func (b *bootstrapper) answer(ctx context.Context, s signer, c certifier, name string) error {
 	r, err := kube.Get[certificatesv1.CertificateSigningRequest](ctx, b.kube, "", name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !isOpen(r) {
 		return nil
@@ -157,7 +184,7 @@ func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *autho
 	if err != nil {
 		return err
 	}
-	cert, user, err := b.certify(ctx, etcd, ca, r)
+	cert, user, err := b.certify(ctx, s, c, r)
 	condition := certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "OfItsNode", Message: "asked for by the node's own agent", LastUpdateTime: metav1.NewTime(b.now()),
 	}
@@ -180,12 +207,12 @@ func (b *bootstrapper) answer(ctx context.Context, etcd *store.Client, ca *autho
 	return err
 }
 
-// certify makes the certificate that a request is for, and etcd's user.
-func (b *bootstrapper) certify(ctx context.Context, etcd *store.Client, ca *authority, r *certificatesv1.CertificateSigningRequest) (cert []byte, user string, err error) {
+// certify makes the certificate that a request is for, and says whose it is.
+func (b *bootstrapper) certify(ctx context.Context, s signer, c certifier, r *certificatesv1.CertificateSigningRequest) (cert []byte, user string, err error) {
 	if n := len(r.Spec.Request); n > maxRequest {
 		return nil, "", refusal(fmt.Sprintf("it has %d bytes, more than %d", n, maxRequest))
 	}
-	name, err := b.asking(ctx, r.Spec)
+	name, err := b.asking(ctx, s.account, r.Spec)
 	if err != nil {
 		return nil, "", err
 	}
@@ -207,18 +234,17 @@ func (b *bootstrapper) certify(ctx context.Context, etcd *store.Client, ca *auth
 	if err != nil {
 		return nil, "", err
 	}
-	u := nodeUser(name, string(node.UID))
-	if err := admit(ctx, etcd, name, u); err != nil {
-		return nil, "", err
+	l, err := c.leaf(node)
+	if err == nil {
+		cert, err = c.certify(l, request.PublicKey, b.now(), nodeLife)
 	}
-	cert, err = ca.certify(leaf{name: u.Name, client: true}, request.PublicKey, b.now(), nodeLife)
-	return cert, u.Name, err
+	return cert, l.name, err
 }
 
-// asking is the Node whose agent made a request.
-func (b *bootstrapper) asking(ctx context.Context, spec certificatesv1.CertificateSigningRequestSpec) (node string, err error) {
-	if spec.Username != agentAccount {
-		return "", refusal("only " + agentAccount + " may ask")
+// asking is the Node whose agent, a pod of the account, made a request.
+func (b *bootstrapper) asking(ctx context.Context, account string, spec certificatesv1.CertificateSigningRequestSpec) (node string, err error) {
+	if user := "system:serviceaccount:" + namespace + ":" + account; spec.Username != user {
+		return "", refusal("only " + user + " may ask")
 	}
 	if v := spec.Extra[nodeExtra]; len(v) == 1 {
 		return v[0], nil
@@ -233,7 +259,7 @@ func (b *bootstrapper) asking(ctx context.Context, spec certificatesv1.Certifica
 		return "", refusal("its pod is gone")
 	case err != nil:
 		return "", err
-	case pod.Spec.ServiceAccountName != "calico-node":
+	case pod.Spec.ServiceAccountName != account:
 		return "", refusal("its pod is another account's")
 	}
 	return pod.Spec.NodeName, nil

@@ -5,7 +5,13 @@ package bootstrap
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +26,9 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/test/etcd"
@@ -28,9 +37,8 @@ import (
 
 // api is as much of the Kubernetes API as the signer asks.
 type api struct {
-	objects map[string]any // by path
-
 	mu      sync.Mutex
+	objects map[string]any    // by path
 	patches map[string]string // by path
 	got     map[string]int    // how often each request for a certificate was sent
 	most    int               // of them in one answer
@@ -62,6 +70,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	kind, listed := listKinds[r.URL.Path]
+	a.mu.Lock()
+	objects := maps.Clone(a.objects)
+	a.mu.Unlock()
 	switch {
 	case r.Method == http.MethodPatch:
 		data, _ := io.ReadAll(r.Body)
@@ -69,11 +80,23 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.patches[r.URL.Path] = string(data)
 		a.mu.Unlock()
 		reply(http.StatusOK, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Success"})
-	case !listed && a.objects[r.URL.Path] == nil:
+	case !listed && objects[r.URL.Path] == nil:
 		failed(http.StatusNotFound, "NotFound")
+	case r.Method == http.MethodPut:
+		o := map[string]interface{ Unmarshal([]byte) error }{"secrets": new(corev1.Secret), "configmaps": new(corev1.ConfigMap)}[path.Base(path.Dir(r.URL.Path))]
+		data, _ := io.ReadAll(r.Body)
+		var u runtime.Unknown // protobuf, after a magic number
+		if u.Unmarshal(data[4:]) != nil || o.Unmarshal(u.Raw) != nil {
+			failed(http.StatusBadRequest, "BadRequest")
+			return
+		}
+		a.mu.Lock()
+		a.objects[r.URL.Path] = o
+		a.mu.Unlock()
+		reply(http.StatusOK, o)
 	case !listed:
 		a.count(path.Base(r.URL.Path))
-		reply(http.StatusOK, a.objects[r.URL.Path])
+		reply(http.StatusOK, objects[r.URL.Path])
 	case query.Get("sendInitialEvents") != "":
 		failed(http.StatusUnprocessableEntity, "Invalid")
 	case query.Get("watch") != "":
@@ -81,7 +104,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	default:
 		var all []string
-		for at := range maps.Keys(a.objects) {
+		for at := range maps.Keys(objects) {
 			if path.Dir(at) == r.URL.Path {
 				all = append(all, at)
 			}
@@ -96,7 +119,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var items []any
 		for _, at := range all {
-			items = append(items, a.objects[at])
+			items = append(items, objects[at])
 		}
 		if r.URL.Path == requestsPath {
 			a.count(all...)
@@ -127,26 +150,26 @@ func object(name string, more map[string]any) map[string]any {
 
 // TestLargeRequests: whatever requests a node makes, the signer holds few of them at a time, and denies those that no agent makes.
 func TestLargeRequests(t *testing.T) {
-	p, err := newAuthority(now)
+	p, err := newAuthority("calico-etcd-ca", now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := map[string]any{clusterKey: "n1=https://127.0.0.1:2480"}
 	a := &api{objects: map[string]any{
 		"/api/v1/namespaces/kube-system/configmaps/calico-etcd": object(membersConfig, map[string]any{"data": config}),
-		"/api/v1/namespaces/kube-system/secrets/calico-etcd-ca": object(authoritySecret, map[string]any{"data": map[string][]byte{"tls.crt": p.cert, "tls.key": p.key}}),
+		"/api/v1/namespaces/kube-system/secrets/calico-etcd-ca": object("calico-etcd-ca", map[string]any{"data": map[string][]byte{"tls.crt": p.cert, "tls.key": p.key}}),
 	}}
 	const n = 40
 	for i := range n {
 		name := fmt.Sprintf("r%02d", i)
 		a.objects[requestsPath+"/"+name] = object(name, map[string]any{"spec": map[string]any{
-			"signerName": signerName, "username": agentAccount, "extra": map[string]any{nodeExtra: []string{"n1"}}, "request": bytes.Repeat([]byte("x"), maxRequest+1),
+			"signerName": signerName, "username": "system:serviceaccount:kube-system:calico-node", "extra": map[string]any{nodeExtra: []string{"n1"}}, "request": bytes.Repeat([]byte("x"), maxRequest+1),
 		}})
 	}
 	b := bootstrapperOf(t, a)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- b.sign(ctx) }()
+	go func() { ended <- b.signEtcd(ctx) }()
 	eventually.Nil(t, "all to be denied", func() error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -171,6 +194,96 @@ func TestLargeRequests(t *testing.T) {
 	for name, times := range a.got {
 		if strings.HasPrefix(name, "r") && times > 2 {
 			t.Errorf("it got %s %d times", name, times)
+		}
+	}
+}
+
+// TestSignNSM: a manager of network services gets a certificate of the authority that is published, which lasts; nobody else gets one.
+func TestSignNSM(t *testing.T) {
+	const config, secret, pods = "/api/v1/namespaces/kube-system/configmaps/calico-nsm", "/api/v1/namespaces/kube-system/secrets/calico-nsm-ca", "/api/v1/namespaces/kube-system/pods/"
+	in := func(name string, spec map[string]any) map[string]any {
+		return object(name, map[string]any{"metadata": map[string]any{"name": name, "namespace": namespace}, "spec": spec})
+	}
+	a := &api{objects: map[string]any{
+		config: in("calico-nsm", nil), secret: in("calico-nsm-ca", nil), "/api/v1/nodes/n1": object("n1", nil),
+		pods + "manager": in("manager", map[string]any{"nodeName": "n1", "serviceAccountName": "calico-nsm"}),
+		pods + "agent":   in("agent", map[string]any{"nodeName": "n1", "serviceAccountName": "calico-node"}),
+	}}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "root"}, DNSNames: []string{"n2.calico-nsm"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := []struct{ name, account, extra, value, denied string }{
+		{"on-node", "calico-nsm", nodeExtra, "n1", ""},
+		{"in-pod", "calico-nsm", podExtra, "manager", ""},
+		{"agent", "calico-node", nodeExtra, "n1", "only system:serviceaccount:kube-system:calico-nsm may ask"},
+		{"agents-pod", "calico-nsm", podExtra, "agent", "its pod is another account's"},
+		{"no-node", "calico-nsm", nodeExtra, "n2", "there is no Node n2"},
+	}
+	for _, r := range requests {
+		a.objects[requestsPath+"/"+r.name] = object(r.name, map[string]any{"spec": map[string]any{
+			"signerName": nsmSigner, "username": "system:serviceaccount:kube-system:" + r.account, "extra": map[string]any{r.extra: []string{r.value}},
+			"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+		}})
+	}
+	published := ""
+	for range 2 { // it is ended, and runs again
+		b := bootstrapperOf(t, a)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.signNSM(ctx) }()
+		var patches map[string]string
+		eventually.Nil(t, "all to be answered", func() error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if patches = maps.Clone(a.patches); len(patches) != len(requests)+2 {
+				return fmt.Errorf("%v", patches)
+			}
+			return nil
+		})
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		c, err := kube.Get[corev1.ConfigMap](t.Context(), b.kube, namespace, "calico-nsm")
+		if err != nil || published != "" && c.Data["ca.crt"] != published {
+			t.Fatalf("there is another authority now: %v, %v", c, err)
+		}
+		published = c.Data["ca.crt"]
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM([]byte(published))
+		for _, r := range requests {
+			approval, status := patches[requestsPath+"/"+r.name+"/approval"], patches[requestsPath+"/"+r.name+"/status"]
+			if r.denied != "" {
+				if !strings.Contains(approval, `"Denied"`) || !strings.Contains(approval, r.denied) || status != "" {
+					t.Errorf("%s: %s%s, want %s", r.name, approval, status, r.denied)
+				}
+				continue
+			}
+			var signed certificatesv1.CertificateSigningRequest
+			if err := json.Unmarshal([]byte(status), &signed); err != nil || !strings.Contains(approval, `"Approved"`) {
+				t.Fatalf("%s: %s%s: %v", r.name, approval, status, err)
+			}
+			block, _ := pem.Decode(signed.Status.Certificate)
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+				if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+					t.Errorf("%s: usage %v: %v", r.name, usage, err)
+				}
+			}
+			if cert.Subject.CommonName != "node:n1:uid" || !slices.Equal(cert.DNSNames, []string{"calico-nsm", "n1.calico-nsm"}) || !key.PublicKey.Equal(cert.PublicKey) {
+				t.Errorf("%s: %v, %v", r.name, cert.Subject, cert.DNSNames)
+			}
+			if life := cert.NotAfter.Sub(cert.NotBefore); life != nodeLife+skew {
+				t.Errorf("%s: it lives for %v", r.name, life)
+			}
 		}
 	}
 }

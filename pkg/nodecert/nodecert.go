@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodecert keeps this host's own certificate for etcd. Its key is made here and never leaves the host; the certificate is
-// given by who answers CertificateSigningRequests of Signer, and learns from the API server which Node asks.
+// Package nodecert keeps this host's own certificate for etcd, or for network services. Its key is made here and never leaves the host; the
+// certificate is given by who answers CertificateSigningRequests of Signer, or NSMSigner, and learns from the API server which Node asks.
 package nodecert
 
 import (
@@ -31,10 +31,12 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 )
 
-// Signer is the signerName of requests for a Node's certificate for etcd.
-const Signer = "projectcalico.org/etcd-node"
-
 const (
+	// Signer is the signerName of requests for a Node's certificate for etcd.
+	Signer = "projectcalico.org/etcd-node"
+	// NSMSigner is that of requests for a Node's certificate for network services.
+	NSMSigner = "projectcalico.org/nsm"
+
 	// firstPause is before an answer is looked for, twice as long each time up to openPause; up to answeredPause where an answer, as a
 	// denial, didn't help: each request after one is another object of the API.
 	firstPause    = time.Second
@@ -57,14 +59,33 @@ type Config struct {
 // Keeper keeps the certificate.
 type Keeper struct {
 	Config
+	use
 	now     func() time.Time
 	request string // that is open, "" = none
 	key     []byte // of which it is, in PEM
 	tries   int    // since the certificate was not due
 }
 
-// New makes a Keeper.
-func New(cfg Config) *Keeper { return &Keeper{Config: cfg, now: time.Now} }
+// A use is what a certificate is for.
+type use struct {
+	signer string // signerName of its requests
+	owner  string // begins their names, and that of the signer's Deployment
+	cert   string // what texts call the certificate
+	usages []certificatesv1.KeyUsage
+}
+
+// New makes a Keeper of a certificate for etcd, a client's.
+func New(cfg Config) *Keeper {
+	client := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+	return &Keeper{Config: cfg, use: use{Signer, "calico-etcd", "certificate for etcd", client}, now: time.Now}
+}
+
+// NewNSM makes a Keeper of a certificate for network services, a server's and a client's.
+func NewNSM(cfg Config) *Keeper {
+	k := New(cfg)
+	k.use = use{NSMSigner, "calico-nsm", "certificate for network services", append(k.usages, certificatesv1.UsageServerAuth)}
+	return k
+}
 
 // due says why a certificate must be asked for, "" = it need not; and whether the one that is there can't be used until then.
 // uid is the Node's, "" = it isn't known.
@@ -125,7 +146,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // errOpen says that a request has no answer.
-var errOpen = errors.New("nobody has signed the request for a certificate for etcd: see the log of calico-etcd-signer, and whether it runs")
+var errOpen = errors.New("nobody has signed the request")
+
+func (k *Keeper) open() error {
+	return fmt.Errorf("%w for a %s: see the log of %s-signer, and whether it runs", errOpen, k.cert, k.owner)
+}
 
 // renew does the next step towards a certificate, and says whether it is there, or how long to wait before the next one.
 func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.Duration) {
@@ -139,8 +164,8 @@ func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.D
 	if ctx.Err() != nil || errors.Is(err, errOpen) && pause < openPause {
 		return false, pause
 	}
-	if before, after := k.Problems.Note(problems.Host, "certificate for etcd", err); after != "" && after != before {
-		k.Logger.Error("no certificate for etcd yet, trying again", "reason", why, "err", err)
+	if before, after := k.Problems.Note(problems.Host, k.cert, err); after != "" && after != before {
+		k.Logger.Error("no "+k.cert+" yet, trying again", "reason", why, "err", err)
 	}
 	return err == nil, pause
 }
@@ -149,34 +174,34 @@ func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.D
 // place of the former ones. It reports whether the request was answered.
 func (k *Keeper) ask(ctx context.Context) (answered bool, err error) {
 	if k.request == "" {
-		return false, cmp.Or(k.create(ctx), errOpen)
+		return false, cmp.Or(k.create(ctx), k.open())
 	}
 	r, err := kube.Get[certificatesv1.CertificateSigningRequest](ctx, k.Kube, "", k.request)
 	if errors.Is(err, os.ErrNotExist) {
 		k.request = ""
 	}
 	if err != nil {
-		return false, fmt.Errorf("a certificate for etcd: %w", err)
+		return false, fmt.Errorf("a %s: %w", k.cert, err)
 	}
 	for _, c := range r.Status.Conditions {
 		if c.Type != certificatesv1.CertificateApproved {
 			k.request = ""
-			return true, fmt.Errorf("a certificate for etcd is refused: %s", c.Message)
+			return true, fmt.Errorf("a %s is refused: %s", k.cert, c.Message)
 		}
 	}
 	if len(r.Status.Certificate) == 0 {
-		return false, errOpen
+		return false, k.open()
 	}
 	both := slices.Concat(k.key, r.Status.Certificate)
 	if _, err := tls.X509KeyPair(both, both); err != nil {
 		k.request = ""
-		return true, fmt.Errorf("the certificate for etcd that was signed: %w", err)
+		return true, fmt.Errorf("the %s that was signed: %w", k.cert, err)
 	}
 	if err := statefile.Replace(k.File, both, 0o600); err != nil {
 		return true, statefile.Advise(err)
 	}
 	k.request = ""
-	k.Logger.Info("this node has a new certificate for etcd", "file", k.File)
+	k.Logger.Info("this node has a new "+k.cert, "file", k.File)
 	return true, nil
 }
 
@@ -195,16 +220,15 @@ func (k *Keeper) create(ctx context.Context) error {
 		return err
 	}
 	made, err := kube.Create(ctx, k.Kube, &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower("calico-etcd-" + rand.Text())},
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(k.owner + "-" + rand.Text())},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), SignerName: Signer,
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), SignerName: k.signer, Usages: k.usages,
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("a certificate for etcd: %w", err)
+		return fmt.Errorf("a %s: %w", k.cert, err)
 	}
-	k.Logger.Info("asked for this node's certificate for etcd", "request", made.Name)
+	k.Logger.Info("asked for this node's "+k.cert, "request", made.Name)
 	k.request, k.key = made.Name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 	return nil
 }

@@ -8,14 +8,64 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/calico-go/calico/pkg/kube"
 )
+
+// TestCreate: what is asked for, of whom.
+func TestCreate(t *testing.T) {
+	var got certificatesv1.CertificateSigningRequest
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = certificatesv1.CertificateSigningRequest{}
+		data, err := io.ReadAll(r.Body)
+		var u runtime.Unknown // protobuf, after a magic number
+		if err != nil || u.Unmarshal(data[4:]) != nil || got.Unmarshal(u.Raw) != nil {
+			t.Errorf("%q: %v", data, err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(got)
+	}))
+	defer api.Close()
+	client, err := kube.New(kube.Config{Name: "test", APIRoot: api.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	cfg := Config{Kube: client, Logger: slog.New(slog.DiscardHandler)}
+	const open = "nobody has signed the request for a certificate for %s: see the log of %ssigner, and whether it runs"
+	for _, test := range []struct {
+		k                                *Keeper
+		signer, name, purpose, moreUsage string
+	}{
+		{New(cfg), "projectcalico.org/etcd-node", "calico-etcd-", "etcd", ""},
+		{NewNSM(cfg), "projectcalico.org/nsm", "calico-nsm-", "network services", " server auth"},
+	} {
+		_, err := test.k.ask(t.Context())
+		if want := fmt.Sprintf(open, test.purpose, test.name); !errors.Is(err, errOpen) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if usages, want := fmt.Sprint(got.Spec.Usages), "[digital signature client auth"+test.moreUsage+"]"; got.Spec.SignerName != test.signer || !strings.HasPrefix(got.Name, test.name) || usages != want {
+			t.Errorf("%s: %s, %s; want %s", got.Name, got.Spec.SignerName, usages, want)
+		}
+	}
+}
 
 // TestDue: a certificate is asked for when two thirds of the former's life are over, and waited for where that can't be used.
 func TestDue(t *testing.T) {
