@@ -218,6 +218,7 @@ var unfuzzed = map[string]string{
 	"pkg/nft/nfnl.ReadTable":                "attributes are picked by attr, of which FuzzMessages has any",
 	"pkg/nft/nfnl.readSets":                 "attributes are picked by attr, of which FuzzMessages has any",
 	"pkg/nft/nfnl.transact":                 "it counts the messages that this process made",
+	"pkg/kube.copied":                       "an object that this process has",
 	"pkg/nodecert.ask":                      "a certificate of the API server for this process's own key; crypto/tls reads it",
 	"pkg/nsmgrpc.CloseRemoteConnection":     "two strings, by which the ledger is asked",
 	"pkg/nsmgrpc.MonitorRemoteConnections":  "strings, by which the ledger is asked",

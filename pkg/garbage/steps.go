@@ -236,7 +236,7 @@ func withdraw(host string) Step {
 	return deleteThose("withdraw network service endpoints of "+host, func(k model.Key) bool {
 		e, is := k.(model.NetworkServiceEndpointKey)
 		return is && e.Host == host
-	}, model.PrefixRange(model.NetworkServicePrefix()))
+	}, model.PrefixRange(model.NetworkServiceEndpointPrefix()))
 }
 
 func deleteThose(what string, those func(model.Key) bool, ranges ...model.Range) Step {

@@ -26,7 +26,8 @@ import (
 type Kind interface {
 	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
 		appsv1.DaemonSet | networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
-		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy | certificatesv1.CertificateSigningRequest
+		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy | certificatesv1.CertificateSigningRequest |
+		NetworkService | NetworkServiceEndpoint
 }
 
 // A kind is where the objects of a Kind are.
@@ -63,6 +64,9 @@ var kinds = map[reflect.Type]kind{
 		func() runtime.Object { return new(policyv1alpha1.AdminNetworkPolicyList) }, true},
 	reflect.TypeFor[policyv1alpha1.BaselineAdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "BaselineAdminNetworkPolicy", "baselineadminnetworkpolicies", false,
 		func() runtime.Object { return new(policyv1alpha1.BaselineAdminNetworkPolicyList) }, true},
+	reflect.TypeFor[NetworkService](): {networkServices, "NetworkService", "networkservices", true, func() runtime.Object { return new(networkServiceList) }, true},
+	reflect.TypeFor[NetworkServiceEndpoint](): {networkServices, "NetworkServiceEndpoint", "networkserviceendpoints", true,
+		func() runtime.Object { return new(networkServiceEndpointList) }, true},
 }
 
 func kindOf[T Kind]() kind { return kinds[reflect.TypeFor[T]()] }
@@ -73,7 +77,7 @@ func metaOf[T Kind](o *T) metav1.Object { return any(o).(metav1.Object) }
 // scheme knows the types of kinds alone.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install, addNetworkServices} {
 		if err := add(s); err != nil {
 			panic(err) // two types of one name
 		}

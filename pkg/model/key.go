@@ -88,6 +88,8 @@ type (
 	DHCPSubnetKey struct{ ID string }
 	// NetworkServiceEndpointKey is one endpoint of a network service. Value: NetworkServiceEndpoint.
 	NetworkServiceEndpointKey struct{ Service, Host, Name string }
+	// NetworkServiceKey is one network service. Value: NetworkService.
+	NetworkServiceKey struct{ Name string }
 )
 
 // BGPHostField names a setting below /calico/bgp/v1/host/<host>/.
@@ -197,5 +199,6 @@ func (GarbageBrakeKey) Path() string { return v1Root + "controllers/gc" }
 func (k DHCPSubnetKey) Path() string { return join(SubnetPrefix()+"*", k.ID) }
 
 func (k NetworkServiceEndpointKey) Path() string {
-	return join(NetworkServicePrefix()+"*/*/*", k.Service, k.Host, k.Name)
+	return join(NetworkServiceEndpointPrefix()+"*/*/*", k.Service, k.Host, k.Name)
 }
+func (k NetworkServiceKey) Path() string { return join(NetworkServicePrefix()+"*", k.Name) }

@@ -73,6 +73,7 @@ var keys = []struct {
 	{"/calico/felix/v1/host/a/endpoint/eth0", model.HostEndpointStatusKey{"a", "eth0"}},
 	{"/calico/v1/controllers/gc", model.GarbageBrakeKey{}},
 	{"/calico/dhcp/v1/subnet/s1", model.DHCPSubnetKey{"s1"}},
+	{"/calico/nsm/v1/service/vpn", model.NetworkServiceKey{"vpn"}},
 	{"/calico/nsm/v1/endpoint/vpn/a/gw-1", model.NetworkServiceEndpointKey{"vpn", "a", "gw-1"}},
 }
 
@@ -218,7 +219,8 @@ func TestPrefixes(t *testing.T) {
 		{model.StatusPrefix("a"), model.StatusKey{"a"}.Path()},
 		{model.StatusPrefix(""), model.WorkloadStatusKey{"a", "o", "w", "e"}.Path()},
 		{model.SubnetPrefix(), model.DHCPSubnetKey{"s"}.Path()},
-		{model.NetworkServicePrefix(), model.NetworkServiceEndpointKey{"s", "h", "n"}.Path()},
+		{model.NetworkServicePrefix(), model.NetworkServiceKey{"s"}.Path()},
+		{model.NetworkServiceEndpointPrefix(), model.NetworkServiceEndpointKey{"s", "h", "n"}.Path()},
 	} {
 		if !strings.HasPrefix(tt.path, tt.prefix) || !strings.HasSuffix(tt.prefix, "/") {
 			t.Errorf("%s is not a range with %s", tt.prefix, tt.path)

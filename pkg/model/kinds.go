@@ -195,6 +195,10 @@ var kinds = []kind{
 		key: NetworkServiceEndpointKey{}, parse: object(parseNetworkServiceEndpoint), fields: []string{"address", "interfaces"},
 		places: []place{at("nsm/v1/endpoint/*/*/*", func(n names) Key { return NetworkServiceEndpointKey{n[0], n[1], n[2]} })},
 	},
+	{
+		key: NetworkServiceKey{}, parse: object(parseNetworkService), fields: []string{"payload"},
+		places: []place{at("nsm/v1/service/*", func(n names) Key { return NetworkServiceKey{n[0]} })},
+	},
 }
 
 // hostFields are the places of a host's BGP settings.

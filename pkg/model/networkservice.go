@@ -2,6 +2,23 @@
 
 package model
 
+// NetworkService is a service that endpoints offer. Payload is what its connections carry, like ETHERNET or IPv4: clients are told.
+type NetworkService struct{ Payload string }
+
+func parseNetworkService(r *reader) (s NetworkService, err error) {
+	err = r.record(into("payload", &s.Payload, (*reader).str))
+	return s, err
+}
+
+func (s NetworkService) format(w *writer) error {
+	w.open('{')
+	if s.Payload != "" {
+		w.str("payload", s.Payload)
+	}
+	w.close('}')
+	return nil
+}
+
 // NetworkServiceEndpoint is what an endpoint of a network service offers, and where its manager is reached: host:port.
 type NetworkServiceEndpoint struct {
 	Address    string

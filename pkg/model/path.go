@@ -83,8 +83,11 @@ func AffinityPrefix(host string) string {
 // HandlePrefix is where handles are.
 func HandlePrefix() string { return ipamRoot + "handle/" }
 
-// NetworkServicePrefix is where endpoints of network services are.
-func NetworkServicePrefix() string { return Root + "nsm/v1/endpoint/" }
+// NetworkServicePrefix is where network services are.
+func NetworkServicePrefix() string { return Root + "nsm/v1/service/" }
+
+// NetworkServiceEndpointPrefix is where their endpoints are.
+func NetworkServiceEndpointPrefix() string { return Root + "nsm/v1/endpoint/" }
 
 // SubnetPrefix is where DHCP subnets are.
 func SubnetPrefix() string { return Root + "dhcp/v1/subnet/" }

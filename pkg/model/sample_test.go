@@ -54,6 +54,7 @@ var sampleKeys = map[string]string{
 	"garbage-brake":            "/calico/v1/controllers/gc",
 	"leader":                   "/calico/v1/controllers/leader",
 	"subnet-v4":                "/calico/dhcp/v1/subnet/s",
+	"network-service":          "/calico/nsm/v1/service/vpn",
 	"network-service-endpoint": "/calico/nsm/v1/endpoint/vpn/a/gw-1",
 	"subnet-v6":                "/calico/dhcp/v1/subnet/s",
 }

@@ -53,6 +53,7 @@ type Connection struct {
 	Client   End      `json:"client,omitzero"`
 	Server   End      `json:"server,omitzero"` // the endpoint's
 	Context  Context  `json:"context"`
+	Payload  string   `json:"payload,omitempty"` // of the service
 	Tunnel   Tunnel   `json:"tunnel,omitzero"`
 	Window   VNIs     `json:"window,omitzero"` // from which another manager may choose
 	Made     int64    `json:"made"`            // Unix seconds

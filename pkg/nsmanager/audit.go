@@ -3,6 +3,7 @@
 package nsmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,15 @@ const (
 	graceOfLists = time.Minute
 	// forgetAfter is how long a requestor may be silent before its connections are ended: its node is gone then.
 	forgetAfter = time.Hour
+	// quietAfter is how long nothing may have come from a node whose manager isn't reached, and whose endpoints aren't in the registry any more,
+	// until its endpoints have gone. Packets are looked for once a minute.
+	quietAfter = 3 * time.Minute
 )
 
 // recover undoes what was under way when the manager died, before it serves anybody.
 func (m *Manager) recover(ctx context.Context) error {
 	for _, c := range m.all() {
-		m.hear(c.Key.Peer)
+		m.hear(other(c))
 		if c.Phase == nsm.Closing || c.Phase == nsm.Ready && m.resume(c) {
 			continue
 		}
@@ -156,13 +160,10 @@ func about(k nsm.Key) string {
 
 func (m *Manager) mend(ctx context.Context, c nsm.Connection, spaces crossconnect.Namespaces, links bool) error {
 	gone := func(e nsm.End) bool { return e.Namespace != 0 && spaces[e.Namespace] == "" }
-	m.mu.Lock()
-	silent := m.now().Sub(m.heard[c.Key.Peer]) > forgetAfter
-	m.mu.Unlock()
 	switch {
 	case c.Phase == nsm.Pending || c.Phase == nsm.Closing || gone(c.Client):
 		return m.end(ctx, c)
-	case c.Key.Peer != "" && (gone(c.Server) || silent):
+	case c.Key.Peer != "" && (gone(c.Server) || m.silence(c.Key.Peer) > forgetAfter):
 		m.Logger.Info("ended: the endpoint has gone, or its client's manager", "service", c.Key.Service, "request", c.Key.ID)
 		return m.undo(c)
 	case c.Phase == nsm.Waiting:
@@ -233,8 +234,8 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 			return err
 		}
 		open[i], whole = n, whole && has
-		if c.Key.Peer != "" && has {
-			if err := m.hearPackets(c.Key, n, end.Name); err != nil {
+		if c.Tunnel.VNI != 0 && has {
+			if err := m.hearPackets(c, n, end.Name); err != nil {
 				return err
 			}
 		}
@@ -256,15 +257,18 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 	return m.link(open[0], client, c.Tunnel)
 }
 
-// hearPackets takes packets of a peer's connection for a sign of life, as the document has no other.
-func (m *Manager) hearPackets(k nsm.Key, n *crossconnect.Namespace, name string) error {
+// other is the node of a connection's other end.
+func other(c nsm.Connection) string { return cmp.Or(c.Key.Peer, c.Endpoint.Host) }
+
+// hearPackets takes packets from another node for a sign of life: of a client's manager the document has no other.
+func (m *Manager) hearPackets(c nsm.Connection, n *crossconnect.Namespace, name string) error {
 	packets, err := n.Received(name)
 	m.mu.Lock()
-	before := m.received[k]
-	m.received[k] = packets
+	before := m.received[c.Key]
+	m.received[c.Key] = packets
 	m.mu.Unlock()
 	if err == nil && packets != before {
-		m.hear(k.Peer)
+		m.hear(other(c))
 	}
 	return err
 }
@@ -301,13 +305,17 @@ func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
 	call, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	has, err := m.peer(list[0].Endpoint).Held(call, m.cfg.Node, held)
-	if errors.Is(err, nsmgrpc.ErrUnknownCall) { // the registry says what it has
-		has, err = m.listed(list), nil
-	}
-	if err != nil {
-		return err
-	}
 	var errs error
+	switch {
+	case errors.Is(err, nsmgrpc.ErrUnknownCall): // the registry says what it has
+		has = m.listed(ctx, list)
+	case errors.Is(err, nsmgrpc.ErrUnreachable) && m.silence(list[0].Endpoint.Host) > quietAfter:
+		has, errs = m.listed(ctx, list), err
+	case err != nil:
+		return err
+	default:
+		m.hear(list[0].Endpoint.Host)
+	}
 	for _, c := range list {
 		if c.Phase != nsm.Ready || slices.Contains(has, c.Key) {
 			continue
@@ -322,4 +330,11 @@ func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
 		}
 	}
 	return errs
+}
+
+// silence is how long nothing has come from a node.
+func (m *Manager) silence(node string) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now().Sub(m.heard[node])
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/calico-go/calico/pkg/daemon/run"
+	"github.com/calico-go/calico/pkg/nodecert"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
@@ -32,9 +33,22 @@ func Options(c *Config, hostname string) []run.Option {
 		{Flag: "vxlan-port", Variable: "CALICO_NSM_VXLAN_PORT", Initial: "4795", Help: "UDP port of tunnels, the same on all nodes", Set: port(&c.VXLANPort)},
 		{Flag: "directory", Variable: "CALICO_NSM_DIRECTORY", Initial: nsmgrpc.DefaultDirectory, Help: "where the sockets and the state are", Set: run.Absolute(&c.Directory)},
 		{Flag: "keep-default-routes", Variable: "CALICO_NSM_KEEP_DEFAULT_ROUTES", Initial: "false", Help: "true refuses a service's default route to pods that have one; else it takes the place of theirs while the connection lives", Set: run.Bool(&c.KeepDefaultRoutes)},
-		file("ca-file", "CALICO_NSM_CA_FILE", "PEM file of the managers' authority; required", &c.TLS.CAFile),
-		file("cert-file", "CALICO_NSM_CERT_FILE", "PEM file of this manager's certificate, with the DNS names calico-nsm and <node>.calico-nsm; required", &c.TLS.CertFile),
-		file("key-file", "CALICO_NSM_KEY_FILE", "PEM file of its key; required", &c.TLS.KeyFile),
+		{Flag: "registry", Variable: "CALICO_NSM_REGISTRY", Initial: "etcd", Help: "where managers find one another's endpoints: etcd or kubernetes", Set: func(s string) error {
+			if c.Kubernetes = s == "kubernetes"; !c.Kubernetes && s != "etcd" {
+				return fmt.Errorf("%q: want etcd or kubernetes", s)
+			}
+			return nil
+		}},
+		{Flag: "kubeconfig", Variable: "KUBECONFIG", Help: "file with the access to the Kubernetes API, where the registry is there; default: the pod's service account", Set: run.Text(&c.Kubeconfig)},
+		{Flag: "certificate", Variable: "CALICO_NSM_CERTIFICATE", Help: "file that gets a key and a certificate of this manager's own, for which it asks the signer " + nodecert.NSMSigner + " of Kubernetes, and has it renewed; it is both the -cert-file and the -key-file then; default: none is asked for", Set: func(s string) error {
+			if c.Certificate = s; s != "" && !c.Kubernetes {
+				return errors.New("it is asked of Kubernetes, and the registry is etcd")
+			}
+			return nil
+		}},
+		file("ca-file", "CALICO_NSM_CA_FILE", "PEM file of the managers' authority; required", &c.TLS.CAFile, nil),
+		file("cert-file", "CALICO_NSM_CERT_FILE", "PEM file of this manager's certificate, with the DNS names calico-nsm and <node>.calico-nsm; required", &c.TLS.CertFile, &c.Certificate),
+		file("key-file", "CALICO_NSM_KEY_FILE", "PEM file of its key; required", &c.TLS.KeyFile, &c.Certificate),
 	}, run.Etcd(&c.Store))
 }
 
@@ -49,9 +63,13 @@ func port(p *uint16) func(string) error {
 	}
 }
 
-func file(flag, variable, help string, p *string) run.Option {
+// file is an option for a file. Where nothing is said it is the other one, if there is one.
+func file(flag, variable, help string, p, other *string) run.Option {
 	return run.Option{Flag: flag, Variable: variable, Help: help, Set: func(s string) error {
-		if *p = s; s == "" {
+		if *p = s; s == "" && other != nil {
+			*p = *other
+		}
+		if *p == "" {
 			return errors.New("it is required: managers know one another by certificates")
 		}
 		return nil

@@ -99,7 +99,7 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 	if err := m.pin(r.Namespace, pod); err != nil {
 		return nsm.Connection{}, err
 	}
-	candidates, err := nsm.Candidates(r, m.offered(r.Service), m.cfg.Node, m.failed)
+	candidates, err := nsm.Candidates(r, m.offered(ctx, r.Service), m.cfg.Node, m.failed)
 	if err != nil {
 		return nsm.Connection{}, err
 	}
@@ -115,6 +115,7 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 		a := attempt{Manager: m, request: r, candidate: candidate, spaces: spaces, pod: pod, name: ifName}
 		c, err := a.run(ctx)
 		if err == nil {
+			m.hear(c.Endpoint.Host)
 			return c, nil
 		}
 		errs = append(errs, fmt.Errorf("endpoint %s on %s: %w", candidate.Endpoint.Name, candidate.Endpoint.Host, err))
@@ -187,6 +188,7 @@ func (a attempt) run(ctx context.Context) (nsm.Connection, error) {
 		Key: nsm.Key{ID: a.request.ID, Service: a.request.Service}, Phase: nsm.Pending, Request: a.request,
 		Endpoint: a.candidate.Endpoint, Made: a.now().Unix(),
 	}
+	c.Payload, _ = a.known.payload(a.request.Service)
 	if c.Endpoint.Host == a.cfg.Node {
 		return a.local(ctx, c)
 	}
@@ -315,6 +317,9 @@ func ends(c nsm.Connection) (client, server crossconnect.End) {
 // reply is what a client is told.
 func reply(c nsm.Connection) nsm.Reply {
 	p := map[string]string{"endpoint": c.Endpoint.Name, "endpoint_host": c.Endpoint.Host, "mechanism": "veth"}
+	if c.Payload != "" {
+		p["payload"] = c.Payload
+	}
 	if c.Tunnel.VNI != 0 {
 		p["mechanism"], p["vni"] = "vxlan", strconv.Itoa(int(c.Tunnel.VNI))
 	}

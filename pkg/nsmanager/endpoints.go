@@ -8,56 +8,17 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
-	"time"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // An advertised endpoint of this node.
 type advertised struct {
 	nsm.Endpoint
 	silent int // looks in a row at which nobody listened at its socket
-}
-
-// registry is what etcd has of all nodes' endpoints.
-type registry struct {
-	mu        sync.Mutex
-	endpoints map[model.NetworkServiceEndpointKey]registered
-}
-
-type registered struct {
-	nsm.Endpoint
-	lease int64
-}
-
-const (
-	// leaseTime is how long others know the endpoints of a manager that has gone: it may be back, with the same.
-	leaseTime = time.Minute
-	// registerTimeout bounds what is done for one endpoint while etcd doesn't answer.
-	registerTimeout = 5 * time.Second
-)
-
-// holdLease returns the lease of this node's endpoints.
-func (m *Manager) holdLease(ctx context.Context) (*store.Lease, error) {
-	m.leasing.Lock()
-	defer m.leasing.Unlock()
-	if m.lease != nil {
-		select {
-		case <-m.lease.Lost():
-		default:
-			return m.lease, nil
-		}
-	}
-	l, err := m.store.Lease(ctx, leaseTime)
-	if err == nil {
-		m.lease = l
-	}
-	return l, err
 }
 
 func (m *Manager) know(e nsm.Endpoint) {
@@ -92,28 +53,6 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	return m.register(ctx, e)
 }
 
-// register writes an endpoint to etcd.
-func (m *Manager) register(ctx context.Context, e nsm.Endpoint) error {
-	value := model.NetworkServiceEndpoint{Address: e.Address}
-	for _, i := range e.Interfaces {
-		value.Interfaces = append(value.Interfaces, model.NetworkServiceInterface{Type: i.Type.String(), Parameters: i.Parameters})
-	}
-	lease, err := m.holdLease(ctx)
-	if err == nil {
-		_, err = m.store.Transact(ctx, nil, func(*model.View) (model.Change, error) {
-			return model.Change{Puts: []model.Put{{Key: keyOf(e), Value: value}}}, nil
-		}, store.UnderLease(lease))
-	}
-	if err != nil {
-		return fmt.Errorf("register endpoint %s: %w", e.Name, err)
-	}
-	return nil
-}
-
-func keyOf(e nsm.Endpoint) model.NetworkServiceEndpointKey {
-	return model.NetworkServiceEndpointKey{Service: e.Service, Host: e.Host, Name: e.Name}
-}
-
 // Remove takes an endpoint away, for a pod that is in its namespace: it gets no new connections, and keeps those that it has.
 func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	e.Host = m.cfg.Node
@@ -123,7 +62,7 @@ func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	if own != nil && own.Namespace != 0 && own.Namespace != e.Namespace {
 		return fmt.Errorf("%w: endpoint %s is another pod's", nsm.ErrInvalid, e.Name)
 	}
-	if _, err := m.store.Commit(ctx, model.Change{Deletes: []model.Key{keyOf(e)}}); err != nil {
+	if err := m.registry.remove(ctx, e); err != nil {
 		return fmt.Errorf("remove endpoint %s: %w", e.Name, err)
 	}
 	if err := os.Remove(m.advertisedFile(e)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -153,88 +92,42 @@ func (m *Manager) find(r nsm.RemoteRequest) (nsm.Endpoint, nsm.Interface, error)
 	return found[0].Endpoint, found[0].Offered, nil
 }
 
-// offered are the endpoints of a service: this node's, and what etcd has of others.
-func (m *Manager) offered(service string) []nsm.Endpoint {
+// offered are the endpoints of a service: this node's, and what the registry has of others whose managers are there.
+func (m *Manager) offered(ctx context.Context, service string) []nsm.Endpoint {
 	m.mu.Lock()
-	var list []nsm.Endpoint
+	var own []nsm.Endpoint
 	for _, e := range m.endpoints {
 		if e.Service == service {
-			list = append(list, e.Endpoint)
+			own = append(own, e.Endpoint)
 		}
 	}
 	m.mu.Unlock()
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	for k, e := range m.registry.endpoints {
-		if k.Service == service && k.Host != m.cfg.Node {
-			list = append(list, e.Endpoint)
-		}
+	others := m.known.those(func(e nsm.Endpoint) bool { return e.Service == service && e.Host != m.cfg.Node })
+	if len(others) == 0 {
+		return own
 	}
-	return list
+	away := m.registry.away(ctx)
+	return append(own, slices.DeleteFunc(others, func(e nsm.Endpoint) bool { return away[e.Host] })...)
 }
 
 // isOffered says whether an endpoint's manager has this address.
-func (m *Manager) isOffered(address string) bool {
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	for _, e := range m.registry.endpoints {
-		if e.Address == address {
-			return true
-		}
-	}
-	return m.registry.endpoints == nil // nothing is known yet
+func (m *Manager) isOffered(ctx context.Context, address string) bool {
+	away := m.registry.away(ctx)
+	return !m.known.isWhole() || len(m.known.those(func(e nsm.Endpoint) bool { return e.Address == address && !away[e.Host] })) > 0
 }
 
-// listed are those connections whose endpoint is in the registry.
-func (m *Manager) listed(connections []nsm.Connection) (keys []nsm.Key) {
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
+// listed are those connections whose endpoint is in the registry, and its manager there.
+func (m *Manager) listed(ctx context.Context, connections []nsm.Connection) (keys []nsm.Key) {
+	away := m.registry.away(ctx)
 	for _, c := range connections {
-		if _, is := m.registry.endpoints[keyOf(c.Endpoint)]; is || m.registry.endpoints == nil {
+		if !m.known.isWhole() || !away[c.Endpoint.Host] && len(m.known.those(c.Endpoint.Same)) > 0 {
 			keys = append(keys, c.Key)
 		}
 	}
 	return keys
 }
 
-// watch keeps the registry.
-func (m *Manager) watch(ctx context.Context) error {
-	return m.store.Watch(ctx, []string{model.NetworkServicePrefix()}, func(u model.Update) error {
-		m.Health.SetUnready("")
-		m.registry.mu.Lock()
-		defer m.registry.mu.Unlock()
-		if u.Resync || m.registry.endpoints == nil {
-			m.registry.endpoints = map[model.NetworkServiceEndpointKey]registered{}
-		}
-		for _, e := range u.Entries {
-			key, ok := e.Key.(model.NetworkServiceEndpointKey)
-			value, valid := e.Value.(model.NetworkServiceEndpoint)
-			if !ok {
-				continue
-			}
-			delete(m.registry.endpoints, key)
-			m.list(e.Path, e.Err)
-			if e.Err == nil && valid && e.Exists() {
-				m.registry.endpoints[key] = registered{endpoint(key, value), e.Lease}
-			}
-		}
-		return nil
-	})
-}
-
-// endpoint is what etcd has of one. An interface of a type that isn't known is of no use.
-func endpoint(k model.NetworkServiceEndpointKey, v model.NetworkServiceEndpoint) nsm.Endpoint {
-	e := nsm.Endpoint{Service: k.Service, Host: k.Host, Name: k.Name, Address: v.Address}
-	for _, i := range v.Interfaces {
-		kind, err := nsm.ParseInterfaceType(i.Type)
-		if err == nil {
-			e.Interfaces = append(e.Interfaces, nsm.Interface{Type: kind, Parameters: i.Parameters})
-		}
-	}
-	return e
-}
-
-// lookAtEndpoints takes away those that have gone without a word, and enters those that etcd has lost.
+// lookAtEndpoints takes away those that have gone without a word, and enters those that the registry has lost.
 func (m *Manager) lookAtEndpoints(ctx context.Context) {
 	m.mu.Lock()
 	var own []*advertised
@@ -254,7 +147,9 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 		}
 		if err == nil {
 			e.silent = 0
-			m.list("endpoint "+e.Name+" of "+e.Service+", in etcd", m.restore(ctx, e.Endpoint))
+			bounded, cancel := context.WithTimeout(ctx, registerTimeout)
+			m.list("endpoint "+e.Name+" of "+e.Service+", in the registry", m.register(bounded, e.Endpoint))
+			cancel()
 			continue
 		}
 		m.mu.Lock()
@@ -265,7 +160,7 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 		}
 		m.Logger.Warn("an endpoint has gone: nobody listens at its socket", "service", e.Service, "endpoint", e.Name, "error", err)
 		if err := m.Remove(ctx, e.Endpoint); err != nil {
-			m.Logger.Warn("an endpoint that has gone is still in etcd: it is tried again", "endpoint", e.Name, "error", err)
+			m.Logger.Warn("an endpoint that has gone is still in the registry: it is tried again", "endpoint", e.Name, "error", err)
 		}
 	}
 }
@@ -285,17 +180,10 @@ func (m *Manager) learn(e *advertised, conn net.Conn) error {
 	return err
 }
 
-// restore registers an endpoint that etcd doesn't have as it is, or by the lease of a former run.
-func (m *Manager) restore(ctx context.Context, e nsm.Endpoint) error {
-	m.registry.mu.Lock()
-	there, known := m.registry.endpoints[keyOf(e)]
-	ready := m.registry.endpoints != nil
-	m.registry.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
-	defer cancel()
-	lease, err := m.holdLease(ctx)
-	if err != nil || !ready || known && there.Address == e.Address && there.lease == lease.ID() {
-		return err
+// register enters an endpoint of this node.
+func (m *Manager) register(ctx context.Context, e nsm.Endpoint) error {
+	if err := m.registry.enter(ctx, e); err != nil {
+		return fmt.Errorf("register endpoint %s: %w", e.Name, err)
 	}
-	return m.register(ctx, e)
+	return nil
 }

@@ -49,7 +49,7 @@ func TestHearPackets(t *testing.T) {
 	}
 	look := func() time.Time {
 		t.Helper()
-		if err := m.hearPackets(nsm.Key{ID: "1", Service: "s", Peer: "b"}, b, "nsm0"); err != nil {
+		if err := m.hearPackets(nsm.Connection{Key: nsm.Key{ID: "1", Service: "s", Peer: "b"}}, b, "nsm0"); err != nil {
 			t.Fatal(err)
 		}
 		return m.heard["b"]

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,30 +39,33 @@ type Config struct {
 	// KeepDefaultRoutes refuses a default route to pods that have one.
 	KeepDefaultRoutes bool
 	TLS               nsmgrpc.TLS
-	Store             store.Config
+	// Kubernetes has the registry in its API, which Kubeconfig says how to reach, "" = as a pod; else it is in etcd.
+	Kubernetes bool
+	Kubeconfig string
+	// Certificate is the file that gets a certificate of this manager's own, of Kubernetes, "" = TLS names one that is there.
+	Certificate string
+	Store       store.Config
 }
 
 // A Manager answers for one node. Its connections are files in the directory, one each.
 type Manager struct {
 	run.Env
-	cfg   Config
-	store *store.Client
-	own   uint64 // the node's namespace
-	now   func() time.Time
-	seed  func() uint64
+	cfg      Config
+	registry registry
+	known    *known
+	own      uint64 // the node's namespace
+	now      func() time.Time
+	seed     func() uint64
 
-	guarding  sync.Mutex   // is held while the rules for tunnels are compared and written
-	leasing   sync.Mutex   // is held while there is a lease to be had
-	lease     *store.Lease // of this node's endpoints; nil: none yet
+	guarding  sync.Mutex // is held while the rules for tunnels are compared and written
 	mu        sync.Mutex
 	ledger    nsm.Ledger
 	busy      map[nsm.Key]chan struct{}
 	endpoints map[string]*advertised // of this node, by service and name
-	registry  registry
-	heard     map[string]time.Time // when each peer was heard last
-	failures  map[string]time.Time // when an endpoint failed, or a manager's address
-	received  map[nsm.Key]uint64   // packets of peers' connections at the last look
-	unreached map[string]bool      // managers that are listed; of the audits alone
+	heard     map[string]time.Time   // when each other node was heard last
+	failures  map[string]time.Time   // when an endpoint failed, or a manager's address
+	received  map[nsm.Key]uint64     // packets of connections between nodes at the last look
+	unreached map[string]bool        // managers that are listed; of the audits alone
 	requests  *prometheus.CounterVec
 	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
 }
@@ -76,51 +78,51 @@ func Start(ctx context.Context, cfg Config, env run.Env) (func(context.Context) 
 	}
 	l, err := net.Listen("tcp", netip.AddrPortFrom(cfg.Address, cfg.Port).String())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for other managers: %w: end what has the port, or choose another by -port on all nodes", err), m.store.Close())
+		return nil, errors.Join(fmt.Errorf("listen for other managers: %w: end what has the port, or choose another by -port on all nodes", err), m.registry.close())
 	}
 	if err := errors.Join(m.guard(), m.recover(ctx)); err != nil {
-		return nil, errors.Join(err, l.Close(), m.store.Close())
+		return nil, errors.Join(err, l.Close(), m.registry.close())
 	}
 	return func(ctx context.Context) error {
-		defer func() { _ = m.store.Close() }() // the process is ending
+		defer func() { _ = m.registry.close() }() // the process is ending
 		m.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return nsmgrpc.ServePods(ctx, cfg.Directory, m) })
 		group.Go(func() error { return nsmgrpc.ServePeers(ctx, l, cfg.TLS, m) })
-		group.Go(func() error { return m.watch(ctx) })
+		group.Go(func() error { return m.registry.watch(ctx) })
 		group.Go(func() error { return m.audits(ctx) })
 		return group.Wait()
 	}, nil
 }
 
 func start(ctx context.Context, cfg Config, env run.Env) (*Manager, error) {
-	if err := cfg.TLS.Check(); err != nil {
-		return nil, err
-	}
 	own, err := crossconnect.Own()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Store.SetDefaults()
-	cfg.Store.Logger = env.Logger
-	client, err := store.Open(ctx, cfg.Store)
-	if err != nil {
-		return nil, fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
-	}
-	env.Health.Interrupted = client.WatchTrouble
-	env.Health.SetUnready("etcd has not been read yet: " + strings.Join(cfg.Store.Endpoints, ", "))
 	m := &Manager{
-		Env: env, cfg: cfg, store: client, own: own, now: time.Now, seed: randomSeed,
+		Env: env, cfg: cfg, known: newKnown(), own: own, now: time.Now, seed: randomSeed,
 		busy: map[nsm.Key]chan struct{}{}, endpoints: map[string]*advertised{}, heard: map[string]time.Time{}, failures: map[string]time.Time{}, received: map[nsm.Key]uint64{}, unreached: map[string]bool{}, pins: map[uint64]io.Closer{},
+	}
+	if cfg.Kubernetes {
+		m.registry, err = openKubernetes(ctx, cfg, env, m.list, m.known)
+	} else {
+		m.registry, err = openEtcd(ctx, cfg.Store, env, m.list, m.known)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.TLS.Check(); err != nil {
+		return nil, errors.Join(err, m.registry.close())
 	}
 	m.measure(env.Metrics)
 	for _, dir := range []string{m.file(""), m.endpointFile("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, errors.Join(fmt.Errorf("the directory of the state: %w", statefile.Advise(err)), client.Close())
+			return nil, errors.Join(fmt.Errorf("the directory of the state: %w", statefile.Advise(err)), m.registry.close())
 		}
 	}
 	if err := errors.Join(load(m.file(""), m.connectionFiles, m.ledger.Put), load(m.endpointFile(""), m.advertisedFiles, m.know)); err != nil {
-		return nil, errors.Join(err, client.Close())
+		return nil, errors.Join(err, m.registry.close())
 	}
 	return m, nil
 }

@@ -242,7 +242,7 @@ func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	defer cancel()
 	err := m.peer(c.Endpoint).Close(ctx, m.cfg.Node, c.Key)
 	switch {
-	case errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(c.Endpoint.Address):
+	case errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(ctx, c.Endpoint.Address):
 		m.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
 	case errors.Is(err, nsmgrpc.ErrUnknownCall) || errors.Is(err, nsm.ErrNotFound): // it is not to be told, or has nothing
 	case err != nil:

@@ -130,7 +130,7 @@ var kinds = []Kind{
 	},
 	{
 		Name: "Node", Plural: "Nodes", Labelled: true,
-		newSpec: func() any { return &Node{} }, ranges: prefix(model.HostPrefix(""), model.BGPPrefix(), model.StatusPrefix(""), model.AffinityPrefix(""), model.NetworkServicePrefix()), read: readNodes, write: writeNode, mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,
+		newSpec: func() any { return &Node{} }, ranges: prefix(model.HostPrefix(""), model.BGPPrefix(), model.StatusPrefix(""), model.AffinityPrefix(""), model.NetworkServiceEndpointPrefix()), read: readNodes, write: writeNode, mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,
 		Columns: []Column{
 			{"ASN", true, func(r Resource) string { return r.as }},
 			cell("IPV4", true, func(n *Node) string { return text(orZero(n.BGP).IPv4Address) }),

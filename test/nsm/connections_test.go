@@ -33,11 +33,14 @@ func TestConnections(t *testing.T) {
 	if _, err := r.request(t.Context(), near, "vpn", "-timeout", "1ns"); err == nil {
 		t.Error("a service without an endpoint was connected to")
 	}
+	if _, err := r.etcd().Put(t.Context(), "/calico/nsm/v1/service/vpn", `{"payload": "IPv4"}`); err != nil {
+		t.Fatal(err)
+	}
 	endpoint := r.serve(gw, "vpn", "-pools", "10.60.0.0/24", "-routes", "192.0.2.0/24,0.0.0.0/0")
 	local := r.connect(near, "vpn")
 	remote := r.connect(far, "vpn", "-interface", "intranet")
 	if diff := cmp.Diff(map[string]string{
-		"interface": "nsm0", "endpoint": "gw", "endpoint_host": "a", "mechanism": "veth",
+		"interface": "nsm0", "endpoint": "gw", "endpoint_host": "a", "mechanism": "veth", "payload": "IPv4",
 		"address": "10.60.0.2/30", "peer_address": "10.60.0.1/30", "routes": "192.0.2.0/24",
 	}, local); diff != "" {
 		t.Error(diff)
@@ -45,7 +48,7 @@ func TestConnections(t *testing.T) {
 	vni := remote["vni"]
 	delete(remote, "vni")
 	if diff := cmp.Diff(map[string]string{
-		"interface": "intranet", "endpoint": "gw", "endpoint_host": "a", "mechanism": "vxlan",
+		"interface": "intranet", "endpoint": "gw", "endpoint_host": "a", "mechanism": "vxlan", "payload": "IPv4",
 		"address": "10.60.0.6/30", "peer_address": "10.60.0.5/30", "routes": "192.0.2.0/24",
 	}, remote); diff != "" || vni == "" {
 		t.Error(vni, diff)

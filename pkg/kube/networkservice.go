@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// networkServices is the version of the kinds by which managers of network services find one another's endpoints. Their fields are those
+// of the messages in api/nsm.
+var networkServices = schema.GroupVersion{Group: "networkservicemesh.io", Version: "v1"}
+
+// NetworkService is a service of its name.
+type NetworkService struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              NetworkServiceSpec `json:"spec"`
+}
+
+// NetworkServiceSpec says what a service's connections carry, like ETHERNET or IPv4.
+type NetworkServiceSpec struct {
+	Payload string `json:"payload,omitempty"`
+}
+
+// NetworkServiceEndpoint is what an endpoint offers.
+type NetworkServiceEndpoint struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              NetworkServiceEndpointSpec `json:"spec"`
+}
+
+// NetworkServiceEndpointSpec names the endpoint, the node of its manager, and where that is reached: host:port.
+type NetworkServiceEndpointSpec struct {
+	Service    string             `json:"network_service_name"`
+	Host       string             `json:"network_service_host"`
+	Name       string             `json:"nse_provider_name"`
+	Address    string             `json:"address"`
+	Interfaces []NetworkInterface `json:"interface"`
+}
+
+// NetworkInterface is one that an endpoint offers. Type is like KERNEL_INTERFACE.
+type NetworkInterface struct {
+	Type       string            `json:"type"`
+	Parameters NetworkParameters `json:"parmeters,omitzero"` // as the messages spell it
+}
+
+// NetworkParameters are those of an interface.
+type NetworkParameters struct {
+	Parameters map[string]string `json:"interface_parameters,omitempty"`
+}
+
+type networkServiceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []NetworkService `json:"items"`
+}
+
+type networkServiceEndpointList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []NetworkServiceEndpoint `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object, as those below.
+func (s *NetworkService) DeepCopyObject() runtime.Object { return copied(s) }
+
+// DeepCopyObject implements runtime.Object.
+func (e *NetworkServiceEndpoint) DeepCopyObject() runtime.Object { return copied(e) }
+
+// DeepCopyObject implements runtime.Object.
+func (l *networkServiceList) DeepCopyObject() runtime.Object { return copied(l) }
+
+// DeepCopyObject implements runtime.Object.
+func (l *networkServiceEndpointList) DeepCopyObject() runtime.Object { return copied(l) }
+
+// copied is a deep copy of what JSON says whole.
+func copied[T any](o *T) *T {
+	out := new(T)
+	data, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(data, out)
+	}
+	if err != nil {
+		panic(err) // a type that JSON can't write
+	}
+	return out
+}
+
+// addNetworkServices makes a scheme know the kinds.
+func addNetworkServices(s *runtime.Scheme) error {
+	for kind, o := range map[string]runtime.Object{
+		"NetworkService": &NetworkService{}, "NetworkServiceList": &networkServiceList{},
+		"NetworkServiceEndpoint": &NetworkServiceEndpoint{}, "NetworkServiceEndpointList": &networkServiceEndpointList{},
+	} {
+		s.AddKnownTypeWithName(networkServices.WithKind(kind), o)
+	}
+	metav1.AddToGroupVersion(s, networkServices)
+	return nil
+}
