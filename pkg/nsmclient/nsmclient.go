@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
+	"golang.org/x/sys/unix"
 )
 
 // removeTimeout is how long an endpoint that ends waits for the manager to know.
@@ -70,6 +71,9 @@ func (c *command) parse() error {
 	}
 	if c.service == "" || c.flags.NArg() > 0 {
 		return fmt.Errorf("-service is required, and there are no other arguments: %w", ErrUsage)
+	}
+	if err := unix.Access(c.directory, unix.W_OK); errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("sockets in %s: %w: run as root, in a pod with securityContext.runAsUser: 0", c.directory, err)
 	}
 	return nil
 }
