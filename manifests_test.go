@@ -35,7 +35,7 @@ type podContainer struct {
 // containers are those of all pods that the manifests make.
 func containers(t *testing.T) (all []podContainer) {
 	t.Helper()
-	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-uninstall.yaml"} {
+	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-nsm.yaml", "calico-uninstall.yaml"} {
 		for object := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
 			var o struct {
 				Spec struct {
@@ -63,6 +63,7 @@ func containers(t *testing.T) (all []podContainer) {
 
 // privileges are what containers have beyond the least; each manifest says why.
 var privileges = map[string]string{
+	"calico-nsm":  "NET_ADMIN SYS_PTRACE SYS_ADMIN DAC_OVERRIDE",
 	"calico-node": "NET_ADMIN NET_RAW NET_BIND_SERVICE DAC_OVERRIDE SYS_ADMIN",
 	"install":     "DAC_OVERRIDE",
 	"uninstall":   "privileged",
@@ -99,19 +100,20 @@ func TestMemoryLimits(t *testing.T) {
 			t.Errorf("%s: container %s has the limits %v: want memory alone", c.file, c.Name, l)
 		}
 		want := corev1.EnvVar{Name: "GOMEMLIMIT", Value: fmt.Sprintf("%dMiB", c.Resources.Limits.Memory().Value()>>20*9/10)}
-		if slices.Contains([]string{"calico-node", "calico-controllers", "signer", "install"}, c.Name) && !slices.Contains(c.Env, want) {
+		if slices.Contains([]string{"calico-node", "calico-controllers", "calico-nsm", "signer", "install"}, c.Name) && !slices.Contains(c.Env, want) {
 			t.Errorf("%s: container %s hasn't %s=%s, nine tenths of its limit", c.file, c.Name, want.Name, want.Value)
 		}
 	}
 }
 
-// TestAuthorityOnControlPlane: a pod that mounts the Secret of etcd's authority, or has an account that may read it, runs on the control plane alone.
+// TestAuthorityOnControlPlane: a pod that mounts the Secret of an authority, or has an account that may read it, runs on the control plane alone.
 func TestAuthorityOnControlPlane(t *testing.T) {
 	readers := map[string]bool{} // by file and account
-	for _, file := range []string{"calico.yaml", "calico-etcd.yaml"} {
+	authority := func(name string) bool { return name == "calico-etcd-ca" || name == "calico-nsm-ca" }
+	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-nsm.yaml"} {
 		for _, o := range manifestObjects(t, file) {
 			for _, r := range o.Rules {
-				if slices.Contains(r.Resources, "secrets") && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, "calico-etcd-ca")) {
+				if slices.Contains(r.Resources, "secrets") && (len(r.ResourceNames) == 0 || slices.ContainsFunc(r.ResourceNames, authority)) {
 					readers[file+" "+strings.TrimSuffix(o.Metadata.Name, "-etcd")] = true // TestRights has roles of no other name
 				}
 			}
@@ -119,7 +121,7 @@ func TestAuthorityOnControlPlane(t *testing.T) {
 	}
 	found := 0
 	for _, c := range containers(t) {
-		if !readers[c.file+" "+c.pod.ServiceAccountName] && !slices.ContainsFunc(c.pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == "calico-etcd-ca" }) {
+		if !readers[c.file+" "+c.pod.ServiceAccountName] && !slices.ContainsFunc(c.pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && authority(v.Secret.SecretName) }) {
 			continue
 		}
 		found++
@@ -140,8 +142,8 @@ func TestAuthorityOnControlPlane(t *testing.T) {
 			t.Errorf("%s: container %s, of account %s: kept to the control plane: %v, tolerates its taint: %v", c.file, c.Name, c.pod.ServiceAccountName, kept, tolerated)
 		}
 	}
-	if found != 3 {
-		t.Errorf("%d containers may read the authority, want the Job's, the CronJob's and the signer's", found)
+	if found != 4 {
+		t.Errorf("%d containers may read an authority, want the Job's, the CronJob's and the signers'", found)
 	}
 }
 

@@ -30,6 +30,18 @@ calico-etcd.yaml Role calico-bootstrap: get configmaps kubeadm-config
 calico-etcd.yaml Role calico-controllers: create coordination.k8s.io/leases
 calico-etcd.yaml Role calico-controllers: get apps/daemonsets calico-node
 calico-etcd.yaml Role calico-controllers: get,update coordination.k8s.io/leases calico-controllers
+calico-nsm.yaml ClusterRole calico-nsm-signer: approve,sign certificates.k8s.io/signers projectcalico.org/nsm
+calico-nsm.yaml ClusterRole calico-nsm-signer: get nodes
+calico-nsm.yaml ClusterRole calico-nsm-signer: get,list,watch certificates.k8s.io/certificatesigningrequests
+calico-nsm.yaml ClusterRole calico-nsm-signer: patch certificates.k8s.io/certificatesigningrequests/approval,certificates.k8s.io/certificatesigningrequests/status
+calico-nsm.yaml ClusterRole calico-nsm: create,get certificates.k8s.io/certificatesigningrequests
+calico-nsm.yaml ClusterRole calico-nsm: get,list nodes
+calico-nsm.yaml Role calico-nsm-signer: get pods
+calico-nsm.yaml Role calico-nsm-signer: get,update configmaps calico-nsm
+calico-nsm.yaml Role calico-nsm-signer: get,update secrets calico-nsm-ca
+calico-nsm.yaml Role calico-nsm: list,create,patch coordination.k8s.io/leases
+calico-nsm.yaml Role calico-nsm: list,watch,create networkservicemesh.io/networkservices
+calico-nsm.yaml Role calico-nsm: list,watch,create,patch,delete networkservicemesh.io/networkserviceendpoints
 calico.yaml ClusterRole calico-bootstrap: approve,sign certificates.k8s.io/signers projectcalico.org/etcd-node
 calico.yaml ClusterRole calico-bootstrap: get,list nodes
 calico.yaml ClusterRole calico-bootstrap: get,list,watch certificates.k8s.io/certificatesigningrequests
@@ -84,7 +96,7 @@ func manifestObjects(t *testing.T, file string) (all []manifestObject) {
 
 func TestRights(t *testing.T) {
 	var got []string
-	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-uninstall.yaml"} {
+	for _, file := range []string{"calico.yaml", "calico-etcd.yaml", "calico-nsm.yaml", "calico-uninstall.yaml"} {
 		for _, o := range manifestObjects(t, file) {
 			for _, r := range o.Rules {
 				var resources []string
@@ -113,15 +125,22 @@ func TestRights(t *testing.T) {
 
 // TestFilledByBootstrap: what bootstrap may write is made without data: an apply never takes back what was filled in.
 func TestFilledByBootstrap(t *testing.T) {
+	filled(t, "calico.yaml", "calico-bootstrap", "calico-etcd", 5)
+	filled(t, "calico-nsm.yaml", "calico-nsm-signer", "calico-nsm", 2)
+}
+
+// filled looks at a file's objects without data, so many, of which that of an authority and the ConfigMap last.
+func filled(t *testing.T, file, account, what string, want int) {
+	t.Helper()
 	empty := map[string]bool{}
-	for _, o := range manifestObjects(t, "calico.yaml") {
+	for _, o := range manifestObjects(t, file) {
 		if (o.Kind == "Secret" || o.Kind == "ConfigMap") && o.Data == nil && o.Type == "" {
 			empty[o.Metadata.Name] = true
 		}
 	}
-	for _, o := range manifestObjects(t, "calico.yaml") {
+	for _, o := range manifestObjects(t, file) {
 		for _, r := range o.Rules {
-			if !slices.Contains(r.Verbs, "update") || !strings.HasPrefix(o.Metadata.Name, "calico-bootstrap") {
+			if !slices.Contains(r.Verbs, "update") || !strings.HasPrefix(o.Metadata.Name, account) {
 				continue
 			}
 			for _, name := range r.ResourceNames {
@@ -131,13 +150,13 @@ func TestFilledByBootstrap(t *testing.T) {
 			}
 		}
 	}
-	for text := range strings.SplitSeq(readText(t, "k8s-manifests/calico.yaml"), "\n---\n") {
+	for text := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
 		lasting := strings.Contains(text, "Prune=false") && strings.Contains(text, "prune: disabled")
-		if is := strings.Contains(text, "\n  name: calico-etcd-ca\n") || strings.Contains(text, "kind: ConfigMap\n") && strings.Contains(text, "\n  name: calico-etcd\n"); is != lasting {
+		if is := strings.Contains(text, "\n  name: "+what+"-ca\n") || strings.Contains(text, "kind: ConfigMap\n") && strings.Contains(text, "\n  name: "+what+"\n"); is != lasting {
 			t.Errorf("GitOps may prune, %v, what it must not, %v:\n%s", !lasting, is, text)
 		}
 	}
-	if len(empty) != 5 {
+	if len(empty) != want {
 		t.Errorf("objects without data: %v", empty)
 	}
 }

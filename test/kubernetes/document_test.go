@@ -74,7 +74,7 @@ func TestDocument(t *testing.T) {
 			}
 		}
 	}
-	for _, heading := range []string{"Install", "Look", "Pool and encapsulation", "Policy", "Ports of the nodes", "Upgrade", "Replace a node", "Move from another plugin", "Uninstall"} {
+	for _, heading := range []string{"Install", "Look", "Pool and encapsulation", "Policy", "Ports of the nodes", "Network services", "Upgrade", "Replace a node", "Move from another plugin", "Uninstall"} {
 		if ran[heading] == 0 {
 			t.Errorf("docs/kubernetes.md has no command below %q", heading)
 		}

@@ -25,6 +25,8 @@ var files = []struct{ file, overlay, head string }{
 #   kubectl apply -f calico.yaml`},
 	{"calico-etcd.yaml", "overlays/calico-etcd", `# Calico with an etcd that exists. Before kubectl apply, write where it is into the ConfigMap calico-config, and the
 # certificates for it into the Secret calico-etcd-secrets.`},
+	{"calico-nsm.yaml", "nsm", `# Network service connections, beside calico.yaml or calico-etcd.yaml, or another network of pods:
+#   kubectl apply -f calico-nsm.yaml`},
 	{"calico-uninstall.yaml", "overlays/calico-uninstall", `# Takes Calico away from every node, once calico-node is deleted: first the network configuration and policy, and the rest as
 # soon as a node has no pod left. docs/kubernetes.md has the order of things.`},
 }
