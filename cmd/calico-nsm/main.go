@@ -18,12 +18,12 @@ var version = "0.1.0"
 
 func main() {
 	hostname, _ := os.Hostname() // -node is required where there is none
+	syscall.Umask(0o077)
 	var cfg nsmanager.Config
 	os.Exit(run.Daemon{
-		Name: "calico-nsm", Version: version, Prefix: "calico_nsm", Options: nsmanager.Options(&cfg, hostname), Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
+		Name: "calico-nsm", Version: version, Prefix: "calico_nsm", Options: nsmanager.Options(&cfg, hostname), Lock: &cfg.Directory, Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
 		Start: func(ctx context.Context, env run.Env) (func(context.Context) error, error) {
 			store.DiscardLibraryLogs()
-			syscall.Umask(0o077)
 			return nsmanager.Start(ctx, cfg, env)
 		},
 	}.Main(os.Args[1:], os.Environ()))

@@ -28,7 +28,7 @@ func TestSecondAgent(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	const want = "another calico-node runs with this directory: stop it first"
+	const want = "another process runs with this directory: stop it first"
 	if err := Run(ctx, cfg); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -28,7 +28,7 @@ const (
 	// forgetAfter is how long a requestor may be silent before its connections are ended: its node is gone then.
 	forgetAfter = time.Hour
 	// quietAfter is how long nothing may have come from a node whose manager isn't reached, and whose endpoints aren't in the registry any more,
-	// until its endpoints have gone. Packets are looked for once a minute.
+	// until its clients get others. Packets are looked for once a minute.
 	quietAfter = 3 * time.Minute
 )
 
@@ -310,7 +310,12 @@ func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
 	case errors.Is(err, nsmgrpc.ErrUnknownCall): // the registry says what it has
 		has = m.listed(ctx, list)
 	case errors.Is(err, nsmgrpc.ErrUnreachable) && m.silence(list[0].Endpoint.Host) > quietAfter:
-		has, errs = m.listed(ctx, list), err
+		errs = err
+		for _, c := range list { // what may still work is better than nothing
+			if len(m.listed(ctx, []nsm.Connection{c})) > 0 || len(m.offered(ctx, c.Key.Service)) == 0 {
+				has = append(has, c.Key)
+			}
+		}
 	case err != nil:
 		return err
 	default:

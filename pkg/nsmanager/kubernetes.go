@@ -31,9 +31,11 @@ const (
 	leasePrefix = "calico-nsm-"
 	leaseLabel  = "k8s-app"
 	leaseOf     = "calico-nsm"
-	// renewAfter is how old a Lease is when it is renewed, lookAfter how old what is known of others' when it is read again.
-	renewAfter = 20 * time.Second
-	lookAfter  = 10 * time.Second
+	// renewAfter is how old a Lease is when it is renewed, lookAfter how old what is known of others' when it is read again, and lookTimeout
+	// how long a client waits for that.
+	renewAfter  = 20 * time.Second
+	lookAfter   = 10 * time.Second
+	lookTimeout = 2 * time.Second
 )
 
 // kubernetesAPI is the registry where there is Kubernetes. What a node has there belongs to its Node, and goes with it.
@@ -255,12 +257,15 @@ func (r *kubernetesAPI) away(ctx context.Context) map[string]bool {
 	if now.Sub(r.looked) < lookAfter {
 		return r.gone
 	}
+	r.looked = now
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	leases, err := kube.List[coordinationv1.Lease](ctx, r.client, kube.Select{Namespace: kubeNamespace, Labels: leaseLabel + "=" + leaseOf})
 	r.list("managers' Leases", err)
 	if err != nil {
 		return r.gone
 	}
-	r.looked, r.gone = now, map[string]bool{}
+	r.gone = map[string]bool{}
 	for _, l := range leases {
 		if l.Spec.HolderIdentity != nil && (l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > leaseTime) {
 			r.gone[*l.Spec.HolderIdentity] = true

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 )
 
@@ -26,6 +28,8 @@ type Daemon struct {
 	Prefix string
 	// Options are its own; all daemons have -health, -metrics and -log-level.
 	Options []Option
+	// Lock is the directory that the process alone uses, once its options are set; nil = none.
+	Lock *string
 	// Health and Metrics are where these are served where nothing else is said.
 	Health, Metrics string
 	// Start makes what the daemon does until a context ends, before its pages are served.
@@ -57,6 +61,13 @@ func (d Daemon) Main(args, environ []string) int {
 
 func (d Daemon) serve(ctx context.Context, log *slog.Logger, healthAt, metricsAt serving.Address) error {
 	env := Env{Logger: log, Health: health.New(), Problems: problems.New(log), Metrics: metrics.NewRegistry(d.Prefix, d.Version)}
+	if d.Lock != nil {
+		release, err := runlock.Take(*d.Lock)
+		if err != nil {
+			return fmt.Errorf("directory %s: %w", *d.Lock, err)
+		}
+		defer release()
+	}
 	do, err := d.Start(ctx, env)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -143,6 +144,25 @@ func TestStatus(t *testing.T) {
 		})
 		if got != test.want || ran != test.runs {
 			t.Errorf("%v, %v: status %d, run %v; want %d, %v", test.parsed, test.did, got, ran, test.want, test.runs)
+		}
+	}
+}
+
+// TestLock: of two daemons with one directory one runs.
+func TestLock(t *testing.T) {
+	dir := t.TempDir()
+	other := func(ctx context.Context, env Env) (func(context.Context) error, error) {
+		return nil, errors.New("it starts beside another")
+	}
+	d := Daemon{Name: "calico-test", Lock: &dir, Health: "0", Metrics: "0"}
+	d.Start = func(ctx context.Context, env Env) (func(context.Context) error, error) {
+		second := d
+		second.Start = other
+		return nil, second.serve(ctx, env.Logger, serving.Address{}, serving.Address{})
+	}
+	for range 2 { // the first has let go
+		if err := d.serve(t.Context(), slog.New(slog.DiscardHandler), serving.Address{}, serving.Address{}); !errors.Is(err, runlock.ErrHeld) {
+			t.Error(err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runlock is the lock in the run directory that says that an agent runs on the host.
+// Package runlock is the lock in a directory that one process at a time uses, as the agent its run directory.
 package runlock
 
 import (
@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the file in the run directory that an agent holds a lock on while it runs.
+// Name is the file in the directory that a process holds a lock on while it runs.
 const Name = "agent.lock"
 
-// ErrHeld says that an agent runs with the directory.
-var ErrHeld = errors.New("another calico-node runs with this directory: stop it first")
+// ErrHeld says that another process runs with the directory.
+var ErrHeld = errors.New("another process runs with this directory: stop it first")
 
-// Take makes sure that no other agent serves the run directory: a second one would take the gate's socket, and take it
+// Take makes sure that no other process serves the directory: a second one would take the sockets in it, and take them
 // away when it ends. The kernel drops the lock with the process, however that ends.
 func Take(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
