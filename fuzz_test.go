@@ -220,6 +220,7 @@ var unfuzzed = map[string]string{
 	"pkg/nft/nfnl.transact":                 "it counts the messages that this process made",
 	"pkg/kube.copied":                       "an object that this process has",
 	"pkg/nodecert.ask":                      "a certificate of the API server for this process's own key; crypto/tls reads it",
+	"pkg/nodecert.foreign":                  "a file of the authority's, which crypto/x509 reads",
 	"pkg/nsmgrpc.CloseRemoteConnection":     "two strings, by which the ledger is asked",
 	"pkg/nsmgrpc.MonitorRemoteConnections":  "strings, by which the ledger is asked",
 	"pkg/nsmgrpc.RequestEndpointConnection": "strings, which are handed on and sent back",

@@ -21,7 +21,7 @@ func main() {
 	syscall.Umask(0o077)
 	var cfg nsmanager.Config
 	os.Exit(run.Daemon{
-		Name: "calico-nsm", Version: version, Prefix: "calico_nsm", Options: nsmanager.Options(&cfg, hostname), Lock: &cfg.Directory, Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
+		Name: "calico-nsm", Version: version, Prefix: "calico_nsm", Options: nsmanager.Options(&cfg, hostname), Lock: &cfg.State, Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
 		Start: func(ctx context.Context, env run.Env) (func(context.Context) error, error) {
 			store.DiscardLibraryLogs()
 			return nsmanager.Start(ctx, cfg, env)

@@ -50,7 +50,9 @@ const (
 type Config struct {
 	Node string
 	// File gets the key and the certificate, in PEM; in one, so that they change at once.
-	File     string
+	File string
+	// CAFile has the authority of those that it is shown to, "" = whichever signed it will do.
+	CAFile   string
 	Kube     *kube.Client
 	Problems *problems.Ledger
 	Logger   *slog.Logger
@@ -95,6 +97,9 @@ func (k *Keeper) due(uid string) (why string, useless bool) {
 		return err.Error(), true
 	}
 	c, now := pair.Leaf, k.now()
+	if err := k.foreign(c); err != nil {
+		return err.Error(), true
+	}
 	switch third := c.NotAfter.Sub(c.NotBefore) / 3; {
 	case now.After(c.NotAfter):
 		return "it has expired", true
@@ -104,6 +109,20 @@ func (k *Keeper) due(uid string) (why string, useless bool) {
 		return "two thirds of its lifetime are over", false
 	}
 	return "", false
+}
+
+// foreign says why a certificate is not of the authority, as of one that was made anew since.
+func (k *Keeper) foreign(c *x509.Certificate) error {
+	if k.CAFile == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(k.CAFile)
+	roots := x509.NewCertPool()
+	if err != nil || !roots.AppendCertsFromPEM(pem) {
+		return nil // who reads it says so
+	}
+	_, err = c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: c.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
 }
 
 // Ensure returns once there is a certificate that can be used.

@@ -84,22 +84,39 @@ func TestDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorities := map[string][]byte{}
+	for name, der := range map[string][]byte{"own": der, "other": other} {
+		authorities[name] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
 	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
 	for _, test := range []struct {
 		name, uid, why string
 		file           []byte
 		after          time.Duration
 		useless        bool
+		authority      string
 	}{
-		{"new", "uid", "", both, 0, false},
-		{"half", "", "", both, life / 2, false},
-		{"due", "uid", "two thirds", both, life*2/3 + 1, false},
-		{"expired", "uid", "expired", both, life + 1, true},
-		{"of a Node that was made anew", "other", "the Node another one", both, 0, true},
-		{"cut off", "uid", "tls: ", both[:100], 0, true},
-		{"none", "uid", "no such file", nil, 0, true},
+		{"new", "uid", "", both, 0, false, ""},
+		{"half", "", "", both, life / 2, false, ""},
+		{"due", "uid", "two thirds", both, life*2/3 + 1, false, ""},
+		{"expired", "uid", "expired", both, life + 1, true, ""},
+		{"of a Node that was made anew", "other", "the Node another one", both, 0, true, ""},
+		{"cut off", "uid", "tls: ", both[:100], 0, true, ""},
+		{"none", "uid", "no such file", nil, 0, true, ""},
+		{"of the authority", "uid", "", both, 0, false, "own"},
+		{"of a former authority", "uid", "x509: ", both, 0, true, "other"},
 	} {
 		k := Keeper{Config: Config{File: filepath.Join(t.TempDir(), "pem")}, now: func() time.Time { return now.Add(test.after) }}
+		if test.authority != "" {
+			k.CAFile = filepath.Join(t.TempDir(), "ca")
+			if err := os.WriteFile(k.CAFile, authorities[test.authority], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if test.file != nil {
 			if err := os.WriteFile(k.File, test.file, 0o600); err != nil {
 				t.Fatal(err)

@@ -131,13 +131,16 @@ func (r PrefixRequest) Check() error {
 	return nil
 }
 
+// IsDefault reports whether a route takes so much of all addresses that a client has to ask for it: a few of these are all.
+func IsDefault(route netip.Prefix) bool { return route.Bits() < 8 }
+
 // Allot gives a connection its addresses from what the endpoint has: a /30 or /126 of the first pool with room, in which the
 // endpoint is the first host and the client the second, and each additional prefix. Nothing of it overlaps what is taken or
 // excluded. It is all or nothing: the error wraps ErrAborted.
 func Allot(o Offer, r ContextRequest, taken []netip.Prefix) (Context, error) {
 	var ctx Context
 	for _, route := range o.Routes {
-		if route.Bits() == 0 && !r.DefaultRoute {
+		if IsDefault(route) && !r.DefaultRoute {
 			continue
 		}
 		for _, x := range r.Excluded {

@@ -115,7 +115,7 @@ func TestCrossing(t *testing.T) {
 
 // TestAllot makes and ends connections: what they have overlaps nothing of the others', and nothing excluded.
 func TestAllot(t *testing.T) {
-	offer := Offer{Pools: prefixes("10.60.0.0/26", "fd00:60::/120"), Routes: prefixes("192.0.2.0/24", "0.0.0.0/0")}
+	offer := Offer{Pools: prefixes("10.60.0.0/26", "fd00:60::/120"), Routes: prefixes("192.0.2.0/24", "0.0.0.0/0", "128.0.0.0/1")}
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		var l Ledger
@@ -139,7 +139,7 @@ func TestAllot(t *testing.T) {
 				}
 				continue
 			}
-			if got.Client.IsValid() != r.Addressed || len(got.Additional) != len(r.Additional) || len(got.Routes) != map[bool]int{true: 2, false: 1}[r.DefaultRoute] {
+			if got.Client.IsValid() != r.Addressed || len(got.Additional) != len(r.Additional) || len(got.Routes) != map[bool]int{true: 3, false: 1}[r.DefaultRoute] {
 				t.Fatalf("seed %d: asked %+v, got %+v", seed, r, got)
 			}
 			if r.Addressed && (got.Client.Masked() != got.Endpoint.Masked() || got.Client == got.Endpoint) {

@@ -99,6 +99,7 @@ func (m *Manager) audits(ctx context.Context) error {
 func (m *Manager) audit(ctx context.Context, links bool) {
 	m.Health.Turn()
 	m.lookAtEndpoints(ctx)
+	m.withdraw(ctx)
 	m.list("rules that keep strangers from tunnels", m.guard())
 	began := m.now().Unix()
 	spaces, err := crossconnect.Scan()
@@ -107,6 +108,7 @@ func (m *Manager) audit(ctx context.Context, links bool) {
 		return
 	}
 	for _, c := range m.all() {
+		m.Health.Turn()     // each may take its time
 		if c.Made < began { // spaces may lack the pod of a newer one
 			m.look(ctx, c.Key, began, spaces, links)
 		}
@@ -167,7 +169,8 @@ func (m *Manager) mend(ctx context.Context, c nsm.Connection, spaces crossconnec
 		m.Logger.Info("ended: the endpoint has gone, or its client's manager", "service", c.Key.Service, "request", c.Key.ID)
 		return m.undo(c)
 	case c.Phase == nsm.Waiting:
-		return m.again(ctx, c)
+		_, err := m.again(ctx, c)
+		return err
 	case gone(c.Server):
 		return m.lose(ctx, c)
 	case links:
@@ -200,20 +203,21 @@ func (m *Manager) lose(ctx context.Context, c nsm.Connection) error {
 	if err := m.save(c); err != nil {
 		return err
 	}
-	return m.again(ctx, c)
+	_, err := m.again(ctx, c)
+	return err
 }
 
 // again connects a client whose endpoint has gone to another one.
-func (m *Manager) again(ctx context.Context, waiting nsm.Connection) error {
+func (m *Manager) again(ctx context.Context, waiting nsm.Connection) (nsm.Connection, error) {
 	c, err := m.connect(ctx, waiting.Request, waiting.Client.Name)
 	if err != nil {
 		if now, known := m.get(waiting.Key); known && now.Phase == nsm.Closing {
-			return err // the other side of the attempt comes first
+			return c, err // the other side of the attempt comes first
 		}
-		return errors.Join(err, m.save(waiting))
+		return c, errors.Join(err, m.save(waiting))
 	}
 	m.Logger.Info("connected to another endpoint", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
-	return nil
+	return c, nil
 }
 
 // relink makes the links of a connection again where one is missing.

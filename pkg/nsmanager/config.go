@@ -31,7 +31,10 @@ func Options(c *Config, hostname string) []run.Option {
 		}},
 		{Flag: "port", Variable: "CALICO_NSM_PORT", Initial: "5005", Help: "TCP port of managers", Set: port(&c.Port)},
 		{Flag: "vxlan-port", Variable: "CALICO_NSM_VXLAN_PORT", Initial: "4795", Help: "UDP port of tunnels, the same on all nodes", Set: port(&c.VXLANPort)},
-		{Flag: "directory", Variable: "CALICO_NSM_DIRECTORY", Initial: nsmgrpc.DefaultDirectory, Help: "where the sockets and the state are", Set: run.Absolute(&c.Directory)},
+		{Flag: "directory", Variable: "CALICO_NSM_DIRECTORY", Initial: nsmgrpc.DefaultDirectory, Help: "where the sockets are", Set: run.Absolute(&c.Directory)},
+		{Flag: "state", Variable: "CALICO_NSM_STATE", Help: "where the state is, where pods can write to the directory of the sockets; default: that directory", Set: func(s string) error {
+			return run.Absolute(&c.State)(cmp.Or(s, c.Directory))
+		}},
 		{Flag: "keep-default-routes", Variable: "CALICO_NSM_KEEP_DEFAULT_ROUTES", Initial: "false", Help: "true refuses a service's default route to pods that have one; else it takes the place of theirs while the connection lives", Set: run.Bool(&c.KeepDefaultRoutes)},
 		{Flag: "registry", Variable: "CALICO_NSM_REGISTRY", Initial: "etcd", Help: "where managers find one another's endpoints: etcd or kubernetes", Set: func(s string) error {
 			if c.Kubernetes = s == "kubernetes"; !c.Kubernetes && s != "etcd" {

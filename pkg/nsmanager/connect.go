@@ -51,7 +51,11 @@ func (m *Manager) Connect(ctx context.Context, r nsm.Request) (_ nsm.Reply, err 
 			return nsm.Reply{}, fmt.Errorf("%w: an earlier connection of the request is not closed yet: %w", nsm.ErrAborted, err)
 		}
 	}
-	c, err = m.connect(ctx, r, "")
+	if known && c.Phase == nsm.Waiting {
+		c, err = m.again(ctx, c)
+	} else {
+		c, err = m.connect(ctx, r, "")
+	}
 	if err == nil && ctx.Err() != nil {
 		err = errors.Join(fmt.Errorf("%w: the client has gone: %w", nsm.ErrAborted, ctx.Err()), m.endSoon(ctx, c))
 	}
@@ -123,7 +127,7 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 			break // it is the request
 		}
 		m.fail(candidate.Endpoint, err)
-		if _, closing := m.get(nsm.Key{ID: r.ID, Service: r.Service}); closing {
+		if now, known := m.get(nsm.Key{ID: r.ID, Service: r.Service}); known && now.Phase == nsm.Closing {
 			break // the other manager may have it, and is told first
 		}
 		away[candidate.Endpoint.Address] = errors.Is(err, nsmgrpc.ErrUnreachable)
@@ -256,14 +260,14 @@ func (m *Manager) ask(ctx context.Context, e nsm.Endpoint, k nsm.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	if err := m.checkSocket(e.Socket); err != nil {
-		return err
+		return fmt.Errorf("%w: %s", nsm.ErrAborted, err) // it is the endpoint, not the request
 	}
 	inode, err := nsmgrpc.AskEndpoint(ctx, e.Socket, k.ID, k.Service)
 	if err == nil && inode != e.Namespace {
 		err = fmt.Errorf("it answers with network namespace %d, and has advertised from %d", inode, e.Namespace)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", nsm.ErrAborted, err)
+		return fmt.Errorf("%w: %s", nsm.ErrAborted, err)
 	}
 	return nil
 }

@@ -37,6 +37,12 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	if err != nil {
 		return err
 	}
+	m.mu.Lock()
+	own := m.endpoints[e.Service+"\x00"+e.Name]
+	m.mu.Unlock()
+	if own != nil && own.Namespace != e.Namespace && spaces[own.Namespace] != "" {
+		return fmt.Errorf("%w: endpoint %s of %s is another pod's of this node: choose another name", nsm.ErrExists, e.Name, e.Service)
+	}
 	n, err := m.endpointNamespace(spaces, e)
 	if err != nil {
 		return err
@@ -136,6 +142,7 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 	}
 	m.mu.Unlock()
 	for _, e := range own {
+		m.Health.Turn() // each may take its time
 		var conn net.Conn
 		err := m.checkSocket(e.Socket)
 		if err == nil {
@@ -147,9 +154,7 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 		}
 		if err == nil {
 			e.silent = 0
-			bounded, cancel := context.WithTimeout(ctx, registerTimeout)
-			m.list("endpoint "+e.Name+" of "+e.Service+", in the registry", m.register(bounded, e.Endpoint))
-			cancel()
+			m.list("endpoint "+e.Name+" of "+e.Service+", in the registry", m.register(ctx, e.Endpoint))
 			continue
 		}
 		m.mu.Lock()
@@ -161,6 +166,21 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 		m.Logger.Warn("an endpoint has gone: nobody listens at its socket", "service", e.Service, "endpoint", e.Name, "error", err)
 		if err := m.Remove(ctx, e.Endpoint); err != nil {
 			m.Logger.Warn("an endpoint that has gone is still in the registry: it is tried again", "endpoint", e.Name, "error", err)
+		}
+	}
+}
+
+// withdraw takes out of the registry what it has of this node and this node doesn't: of a directory that was lost.
+func (m *Manager) withdraw(ctx context.Context) {
+	if !m.known.isWhole() {
+		return
+	}
+	for _, e := range m.known.those(func(e nsm.Endpoint) bool { return e.Host == m.cfg.Node }) {
+		m.mu.Lock()
+		own := m.endpoints[e.Service+"\x00"+e.Name]
+		m.mu.Unlock()
+		if own == nil {
+			m.list("endpoint "+e.Name+" of "+e.Service+", in the registry", m.registry.remove(ctx, e))
 		}
 	}
 }
@@ -182,6 +202,8 @@ func (m *Manager) learn(e *advertised, conn net.Conn) error {
 
 // register enters an endpoint of this node.
 func (m *Manager) register(ctx context.Context, e nsm.Endpoint) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
 	if err := m.registry.enter(ctx, e); err != nil {
 		return fmt.Errorf("register endpoint %s: %w", e.Name, err)
 	}

@@ -13,7 +13,7 @@ import (
 // TestFormerState: connections of other managers' clients are known by their managers, as a former version wrote them too, whose files had
 // other names.
 func TestFormerState(t *testing.T) {
-	m := &Manager{cfg: Config{Directory: t.TempDir()}}
+	m := &Manager{cfg: Config{State: t.TempDir()}}
 	if err := os.Mkdir(m.file(""), 0o700); err != nil {
 		t.Fatal(err)
 	}

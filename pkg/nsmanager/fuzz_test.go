@@ -21,7 +21,7 @@ import (
 func FuzzState(f *testing.F) {
 	c := nsm.Connection{Key: nsm.Key{ID: "1", Service: "s"}, Phase: nsm.Ready, Client: nsm.End{Namespace: 7, Name: "nsm0"}}
 	env := run.Env{Problems: problems.New(slog.New(slog.DiscardHandler))}
-	m := &Manager{Env: env, cfg: Config{Directory: f.TempDir()}}
+	m := &Manager{Env: env, cfg: Config{State: f.TempDir()}}
 	path := m.file(name(c.Key))
 	if err := os.Mkdir(m.file(""), 0o700); err != nil {
 		f.Fatal(err)

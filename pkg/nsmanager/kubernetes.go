@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,11 +52,16 @@ type kubernetesAPI struct {
 	list  func(about string, err error) // what is wrong
 
 	trouble atomic.Pointer[interruption]
-	leasing sync.Mutex // is held while a Lease is written or read
-	renewed time.Time  // this manager's
-	looked  time.Time  // for others'
+	leasing sync.Mutex // is held while this manager's Lease is written
+	renewed time.Time  // the zero value: it has none
+	looking sync.Mutex // is held while others' are read
+	looked  time.Time
+	leases  map[string]seen // by node
 	gone    map[string]bool
 }
+
+// A seen is when this process has first seen that a Lease was renewed so: nodes' clocks may differ.
+type seen struct{ renewed, at time.Time }
 
 type interruption struct {
 	since time.Time
@@ -69,7 +75,7 @@ func openKubernetes(ctx context.Context, cfg Config, env run.Env, list func(stri
 	}
 	r := &kubernetesAPI{known: k, client: client, node: cfg.Node, now: time.Now, ready: func() { env.Health.SetUnready("") }, list: list}
 	if cfg.Certificate != "" {
-		r.certificate = nodecert.NewNSM(nodecert.Config{Node: cfg.Node, File: cfg.Certificate, Kube: client, Problems: env.Problems, Logger: env.Logger})
+		r.certificate = nodecert.NewNSM(nodecert.Config{Node: cfg.Node, File: cfg.Certificate, CAFile: cfg.TLS.CAFile, Kube: client, Problems: env.Problems, Logger: env.Logger})
 		if err := r.certificate.Ensure(ctx); err != nil {
 			client.Close()
 			return nil, err
@@ -100,7 +106,7 @@ func (r *kubernetesAPI) hold(ctx context.Context) error {
 	r.leasing.Lock()
 	defer r.leasing.Unlock()
 	now := r.now()
-	if now.Sub(r.renewed) < renewAfter {
+	if now.Sub(r.renewed) < renewAfter/2 {
 		return nil
 	}
 	seconds, renewed := int32(leaseTime.Seconds()), metav1.NewMicroTime(now)
@@ -118,9 +124,31 @@ func (r *kubernetesAPI) hold(ctx context.Context) error {
 	return err
 }
 
-// objectName is what a node's endpoint is called there: names of services and endpoints may be no object's.
+// live has this manager's Lease renewed, once it has one, until the context ends.
+func (r *kubernetesAPI) live(ctx context.Context) error {
+	tick := time.NewTicker(renewAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		r.leasing.Lock()
+		has := !r.renewed.IsZero()
+		r.leasing.Unlock()
+		if has {
+			call, cancel := context.WithTimeout(ctx, registerTimeout)
+			r.list("this manager's Lease", r.hold(call))
+			cancel()
+		}
+	}
+}
+
+// objectName is what a node's endpoint is called there: names of services and endpoints may be no object's. It ends in the node's, whose
+// manager alone may write it.
 func objectName(e nsm.Endpoint) string {
-	return fmt.Sprintf("%x", sha256.Sum224([]byte(e.Service+"\x00"+e.Host+"\x00"+e.Name)))
+	return fmt.Sprintf("%x.%s", sha256.Sum224([]byte(e.Service+"\x00"+e.Name)), e.Host)
 }
 
 func (r *kubernetesAPI) enter(ctx context.Context, e nsm.Endpoint) error {
@@ -209,6 +237,7 @@ func (r *kubernetesAPI) watch(ctx context.Context) error {
 		})
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.live(ctx) })
 	if r.certificate != nil {
 		group.Go(func() error { return r.certificate.Run(ctx) })
 	}
@@ -251,8 +280,8 @@ func (r *kubernetesAPI) note(err error) {
 
 // away are nodes whose managers have not renewed their Leases. What has none, as a manager outside of the cluster, is taken to be there.
 func (r *kubernetesAPI) away(ctx context.Context) map[string]bool {
-	r.leasing.Lock()
-	defer r.leasing.Unlock()
+	r.looking.Lock()
+	defer r.looking.Unlock()
 	now := r.now()
 	if now.Sub(r.looked) < lookAfter {
 		return r.gone
@@ -260,16 +289,23 @@ func (r *kubernetesAPI) away(ctx context.Context) map[string]bool {
 	r.looked = now
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	leases, err := kube.List[coordinationv1.Lease](ctx, r.client, kube.Select{Namespace: kubeNamespace, Labels: leaseLabel + "=" + leaseOf})
+	list, err := kube.List[coordinationv1.Lease](ctx, r.client, kube.Select{Namespace: kubeNamespace, Labels: leaseLabel + "=" + leaseOf})
 	r.list("managers' Leases", err)
 	if err != nil {
 		return r.gone
 	}
-	r.gone = map[string]bool{}
-	for _, l := range leases {
-		if l.Spec.HolderIdentity != nil && (l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > leaseTime) {
-			r.gone[*l.Spec.HolderIdentity] = true
+	before := r.leases
+	r.leases, r.gone = map[string]seen{}, map[string]bool{}
+	for _, l := range list {
+		node := strings.TrimPrefix(l.Name, leasePrefix)
+		s := seen{at: now}
+		if l.Spec.RenewTime != nil {
+			s.renewed = l.Spec.RenewTime.Time
 		}
+		if was, is := before[node]; is && was.renewed.Equal(s.renewed) {
+			s = was
+		}
+		r.leases[node], r.gone[node] = s, now.Sub(s.at) > leaseTime
 	}
 	return r.gone
 }

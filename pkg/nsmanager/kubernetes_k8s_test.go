@@ -125,6 +125,9 @@ func TestKubernetes(t *testing.T) {
 
 	// A manager that has gone, and is back. One outside of the cluster has no Lease.
 	p.Apply(`{apiVersion: networkservicemesh.io/v1, kind: NetworkServiceEndpoint, metadata: {name: outside, namespace: kube-system}, spec: {network_service_name: vpn, network_service_host: out, nse_provider_name: gw, address: "198.51.100.1:5005"}}`)
+	if away := n2.away(t.Context()); away["n1"] {
+		t.Error("before a minute has passed:", away)
+	}
 	later := time.Now().Add(2 * leaseTime)
 	at = func() time.Time { return later }
 	if away := n2.away(t.Context()); !away["n1"] || away["out"] {

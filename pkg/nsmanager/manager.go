@@ -35,7 +35,8 @@ type Config struct {
 	Address   netip.Addr // where other nodes reach it, and the end of its tunnels
 	Port      uint16     // of managers, TCP
 	VXLANPort uint16     // of tunnels, UDP
-	Directory string     // of the sockets and the state
+	Directory string     // of the sockets
+	State     string     // of what is remembered
 	// KeepDefaultRoutes refuses a default route to pods that have one.
 	KeepDefaultRoutes bool
 	TLS               nsmgrpc.TLS
@@ -159,10 +160,10 @@ func load[T any](dir string, filesOf func(T) []string, add func(T)) error {
 }
 
 func (m *Manager) file(name string) string {
-	return filepath.Join(m.cfg.Directory, "connections", name)
+	return filepath.Join(m.cfg.State, "connections", name)
 }
 func (m *Manager) endpointFile(name string) string {
-	return filepath.Join(m.cfg.Directory, "endpoints", name)
+	return filepath.Join(m.cfg.State, "endpoints", name)
 }
 func (m *Manager) connectionFiles(c nsm.Connection) []string {
 	return []string{m.file(name(c.Key)), m.file(fileName(c.Key.Service, c.Key.ID, "remote"))}

@@ -24,7 +24,7 @@ func (m *Manager) guard() error {
 	var tunnels []guard.Tunnel
 	for _, c := range m.all() {
 		if c.Tunnel.VNI != 0 {
-			tunnels = append(tunnels, guard.Tunnel{Remote: c.Tunnel.Remote, Port: c.Tunnel.Port})
+			tunnels = append(tunnels, guard.Tunnel{Remote: c.Tunnel.Remote, Port: c.Tunnel.Port, VNI: c.Tunnel.VNI})
 		}
 	}
 	return guard.Apply(tunnels)
@@ -51,10 +51,13 @@ func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, 
 	}
 	killpoint.Step("remote reserved")
 	if c, err = a.negotiate(ctx, c); err != nil {
-		if errors.Is(err, nsmgrpc.ErrRefused) || errors.Is(err, nsmgrpc.ErrNeverReached) { // the other has nothing
+		if errors.Is(err, nsmgrpc.ErrNeverReached) { // the other has nothing
 			return c, errors.Join(err, a.undo(c))
 		}
-		return c, errors.Join(fmt.Errorf("%w: %w", nsm.ErrAborted, err), a.endSoon(ctx, c))
+		if !errors.Is(err, nsmgrpc.ErrRefused) { // it may have one of before
+			err = fmt.Errorf("%w: %w", nsm.ErrAborted, err)
+		}
+		return c, errors.Join(err, a.endSoon(ctx, c))
 	}
 	killpoint.Step("remote agreed")
 	client, _ := ends(c)
@@ -94,7 +97,7 @@ func (a attempt) negotiate(ctx context.Context, c nsm.Connection) (nsm.Connectio
 			return c, fmt.Errorf("the other manager has chosen %v, which was excluded", p)
 		}
 	}
-	c.Context.Routes = slices.DeleteFunc(c.Context.Routes, func(p netip.Prefix) bool { return p.Bits() == 0 && !a.context.DefaultRoute })
+	c.Context.Routes = slices.DeleteFunc(c.Context.Routes, func(p netip.Prefix) bool { return nsm.IsDefault(p) && !a.context.DefaultRoute })
 	c.Window = nsm.VNIs{}
 	return c, a.save(c)
 }

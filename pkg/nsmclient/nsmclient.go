@@ -119,7 +119,7 @@ func (c *command) request() error {
 	r := nsm.Request{ID: *id, Service: c.service, Namespace: c.inode, Interfaces: []nsm.Interface{{Type: nsm.Kernel, Parameters: params}}}
 	ctx, cancel := context.WithTimeout(c.ctx, *timeout)
 	defer cancel()
-	reply, err := retry(ctx, func() (nsm.Reply, error) {
+	reply, err := retry(ctx, c.flags.Output(), func() (nsm.Reply, error) {
 		return nsmgrpc.Request(ctx, filepath.Join(c.directory, nsmgrpc.ClientSocket), r)
 	})
 	if err != nil {
@@ -132,12 +132,17 @@ func (c *command) request() error {
 // retryPause is between two tries.
 const retryPause = time.Second
 
-// retry calls fn until it succeeds, is refused for good, or the context ends: a pod may start before what it needs.
-func retry[T any](ctx context.Context, fn func() (T, error)) (T, error) {
-	for {
+// retry calls fn until it succeeds, is refused for good, or the context ends: a pod may start before what it needs. Why it is tried again
+// is said once.
+func retry[T any](ctx context.Context, errOut io.Writer, fn func() (T, error)) (T, error) {
+	for said := ""; ; {
 		v, err := fn()
 		if err == nil || errors.Is(err, nsm.ErrInvalid) || errors.Is(err, nsm.ErrExists) {
 			return v, err
+		}
+		if text := err.Error(); text != said && ctx.Err() == nil {
+			said = text
+			_, _ = fmt.Fprintf(errOut, "trying again: %s\n", text) // the error comes in the end as well
 		}
 		select {
 		case <-ctx.Done():
@@ -182,7 +187,7 @@ func (c *command) serve() error {
 		})
 	}()
 	manager := filepath.Join(c.directory, nsmgrpc.EndpointSocket)
-	_, err = retry(ctx, func() (struct{}, error) { return struct{}{}, nsmgrpc.Advertise(ctx, manager, *name, e) })
+	_, err = retry(ctx, c.flags.Output(), func() (struct{}, error) { return struct{}{}, nsmgrpc.Advertise(ctx, manager, *name, e) })
 	if err == nil {
 		_, err = fmt.Fprintf(c.out, "serving %s\n", c.service)
 	}

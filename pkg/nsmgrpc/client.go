@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
 
@@ -70,14 +71,16 @@ func explain(target string, err error) error {
 	return fmt.Errorf("%s: %w: %s", target, kind, strings.TrimPrefix(status.Convert(err).Message(), kind.Error()+": "))
 }
 
-func local(socket string) (string, credentials.TransportCredentials) {
-	return "unix://" + socket, insecure.NewCredentials()
+// at calls who serves a socket, whatever is in its name.
+func at(socket string, fn func(*grpc.ClientConn) error) error {
+	return with("passthrough:///"+socket, insecure.NewCredentials(), fn, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}))
 }
 
 // Request asks the manager of this node for a connection.
 func Request(ctx context.Context, socket string, r nsm.Request) (reply nsm.Reply, err error) {
-	target, creds := local(socket)
-	err = with(target, creds, func(c *grpc.ClientConn) error {
+	err = at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewClientConnectionClient(c).RequestConnection(ctx, &api.ConnectionRequest{
 			RequestId: r.ID, NetworkServiceName: r.Service, LinuxNamespace: strconv.FormatUint(r.Namespace, 10), Interface: interfacesTo(r.Interfaces),
 		})
@@ -95,8 +98,7 @@ func Request(ctx context.Context, socket string, r nsm.Request) (reply nsm.Reply
 
 // Disconnect asks the manager of this node to end a connection of the calling pod; one that isn't there is ended.
 func Disconnect(ctx context.Context, socket string, k nsm.Key) error {
-	target, creds := local(socket)
-	return with(target, creds, func(c *grpc.ClientConn) error {
+	return at(socket, func(c *grpc.ClientConn) error {
 		_, err := api.NewClientConnectionClient(c).CloseConnection(ctx, &api.ConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service})
 		return err
 	})
@@ -104,8 +106,7 @@ func Disconnect(ctx context.Context, socket string, k nsm.Key) error {
 
 // Advertise tells the manager of this node of an endpoint.
 func Advertise(ctx context.Context, socket, id string, e nsm.Endpoint) error {
-	target, creds := local(socket)
-	return with(target, creds, func(c *grpc.ClientConn) error {
+	return at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewEndpointOperationsClient(c).AdvertiseEndpoint(ctx, &api.EndpointAdvertiseRequest{RequestId: id, NetworkEndpoint: endpointTo(e)})
 		if err == nil && !answer.GetAccepted() {
 			err = status.Error(codes.Aborted, answer.GetAdmissionError())
@@ -116,8 +117,7 @@ func Advertise(ctx context.Context, socket, id string, e nsm.Endpoint) error {
 
 // Remove tells it that an endpoint takes no more connections.
 func Remove(ctx context.Context, socket, id string, e nsm.Endpoint) error {
-	target, creds := local(socket)
-	return with(target, creds, func(c *grpc.ClientConn) error {
+	return at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewEndpointOperationsClient(c).RemoveEndpoint(ctx, &api.EndpointRemoveRequest{RequestId: id, NetworkEndpoint: endpointTo(e)})
 		if err == nil && !answer.GetAccepted() {
 			err = status.Error(codes.Aborted, answer.GetAdmissionError())
@@ -128,8 +128,7 @@ func Remove(ctx context.Context, socket, id string, e nsm.Endpoint) error {
 
 // AskEndpoint asks an endpoint at its socket for a connection, and returns the namespace that it is to end in.
 func AskEndpoint(ctx context.Context, socket, id, service string) (namespace uint64, err error) {
-	target, creds := local(socket)
-	err = with(target, creds, func(c *grpc.ClientConn) error {
+	err = at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewEndpointConnectionClient(c).RequestEndpointConnection(ctx, &api.EndpointConnectionRequest{RequestId: id, NetworkServiceName: service})
 		if err != nil {
 			return err
@@ -157,18 +156,24 @@ func (p Peer) with(fn func(api.NSM2NSMClient) error) error {
 	if err != nil {
 		return err
 	}
-	var reached atomic.Bool
-	err = with(p.Address, creds, func(c *grpc.ClientConn) error { return fn(api.NewNSM2NSMClient(c)) }, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err == nil {
-			reached.Store(true)
-		}
-		return conn, err
-	}))
-	if errors.Is(err, ErrUnreachable) && !reached.Load() {
+	var sent sent
+	err = with(p.Address, creds, func(c *grpc.ClientConn) error { return fn(api.NewNSM2NSMClient(c)) }, grpc.WithStatsHandler(&sent))
+	if errors.Is(err, ErrUnreachable) && !sent.Load() {
 		err = fmt.Errorf("%w: %w", ErrNeverReached, err)
 	}
 	return err
+}
+
+// sent is set once a call goes out, which is after both sides know each other. It implements stats.Handler.
+type sent struct{ atomic.Bool }
+
+func (*sent) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*sent) HandleConn(context.Context, stats.ConnStats)                       {}
+func (*sent) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (s *sent) HandleRPC(_ context.Context, what stats.RPCStats) {
+	if _, is := what.(*stats.OutHeader); is {
+		s.Store(true)
+	}
 }
 
 // Request asks for a connection. The reply is as this node has it.

@@ -33,8 +33,7 @@ func TestLimits(t *testing.T) {
 	go func() { served <- serve(t.Context(), s, l) }()
 	defer func() { s.Stop(); <-served }()
 
-	target, creds := local(l.Addr().String())
-	err = with(target, creds, func(c *grpc.ClientConn) error {
+	err = at(l.Addr().String(), func(c *grpc.ClientConn) error {
 		for _, r := range []*api.ConnectionRequest{{RequestId: strings.Repeat("x", maxMessage)}, {RequestId: "1"}} {
 			_, err := api.NewClientConnectionClient(c).RequestConnection(t.Context(), r)
 			if large := len(r.RequestId) > 1; large != (status.Code(err) == codes.ResourceExhausted) {

@@ -240,8 +240,10 @@ func TestPeers(t *testing.T) {
 		t.Error(err)
 	}
 	m.remote = nsm.RemoteRequest{}
-	if _, err := (Peer{"a", peer.Address, strangers}).Request(ctx, want); err == nil || m.remote.ID != "" {
-		t.Error("a stranger's certificate was taken:", err)
+	for _, stranger := range []TLS{strangers, {mine.CAFile, strangers.CertFile, strangers.KeyFile}} { // who doesn't know us, and whom we don't know
+		if _, err := (Peer{"a", peer.Address, stranger}).Request(ctx, want); !errors.Is(err, ErrNeverReached) || m.remote.ID != "" {
+			t.Error("a stranger's certificate was taken, or its call is said to have gone out:", err)
+		}
 	}
 	conn, err := tls.Dial("tcp", peer.Address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err == nil {
@@ -260,7 +262,7 @@ func TestPeers(t *testing.T) {
 }
 
 func TestEndpoint(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "nse.sock")
+	socket := filepath.Join(t.TempDir(), "%2e%2e?nse#.sock") // not what a URL makes of it
 	if _, err := AskEndpoint(t.Context(), socket, "1", "s"); !errors.Is(err, ErrUnreachable) {
 		t.Error(err)
 	}

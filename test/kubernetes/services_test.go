@@ -127,7 +127,7 @@ spec:
 	eventually.Within(t, 2*Patience, "the client to be connected to the first endpoint again", func() error { return ping("1", "10.60.0.1") })
 	c.Kubectl("delete", "deployment", "client")
 	eventually.Within(t, 2*Patience, "nothing to be left of the connection", func() error {
-		if out := b.Run("sh", "-c", "ls /var/lib/networkservicemesh/connections"); out != "" {
+		if out := b.Run("sh", "-c", "ls /var/lib/calico/nsm/connections"); out != "" {
 			return errors.New(out)
 		}
 		return nil

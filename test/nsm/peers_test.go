@@ -109,7 +109,11 @@ func TestUnused(t *testing.T) {
 			return answer{b[:len(b)-3], nil}
 		},
 		"no more than yes": good(func(out *api.RemoteConnectionReply, _ *api.Vxlan_Parameters) { proto.Reset(out); out.Accepted = true }),
-		"no parameters":    good(func(out *api.RemoteConnectionReply, _ *api.Vxlan_Parameters) { out.RemoteMechanismParameters = nil }),
+		"no, though it has one of before": good(func(out *api.RemoteConnectionReply, _ *api.Vxlan_Parameters) {
+			proto.Reset(out)
+			out.AdmissionError = "already exists"
+		}),
+		"no parameters": good(func(out *api.RemoteConnectionReply, _ *api.Vxlan_Parameters) { out.RemoteMechanismParameters = nil }),
 		"another mechanism": good(func(out *api.RemoteConnectionReply, _ *api.Vxlan_Parameters) {
 			out.RemoteMechanismType = api.RemoteMechanismType_GRE
 		}),
@@ -283,6 +287,9 @@ func TestStrangersCalls(t *testing.T) {
 	if err := r.ask("a", "lie", "1"); err == nil || !strings.Contains(err.Error(), fmt.Sprint("has advertised from ", own)) {
 		t.Error("an endpoint ends its connections in another pod:", err)
 	}
+	if err := nsmgrpc.Advertise(ctx, endpoints, "1", nsm.Endpoint{Service: "vpn", Name: "gw", Socket: socket}); err == nil || !strings.Contains(err.Error(), "another pod's") {
+		t.Error("another pod's endpoint was taken over:", err)
+	}
 	if err := nsmgrpc.Advertise(ctx, endpoints, "1", nsm.Endpoint{Service: "lie", Name: "relative", Socket: "liar.sock"}); err == nil {
 		t.Error("a socket without a directory was taken")
 	}
@@ -364,11 +371,19 @@ func TestRegistry(t *testing.T) {
 	for i := range 9 {
 		r.register("vpn", fmt.Sprint("dead", i), "172.20.1.99:5005")
 	}
+	r.register("lost", "b", "172.20.1.2:5005")
 	for i := range 5 {
 		if err := r.ask("a", "vpn", fmt.Sprint(i)); err != nil {
 			t.Error(err)
 		}
 	}
+	eventually.Nil(t, "the entry of an endpoint that b doesn't have is gone", func() error {
+		got, err := c.Get(t.Context(), "/calico/nsm/v1/endpoint/lost/b/gw")
+		if err == nil && got.Count > 0 {
+			err = errors.New("it is there")
+		}
+		return err
+	})
 }
 
 func inodeOf(t *testing.T, p *lab.Pod) uint64 {

@@ -16,15 +16,17 @@ import (
 // TableName is that of the table that is all ours. It stays when the program ends that made it, as the tunnels do.
 const TableName = "calico-nsm"
 
-// Tunnel is one whose device takes packets at the UDP port.
+// Tunnel is one whose device takes packets with the VNI at the UDP port.
 type Tunnel struct {
 	Remote netip.Addr // of the node at the other end
 	Port   uint16
+	VNI    uint32
 }
 
 // Apply has tunnels take packets from the nodes at their other ends, and from nobody else: a frame in a packet with a tunnel's VNI comes out in a
 // pod, whoever sent it. What the calling thread's network namespace forwards to such a node's port, as from one of its pods, is dropped as well:
-// masqueraded, it would come from this node. These are all tunnels, with those whose device is made afterwards.
+// masqueraded, it would come from this node. Other VNIs, and what else uses the port, are left alone. These are all tunnels, with those whose device is
+// made afterwards.
 func Apply(tunnels []Tunnel) error {
 	conn, err := nfnl.Open(TableName)
 	if err != nil {
@@ -66,12 +68,12 @@ func Apply(tunnels []Tunnel) error {
 
 // chainsOf are none where nothing receives.
 func chainsOf(tunnels []Tunnel) []table.Chain {
-	peers := map[uint16]map[netip.Addr]bool{}
+	peers, vnis := map[uint16]map[netip.Addr]bool{}, map[uint16]map[uint32]bool{}
 	for _, t := range tunnels {
 		if peers[t.Port] == nil {
-			peers[t.Port] = map[netip.Addr]bool{}
+			peers[t.Port], vnis[t.Port] = map[netip.Addr]bool{}, map[uint32]bool{}
 		}
-		peers[t.Port][t.Remote] = true
+		peers[t.Port][t.Remote], vnis[t.Port][t.VNI] = true, true
 	}
 	if len(peers) == 0 {
 		return nil
@@ -80,6 +82,10 @@ func chainsOf(tunnels []Tunnel) []table.Chain {
 	forward := table.Chain{Name: "forward", Hook: table.Hook{Type: "filter", At: "forward", Priority: "filter - 2"}, Comment: "VXLAN that the node itself didn't send"}
 	for _, port := range slices.Sorted(maps.Keys(peers)) {
 		to := table.Is{Field: table.Field{Text: "udp dport", Type: table.TypeService, From: table.FromTransport, Offset: 2, Protocol: 17}, Value: table.PortBytes(port)}
+		ours := table.Among{Fields: []table.Field{{Text: "@th,96,24", Type: table.TypeVNI, From: table.FromTransport, Offset: 12, Protocol: 17}}} // RFC 7348, section 5
+		for _, vni := range slices.Sorted(maps.Keys(vnis[port])) {
+			ours.Values = append(ours.Values, table.Element{Key: table.VNIBytes(vni)})
+		}
 		for _, v := range [...]struct {
 			family   byte
 			from, to table.Field
@@ -96,10 +102,10 @@ func chainsOf(tunnels []Tunnel) []table.Chain {
 				}
 			}
 			drop := []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}
-			stranger := []table.Statement{to, table.Is{Field: table.Field{Text: "meta nfproto", Type: table.TypeNFProto, From: table.FromNFProto}, Value: string([]byte{v.family})}}
+			stranger := []table.Statement{to, ours, table.Is{Field: table.Field{Text: "meta nfproto", Type: table.TypeNFProto, From: table.FromNFProto}, Value: string([]byte{v.family})}}
 			if len(nodes) > 0 {
-				stranger = []table.Statement{to, table.Among{Fields: []table.Field{v.from}, Not: true, Values: nodes}}
-				forward.Rules = append(forward.Rules, table.Rule{Do: append([]table.Statement{to, table.Among{Fields: []table.Field{v.to}, Values: nodes}}, drop...)})
+				stranger = []table.Statement{to, ours, table.Among{Fields: []table.Field{v.from}, Not: true, Values: nodes}}
+				forward.Rules = append(forward.Rules, table.Rule{Do: append([]table.Statement{to, ours, table.Among{Fields: []table.Field{v.to}, Values: nodes}}, drop...)})
 			}
 			in.Rules = append(in.Rules, table.Rule{Do: append(stranger, drop...)})
 		}

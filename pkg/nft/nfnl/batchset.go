@@ -22,6 +22,8 @@ func typeNumber(t table.Type) uint32 {
 	switch t {
 	case table.TypeNFProto:
 		return 2
+	case table.TypeVNI:
+		return 4
 	case table.TypeIPv4:
 		return 7
 	case table.TypeIPv6:

@@ -49,6 +49,9 @@ func IndexBytes(index int) string {
 	return string(binary.NativeEndian.AppendUint32(nil, uint32(index)))
 }
 
+// VNIBytes are a VNI as keys have it.
+func VNIBytes(vni uint32) string { return string(binary.BigEndian.AppendUint32(nil, vni)[1:]) }
+
 // PortBytes is a port in network order.
 func PortBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(nil, p)) }
 

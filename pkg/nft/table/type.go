@@ -30,6 +30,7 @@ const (
 	TypeNFProto   Type = "nf_proto"
 	TypeVerdict   Type = "verdict"
 	TypeFibType   Type = "fib_addrtype"
+	TypeVNI       Type = "integer" // of 3 bytes
 )
 
 // Size is that of a datum in bytes.
@@ -41,6 +42,8 @@ func (t Type) Size() int {
 		return 16
 	case TypeService:
 		return 2
+	case TypeVNI:
+		return 3
 	case TypeEther:
 		return 6
 	}
@@ -78,6 +81,8 @@ func (t Type) Text(b string) string {
 		return m.String()
 	case TypeService:
 		return fmt.Sprint(binary.BigEndian.Uint16([]byte(b)))
+	case TypeVNI:
+		return fmt.Sprint(binary.BigEndian.Uint32([]byte("\x00" + b)))
 	case TypeProtocol:
 		return protocolText(b[0])
 	case TypeNFProto:
