@@ -63,8 +63,8 @@ func (r *etcd) enter(ctx context.Context, e nsm.Endpoint) error {
 	if _, is := r.payload(e.Service); !is {
 		key, service := model.NetworkServiceKey{Name: e.Service}, model.NetworkService{Payload: ethernet}
 		_, err := r.store.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (c model.Change, err error) {
-			if v.Has(key) {
-				service, _ = v.Get(key).Value.(model.NetworkService)
+			if e := v.Get(key); e.Exists() {
+				service, _ = e.Value.(model.NetworkService)
 				return c, nil
 			}
 			return model.Change{Puts: []model.Put{{Key: key, Value: service}}}, nil

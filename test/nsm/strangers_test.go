@@ -42,6 +42,9 @@ func TestStrangers(t *testing.T) {
 	gw, far := a.Pod("gw"), b.Pod("far")
 	r.serve(gw, "vpn", "-pools", "10.60.0.0/24")
 	reply := r.connect(far, "vpn")
+	if reply["payload"] != "ETHERNET" { // of a service that its first endpoint has made
+		t.Error(reply)
+	}
 	vni, err := strconv.ParseUint(reply["vni"], 10, 32)
 	if err != nil {
 		t.Fatal(err)
