@@ -33,15 +33,15 @@ var clockUses = map[string]clockUse{
 	"pkg/controllers/bench_test.go":           {4, "it measures"},
 	"pkg/controllers/program_test.go":         {1, "what the benchmark measures"},
 	"pkg/kernel/pod/shape_test.go":            {1, "it measures: what passes in a second"},
-	"test/kubernetes/benchagent_test.go":      {3, "it measures"},
-	"test/eventually":                         {3, "it waits for all others"},
+	"pkg/lab/kubernetes/benchagent_test.go":   {3, "it measures"},
+	"pkg/lab/eventually":                      {3, "it waits for all others"},
 	"pkg/kernel/crossconnect/support_test.go": {1, "a try of a wait: a datagram is sent again where it got lost"},
 	"test/vm/guest/clock_test.go":             {1, "hold times must pass in which a session could end"},
 	"test/nsm/traffic_test.go":                {1, "it measures"},
 	"test/chaos":                              {6, "when calls began and ended, by which their order is judged"},
 	"test/doubles/table.go":                   {1, "under a virtual clock"},
-	"test/lab/cni.go":                         {1, "calico-lab says how long a call took"},
-	"test/lab/ping.go":                        {2, "calico-lab's ping says how long an answer took, asks again and gives up"},
+	"pkg/lab/cni.go":                          {1, "calico-lab says how long a call took"},
+	"pkg/lab/ping.go":                         {2, "calico-lab's ping says how long an answer took, asks again and gives up"},
 	"test/routing/faults_test.go":             {1, "routes must stay for longer than a useless address is waited for"},
 	"test/routing/live_test.go":               {1, "until agents try to reach etcd as seldom as they ever do"},
 	"test/vm/machine.go":                      {1, "lines of a boot have the time before them"},
@@ -49,16 +49,16 @@ var clockUses = map[string]clockUse{
 	"pkg/agent/identity/host_test.go":         {1, "it stands for the router, which has this timer"},
 	"pkg/agent/ping_test.go":                  {1, "the pace of packets"},
 	"pkg/agent/pods/kubernetes_test.go":       {1, "a try of a wait: the refusal is told when the time of a question is over"},
-	"test/kubernetes/protection_test.go":      {1, "a try of a wait: what is dropped is not answered"},
+	"pkg/lab/kubernetes/protection_test.go":   {1, "a try of a wait: what is dropped is not answered"},
 }
 
 // TestClock: a test on a busy machine passes and fails as on an idle one: it doesn't sleep, doesn't judge how long something took, and
-// doesn't give up before 30 s. It waits for events by test/eventually, and has timers run in testing/synctest, where time is virtual.
+// doesn't give up before 30 s. It waits for events by pkg/lab/eventually, and has timers run in testing/synctest, where time is virtual.
 func TestClock(t *testing.T) {
 	found := map[string][]string{}
 	sources(t, func(path string, f *ast.File, _ *token.FileSet) {
 		virtual := slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
-		if virtual || !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "test/") || path == "clock_test.go" {
+		if virtual || !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "test/") && !strings.HasPrefix(path, "pkg/lab/") || path == "clock_test.go" {
 			return
 		}
 		text, err := os.ReadFile(path)

@@ -27,6 +27,7 @@ const (
 	layerDaemon layer = "daemon"
 	layerShell  layer = "shell"
 	layerMain   layer = "main"
+	layerLab    layer = "lab"
 	layerTest   layer = "test"
 	layerWire   layer = "wire"
 	layerBase   layer = "base"
@@ -54,7 +55,8 @@ var layers = map[string]layer{
 	"pkg/controllers": layerShell, "pkg/controllers/fenced": layerShell, "pkg/controllers/writer": layerShell, "pkg/controllers/hosts": layerShell, "pkg/controllers/owned": layerShell, "pkg/controllers/endpoints": layerShell, "pkg/controllers/invalid": layerShell,
 	"cmd/calico-controllers": layerMain,
 	"scripts/isolate":        layerMain,
-	"test/lab/member":        layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/doubles": layerTest, "test/inflight": layerTest, "test/long": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/keeper": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/cpio": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest, "test/pki": layerTest, "test/image": layerTest, "test/metricspage": layerTest, "test/kubernetes": layerTest, "test/probe": layerTest, "test/nsm": layerTest, "test/taps": layerTest, "test/zmqpeer": layerTest, "test/classic": layerTest,
+	"pkg/lab":                layerLab, "pkg/lab/member": layerLab, "pkg/lab/taps": layerLab, "pkg/lab/kubernetes": layerLab, "pkg/lab/eventually": layerLab, "pkg/lab/inflight": layerLab, "pkg/lab/pki": layerLab, "pkg/lab/image": layerLab, "pkg/lab/ports": layerLab,
+	"test/netns": layerTest, "test/doubles": layerTest, "test/long": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/keeper": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/cpio": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest, "test/metricspage": layerTest, "test/probe": layerTest, "test/nsm": layerTest, "test/zmqpeer": layerTest, "test/classic": layerTest,
 }
 
 // mayImport is the direction: what isn't here is forbidden. A daemon's package is what every program of ours that lives
@@ -66,8 +68,9 @@ var mayImport = map[layer][]layer{
 	layerEdge:   {layerPure, layerWire, layerBase},
 	layerDaemon: {layerPure, layerBase},
 	layerShell:  {layerPure, layerConf, layerEdge, layerDaemon, layerBase},
-	layerMain:   {layerPure, layerConf, layerEdge, layerDaemon, layerShell},
-	layerTest:   {layerPure, layerWire, layerConf, layerEdge, layerDaemon, layerShell, layerTest},
+	layerLab:    {layerPure, layerConf, layerEdge, layerLab},
+	layerMain:   {layerPure, layerConf, layerEdge, layerDaemon, layerShell, layerLab},
+	layerTest:   {layerPure, layerWire, layerConf, layerEdge, layerDaemon, layerShell, layerLab, layerTest},
 }
 
 // A ban keeps an import path to the packages named. Both are patterns as go's: "x/..." is x and everything below it.
@@ -79,11 +82,11 @@ type ban struct {
 
 // bans hold for all files but tests, which need the real thing on the other side.
 var bans = []ban{
-	{"go.etcd.io/etcd/client/...", []string{"pkg/store", "test/..."}, "one package knows etcd's client; the rest reads typed entries and commits changes"},
-	{"go.etcd.io/etcd/api/...", []string{"pkg/store", "test/..."}, "etcd's errors and messages are turned into ours in one place"},
-	{"go.etcd.io/etcd/server/...", []string{"test/lab/...", "test/etcd", "cmd/calico-lab"}, "an embedded etcd is for labs and tests"},
-	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel/...", "test/..."}, "one package tree knows the library and the kernel behind it; the rest says what is desired"},
-	{"github.com/vishvananda/netns/...", []string{"pkg/kernel/rtnl", "test/..."}, "sockets are opened in a namespace in one place; other code enters one by plugins/pkg/ns, which gives the thread back"},
+	{"go.etcd.io/etcd/client/...", []string{"pkg/store", "pkg/lab/...", "test/..."}, "one package knows etcd's client; the rest reads typed entries and commits changes"},
+	{"go.etcd.io/etcd/api/...", []string{"pkg/store", "pkg/lab/...", "test/..."}, "etcd's errors and messages are turned into ours in one place"},
+	{"go.etcd.io/etcd/server/...", []string{"pkg/lab/...", "test/etcd", "cmd/calico-lab"}, "an embedded etcd is for labs and tests"},
+	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel/...", "pkg/lab/...", "test/..."}, "one package tree knows the library and the kernel behind it; the rest says what is desired"},
+	{"github.com/vishvananda/netns/...", []string{"pkg/kernel/rtnl", "pkg/lab/...", "test/..."}, "sockets are opened in a namespace in one place; other code enters one by plugins/pkg/ns, which gives the thread back"},
 	{module + "pkg/kernel/rtnl", []string{"pkg/kernel/...", "test/..."}, "messages to the kernel are the business of its edge: the rest says what is desired"},
 	{module + "pkg/kernel/pod", []string{"pkg/cni/...", "pkg/agent/probe", "test/..."}, "the plugin works in pods: the agent has the host's side, but for the two that it makes to try the path"},
 	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the agent alone programs the host's side of workloads"},
@@ -91,12 +94,12 @@ var bans = []ban{
 	{module + "pkg/nft/table", []string{"pkg/nft/...", "test/..."}, "a table is what the firewall is made of: the rest says what policy is"},
 	{module + "pkg/nft/render", []string{"pkg/nft"}, "how policy is rendered is the business of the firewall: the rest says what policy is"},
 	{module + "pkg/nft/nfnl", []string{"pkg/nft", "pkg/nft/beside", "pkg/nft/guard"}, "messages to nftables are the business of the firewall, which knows what the kernel holds"},
-	{"github.com/google/nftables/...", []string{"pkg/nft/nfnl", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
+	{"github.com/google/nftables/...", []string{"pkg/nft/nfnl", "pkg/lab/...", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
 	{"github.com/mdlayher/netlink/...", []string{"pkg/nft/nfnl", "test/..."}, "google/nftables brings it for nftables' sockets; everything else of netlink is pkg/kernel's"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/pkg/ns", []string{"pkg/kernel/...", "test/..."}, "namespaces are entered where the kernel is programmed"},
 	{"github.com/containernetworking/plugins/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
-	{"github.com/containernetworking/cni/...", []string{"pkg/cni/...", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "only the plugins and what calls them need the CNI protocol"},
+	{"github.com/containernetworking/cni/...", []string{"pkg/cni/...", "netconf", "pkg/lab/...", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "only the plugins and what calls them need the CNI protocol"},
 	{"github.com/go-zeromq/...", []string{"pkg/zmq"}, "one package knows what the library doesn't bound; the rest sends and takes messages"},
 	{module + "pkg/zmq", []string{"pkg/classicd", "test/..."}, "the APIs of 2014 alone are spoken over ZeroMQ"},
 	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/daemon/run", "pkg/agent/...", "pkg/controllers/...", "pkg/classicd", "pkg/nsmanager", "test/metricspage"}, "only a long-running process has metrics; a plugin would pay for the library at each start"},
@@ -110,6 +113,7 @@ var bans = []ban{
 	{module + "pkg/kernel/crossconnect", []string{"pkg/nsmanager", "pkg/nsmclient", "test/..."}, "the manager of network service connections alone works in pods beside the pod network"},
 	{"k8s.io/client-go/...", []string{"pkg/kube/...", "pkg/ctl/output", "test/..."}, "one package knows the Kubernetes API's client; the rest reads the API's types; output takes its jsonpath alone"},
 	{"k8s.io/client-go/kubernetes/...", []string{"pkg/kube/leader", "test/..."}, "the typed clients of every kind cost every process of ours that is linked with them"},
+	{module + "pkg/lab/...", []string{"pkg/lab/...", "cmd/calico-lab", "test/..."}, "what makes a network to try things in is no part of the network"},
 	{"k8s.io/cri-api/...", []string{"test/e2e"}, "only tests call the container runtime"},
 	{"go.uber.org/zap/...", []string{"pkg/store", "test/..."}, "logs are slog's; zap is etcd's and is silenced where etcd is"},
 	{"log", nil, "a logger is passed in: log/slog"},
@@ -161,18 +165,13 @@ func mayPure(pkg, path string) bool {
 
 // exceptions of the direction, each with its reason.
 var exceptions = map[[2]string]string{
-	{"pkg/daemon/run", "pkg/store"}:       "where etcd is, and who asks, is told to every daemon alike",
-	{"pkg/agent", "pkg/nodecert"}:         "a host's certificate is kept as a manager of network services keeps its own",
-	{"pkg/nsmanager", "pkg/nodecert"}:     "a manager's certificate is kept as the agent keeps its own",
-	{"pkg/classicd", "pkg/agent"}:         "Felix is the agent, told by others than etcd",
-	{"pkg/ctl/addresses", "pkg/client"}:   "what a resource says is changed as a resource",
-	{"pkg/ctl/datastore", "pkg/client"}:   "an export of Calico's is written as resources",
-	{"pkg/ctl/resources", "pkg/client"}:   "the commands on resources are built on what other programs use for the same",
-	{"cmd/calico-lab", "test/lab/member"}: "the command runs etcd for the lab, as a process that can be killed",
-	{"cmd/calico-lab", "test/taps"}:       "what stands for virtual machines is made as tests make it",
-	{"cmd/calico-lab", "test/lab"}:        "the command is the lab's front; the lab itself belongs to tests",
-	{"cmd/calico-lab", "test/kubernetes"}: "the command is the cluster's front as well",
-	{"cmd/calico-lab", "test/eventually"}: "the tour waits as the lab does",
+	{"pkg/daemon/run", "pkg/store"}:     "where etcd is, and who asks, is told to every daemon alike",
+	{"pkg/agent", "pkg/nodecert"}:       "a host's certificate is kept as a manager of network services keeps its own",
+	{"pkg/nsmanager", "pkg/nodecert"}:   "a manager's certificate is kept as the agent keeps its own",
+	{"pkg/classicd", "pkg/agent"}:       "Felix is the agent, told by others than etcd",
+	{"pkg/ctl/addresses", "pkg/client"}: "what a resource says is changed as a resource",
+	{"pkg/ctl/datastore", "pkg/client"}: "an export of Calico's is written as resources",
+	{"pkg/ctl/resources", "pkg/client"}: "the commands on resources are built on what other programs use for the same",
 }
 
 // parts are shells and edges of several packages, each with its reason. A part lies below its shell, which imports it;
@@ -323,6 +322,7 @@ func TestPlugins(t *testing.T) {
 		{module + "pkg/kernel/hostnet", nil, "the agent reads the host's own network"},
 		{module + "pkg/kernel/conntrack", nil, "the agent ends connections"},
 		{module + "test/...", nil, "a test's code is never shipped"},
+		{module + "pkg/lab/...", nil, "the lab runs plugins"},
 		{"testing", nil, "a test's code is never shipped; it registers flags"},
 		{"github.com/google/go-cmp/...", nil, "it is for tests and panics where it doesn't understand"},
 		{"expvar", nil, "it starts by registering an HTTP handler"},

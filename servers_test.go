@@ -11,7 +11,7 @@ import (
 
 // servers are what would serve without bounds, and where that is made.
 var servers = map[string][]string{
-	"http.Server":         {"pkg/server/", "test/"},
+	"http.Server":         {"pkg/server/", "pkg/lab/", "test/"},
 	"http.Serve":          {},
 	"http.ListenAndServe": {},
 	"grpc.NewServer":      {"pkg/nsmgrpc/server.go", "test/"},

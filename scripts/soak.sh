@@ -25,9 +25,10 @@ GO="$go" scripts/programs.sh $needs || exit
 
 run() {
 	case $1 in
-	unit) make test FULL=1 PKG="$("$go" list ./... | grep -vE "/test/($(IFS='|'; echo "${alone[*]}"))\$|/cmd/calico-lab\$" | xargs)" ;;
+	unit) make test FULL=1 PKG="$("$go" list ./... | grep -vE "/(test/($(IFS='|'; echo "${alone[*]}"))|pkg/lab)\$|/cmd/calico-lab\$" | xargs)" ;;
 	pages) make test FULL=1 PKG=./cmd/calico-lab ;;
 	e2e-k8s) NETPOL=. make e2e-k8s ;;
+	lab) make test FULL=1 PKG=./pkg/lab ;;
 	e2e | e2e-vm | fuzz) make "$1" ;;
 	images) scripts/reproduce.sh ;;
 	vuln) SOAK=1 make vuln ;;

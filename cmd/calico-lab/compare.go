@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	ipam "github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // compare shows what etcd and the kernel hold while the pods are there.

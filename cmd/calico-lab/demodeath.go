@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // die has host c die.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 const (

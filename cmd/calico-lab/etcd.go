@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/calico-go/calico/test/lab"
-	"github.com/calico-go/calico/test/lab/member"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/member"
 )
 
 // etcdCommand runs one etcd member. The lab starts it; people don't.

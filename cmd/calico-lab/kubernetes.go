@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/calico-go/calico/test/kubernetes"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
 // upKubernetes makes a Kubernetes cluster with Calico and runs a shell beside it, which has this command's input. The cluster ends

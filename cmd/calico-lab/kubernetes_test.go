@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/test/kubernetes"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
 // TestUpKubernetes types what the lab suggests into its shell.

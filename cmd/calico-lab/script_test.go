@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // TestScript runs the sessions in testdata/script, each with the built

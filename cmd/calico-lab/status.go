@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // statusPatience is how long a process of the lab may take to say how it is.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // TestStatusOfHanging has an etcd and an agent that stand still: the command says so, and ends.

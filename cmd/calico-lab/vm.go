@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/taps"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
-	"github.com/calico-go/calico/test/taps"
 )
 
 func vmCommand(o *options) *cobra.Command {

@@ -22,8 +22,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestBound: the kernel counts a workload's connections as the parameter says, and as the endpoint does where that is less. An endpoint whose

@@ -23,10 +23,11 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/ports"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // host is a host to run an agent on: the namespace of the test process, with an
@@ -46,7 +47,7 @@ type host struct {
 func newHost(tb testing.TB) *host {
 	tb.Helper()
 	h := &host{TB: tb, name: "host-1", dir: tb.TempDir(), etcd: etcd.New(tb)}
-	free := etcd.FreeAddrs(tb, 2) // etcd listens already
+	free := ports.Free(tb, 2) // etcd listens already
 	h.store, h.health, h.metrics = h.etcd.Store, free[0], free[1]
 	tb.Cleanup(func() { // what agents and tests leave
 		_ = exec.Command("conntrack", "-F").Run()

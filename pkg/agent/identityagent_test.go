@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // uplink gives the host a link with addresses, until the test ends.

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
 // TestLabelMember: by its own account's rights an agent labels its own Node, and changes nothing else of any Node but its status; the controllers

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/kubernetes"
 )
 
 // TestNode: the API's Node says that the network is there once it is, and what is wrong with the runtime's directory.

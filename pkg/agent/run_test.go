@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestEndpointLife follows one endpoint from etcd into the kernel and out again.

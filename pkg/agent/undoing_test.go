@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestUndoing: policies beside which NetworkPolicies have no effect are listed. Beside those that older controllers left the

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/long"
 )
 

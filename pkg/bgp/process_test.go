@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // A speaker is a Speaker in a process of its own.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // TestTwiceAtOnce runs calls for the same container at the same time, and for

@@ -15,8 +15,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // meetingIPAM is an IPAM plugin that takes back nothing for c1 until it is asked

@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/long"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/test/long"
 )
 

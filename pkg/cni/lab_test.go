@@ -22,8 +22,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // rig is one host of a lab, with its plugins at hand.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // olderForms are what older versions of Calico called the handle of a container's addresses.

@@ -20,9 +20,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/long"
 )
 

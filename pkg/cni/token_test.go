@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // TestToken has etcd look at the password once: the calls after that make no more round trips than without one.

@@ -29,9 +29,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
 )
 
 var (

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
 )
 
 // A namespace whose NetworkPolicies are more than it may have isolates pods by the newest of them, and says so: by an event and a

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/ports"
 )
 
 // program is calico-controllers as a process.
@@ -37,7 +37,7 @@ func startProgram(tb testing.TB, w *world, kubeconfig string) *program {
 			tb.Fatalf("build: %v\n%s", err, out)
 		}
 	}
-	p := &program{TB: tb, health: etcd.FreeAddrs(tb, 1)[0]}
+	p := &program{TB: tb, health: ports.Free(tb, 1)[0]}
 	p.cmd = exec.Command(w.program, "-etcd-endpoints", w.Addr(), "-kubeconfig", kubeconfig, "-health", p.health, "-metrics", "0")
 	if testing.Verbose() {
 		p.cmd.Stderr = os.Stderr

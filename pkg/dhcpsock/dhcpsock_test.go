@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/taps"
 	"github.com/calico-go/calico/test/netns"
-	"github.com/calico-go/calico/test/taps"
 )
 
 const (

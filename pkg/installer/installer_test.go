@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/netconf"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // TestMain keeps what mounts file systems and clears the network away from the machine.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kube"
-	"github.com/calico-go/calico/test/kubernetes"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
 // TestRequests: a node makes another request when the one before was answered, or is gone, and the more seldom the longer none helps.

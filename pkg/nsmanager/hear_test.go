@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/nsm"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )

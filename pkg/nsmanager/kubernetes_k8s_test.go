@@ -16,9 +16,9 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 	"github.com/calico-go/calico/pkg/nsm"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
 )
 
 // TestKubernetes: two managers with their account's rights find each other's endpoints in the API, write no other's, and know of one that

@@ -16,8 +16,8 @@ import (
 
 	api "github.com/calico-go/calico/api/nsm"
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/lab/pki"
 	"github.com/calico-go/calico/pkg/nsm"
-	"github.com/calico-go/calico/test/pki"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )

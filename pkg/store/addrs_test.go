@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // TestAddrs: an address in an endpoint is known at once, that of a name with the first connection.

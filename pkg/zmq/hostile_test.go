@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/zmqpeer"
 )
 

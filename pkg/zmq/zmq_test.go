@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/zmqpeer"
 )
 

@@ -13,13 +13,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/taps"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/pkg/zmq"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/probe"
-	"github.com/calico-go/calico/test/taps"
 )
 
 const (

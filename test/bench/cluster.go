@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // clusterSize shows what an ADD reads, as other hosts' blocks grow in number.

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/probe"
 )
 

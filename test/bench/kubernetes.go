@@ -15,7 +15,7 @@ import (
 func kubernetes(ctx context.Context, b *bench) (result, error) {
 	figures := map[string]float64{}
 	for _, run := range [][]string{
-		{"./test/kubernetes", fmt.Sprintf("-policies=%d", b.count), fmt.Sprintf("-rounds=%d", max(1, b.count/12)), fmt.Sprintf("-bursts=%d", max(1, b.count/20))},
+		{"./pkg/lab/kubernetes", fmt.Sprintf("-policies=%d", b.count), fmt.Sprintf("-rounds=%d", max(1, b.count/12)), fmt.Sprintf("-bursts=%d", max(1, b.count/20))},
 		{"./pkg/controllers"},
 	} {
 		args := append([]string{"test", "-tags=e2ek8s", "-run=^$", "-bench=.", "-benchtime=1x", "-count=1", "-timeout=60m"}, run...)

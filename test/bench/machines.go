@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/taps"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
-	"github.com/calico-go/calico/test/taps"
 )
 
 const (

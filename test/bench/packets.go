@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 const (

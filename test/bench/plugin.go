@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // plugin is one contender: a main plugin with its IPAM, as a runtime runs it.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/pod"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
-	"github.com/calico-go/calico/test/lab"
 	clusters "github.com/calico-go/calico/test/scale"
 )
 

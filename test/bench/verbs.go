@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // contender is a plugin on a host of its own.

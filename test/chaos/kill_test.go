@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 var everyLead = flag.Bool("every-lead", false, "go on in every way after each kill, in every scenario")

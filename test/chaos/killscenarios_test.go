@@ -5,7 +5,7 @@ package chaos
 import (
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // scenario is a call that is killed at each of its steps.

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // holdingsOf is all that a host and etcd hold of pods, as text.

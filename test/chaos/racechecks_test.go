@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // blockOf is the block that an address of the pools lies in.

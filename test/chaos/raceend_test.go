@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // rest has the containers that are left on each host ping each other.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 const raceMembers = 3

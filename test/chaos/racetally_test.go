@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // tally counts calls by verb and outcome.

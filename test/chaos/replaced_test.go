@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam/invariants"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/long"
 )
 

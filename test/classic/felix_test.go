@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/long"
 	"github.com/calico-go/calico/test/zmqpeer"
 )

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/calico-go/calico/test/inflight"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/inflight"
 	"github.com/calico-go/calico/test/long"
 )
 

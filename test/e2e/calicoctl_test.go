@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // TestCalicoctl is an operator's session at two pods of a host.

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // daemon is Debian's containerd, run in a host's network namespace with directories of its own.

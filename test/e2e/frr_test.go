@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/test/routing"
 )
 

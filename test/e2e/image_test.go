@@ -4,7 +4,7 @@
 
 package e2e
 
-import "github.com/calico-go/calico/test/image"
+import "github.com/calico-go/calico/pkg/lab/image"
 
 // Images that the tests make themselves: one layer, busybox. They have names that no registry serves.
 const (

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/taps"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
-	"github.com/calico-go/calico/test/taps"
 )
 
 // A machine is a virtual one: a namespace whose eth0 is joined to a tap of a host, as a hypervisor does it.

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/vm/cpio"
 )
 

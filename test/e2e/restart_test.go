@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 func TestRestart(t *testing.T) {

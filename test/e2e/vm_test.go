@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestVirtualMachine boots a real virtual machine. It gets its address by DHCP, reaches a pod on another host, is stopped by a policy,

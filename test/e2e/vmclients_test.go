@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 const vmV6 = "fd80:24e2:f998:72d6:f816:3eff:fe00:1"

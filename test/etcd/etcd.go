@@ -5,16 +5,11 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"net"
 	"net/url"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -25,8 +20,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/ports"
 	"github.com/calico-go/calico/pkg/store"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // Server is an etcd of one member. Whatever it fails to do fails the test.
@@ -47,7 +43,7 @@ type Server struct {
 // New starts one. It ends with the test.
 func New(tb testing.TB) *Server {
 	tb.Helper()
-	free := FreeAddrs(tb, 2)
+	free := ports.Free(tb, 2)
 	s := &Server{TB: tb}
 	client, peer := url.URL{Scheme: "http", Host: free[0]}, url.URL{Scheme: "http", Host: free[1]}
 	cfg := embed.NewConfig()
@@ -149,7 +145,7 @@ func (s *Server) Stop() {
 func (s *Server) elsewhere(do func(*store.Client)) {
 	s.Helper()
 	public := s.cfg.ListenClientUrls
-	elsewhere := url.URL{Scheme: "http", Host: FreeAddrs(s, 1)[0]}
+	elsewhere := url.URL{Scheme: "http", Host: ports.Free(s, 1)[0]}
 	move := func(urls []url.URL) {
 		s.Stop()
 		s.cfg.ListenClientUrls = urls
@@ -184,24 +180,4 @@ func (s *Server) Client(fn func(context.Context, *clientv3.Client) error) {
 func (s *Server) Until(what string, met func() bool) {
 	s.Helper()
 	eventually.True(s, what, met)
-}
-
-// FreeAddrs returns distinct addresses at which nothing listens, below the ports that the kernel gives to connections,
-// which could take one before the test does.
-func FreeAddrs(tb testing.TB, n int) []string {
-	tb.Helper()
-	addrs := make([]string, 0, n)
-	for len(addrs) < n {
-		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
-		l, err := net.Listen("tcp", addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
-		addrs = append(addrs, addr)
-	}
-	return addrs
 }

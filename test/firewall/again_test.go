@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/test/long"
 )
 

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/inflight"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/inflight"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/long"
 )
 

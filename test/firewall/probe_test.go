@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/inflight"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/inflight"
 )
 
 // command1 runs a command at a place.

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // ofThread is the calling thread's namespace.

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"golang.org/x/sys/unix"
 )
 

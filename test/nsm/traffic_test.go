@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestTraffic sends 1 GB through a connection on one node, and one between two.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/pod"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // Echo sends one datagram from a namespace to an address in another and waits

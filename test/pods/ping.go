@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/pod"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // Ping sends one echo request (RFC 792, RFC 4443) from a namespace, nil being

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
 )
 
 // output is what a process writes, to read while it does.

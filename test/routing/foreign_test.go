@@ -5,8 +5,8 @@ package routing
 import (
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestForeignRoutes has another program make routes to blocks, of both families and of both hosts:

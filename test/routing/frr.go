@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // frrDir is where Debian has FRR's daemons.

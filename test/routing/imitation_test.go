@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/inflight"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/inflight"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestImitation has a pod send VXLAN packets of its own to another host, masqueraded to

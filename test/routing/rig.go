@@ -23,9 +23,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // A Rig is a lab that is watched by a test. Its methods end the test where

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
 // pace is the pause between two datagrams of a Traffic.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // trio is a lab of three hosts with a pod each.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestFailedStart has an endpoint of host a left behind, without an interface, with the addresses, of blocks of host a, that a pod

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kube"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
 const (

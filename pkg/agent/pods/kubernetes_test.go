@@ -19,9 +19,9 @@ import (
 	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
 )
 
 // run starts a keeper for node one, which ends with the test.

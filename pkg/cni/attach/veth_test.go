@@ -16,8 +16,8 @@ import (
 	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestConfigureAgain has an ADD that takes over the link of the pod's former sandbox decide again, after a conflict in etcd:

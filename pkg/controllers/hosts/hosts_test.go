@@ -15,9 +15,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/controllers/hosts"
 	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/keeper"
 )
 

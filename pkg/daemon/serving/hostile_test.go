@@ -19,9 +19,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/ports"
 	"github.com/calico-go/calico/pkg/server"
-	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestReadersThatStop: any number of connections that ask for metrics and read nothing take little memory, and health answers
@@ -36,7 +36,7 @@ func TestReadersThatStop(t *testing.T) {
 	health := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
 	s := New(problems.New(slog.New(slog.DiscardHandler)), health, metrics.Handler(registry))
 	defer s.Close()
-	addrs := etcd.FreeAddrs(t, 2)
+	addrs := ports.Free(t, 2)
 	at := func(addr string) Address {
 		a, err := ParseAddress(addr)
 		if err != nil {
@@ -93,7 +93,7 @@ func TestProbes(t *testing.T) {
 	health := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) })
 	s := New(problems.New(slog.New(slog.DiscardHandler)), health, http.NotFoundHandler())
 	defer s.Close()
-	addr := etcd.FreeAddrs(t, 1)[0]
+	addr := ports.Free(t, 1)[0]
 	at, err := ParseAddress(addr)
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/daemon/problems"
-	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/ports"
 )
 
 // TestServing moves the servers about while they serve.
@@ -43,7 +43,7 @@ func TestServing(t *testing.T) {
 		a := netip.MustParseAddrPort(addr)
 		return Address{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
 	}
-	free := etcd.FreeAddrs(t, 3)
+	free := ports.Free(t, 3)
 	a, b, c := free[0], free[1], free[2]
 	s.Configure(at(a), at(b))
 	if health, metrics := s.Move(); health != nil || metrics != nil {

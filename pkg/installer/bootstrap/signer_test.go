@@ -31,8 +31,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/eventually"
 )
 
 // api is as much of the Kubernetes API as the signer asks.

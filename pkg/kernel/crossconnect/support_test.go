@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )

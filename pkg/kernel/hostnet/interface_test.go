@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )

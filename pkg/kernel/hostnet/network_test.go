@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/kernel/fabric"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )

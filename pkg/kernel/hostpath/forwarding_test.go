@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
-	"github.com/calico-go/calico/test/eventually"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/lab/taps"
 	"github.com/calico-go/calico/test/netns"
-	"github.com/calico-go/calico/test/taps"
 )
 
 // TestTap: every tap has the MAC address that virtual machines know, their IPv6 gateway, and answers ARP at once; all

@@ -16,9 +16,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/kernel/legacy"
+	"github.com/calico-go/calico/pkg/lab"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
-	"github.com/calico-go/calico/test/lab"
 )
 
 // TestLive removes what older agents and BIRD leave, and nothing of others.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kube/leader"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/kubernetes"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
 // TestGivenBack: a leader that can't do its work makes room for another.

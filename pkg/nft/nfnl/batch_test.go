@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/nft/table"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/netns"
 )
 

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/lab"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
-	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/routing"
 )
 
