@@ -180,6 +180,7 @@ var parts = map[string]string{
 	"pkg/cni":         "a plugin is one process that does one verb; in rooms, each can be read and tested by itself",
 	"pkg/kernel":      "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
 	"pkg/nft":         "nftables is one outside system; in parts, what the kernel is told can be read without what is to be told, and the other way round",
+	"pkg/installer":   "calico-install is one binary: what it does on a node, and what it does for a cluster",
 	"pkg/daemon":      "what daemons share are small nouns that know one another: what serves reports problems",
 	"pkg/controllers": "the controllers are one process, whose goroutines write under one fence; in parts, each can be read and tested by itself",
 	"pkg/ctl":         "calicoctl is one program; in parts, each group of commands can be read and tested by itself",

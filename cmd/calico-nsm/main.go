@@ -4,13 +4,10 @@
 package main
 
 import (
-	"context"
 	"os"
 	"syscall"
 
-	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/nsmanager"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // version is what the linker sets: see the Makefile.
@@ -19,12 +16,5 @@ var version = "0.1.0"
 func main() {
 	hostname, _ := os.Hostname() // -node is required where there is none
 	syscall.Umask(0o077)
-	var cfg nsmanager.Config
-	os.Exit(run.Daemon{
-		Name: "calico-nsm", Version: version, Prefix: "calico_nsm", Options: nsmanager.Options(&cfg, hostname), Lock: &cfg.State, Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
-		Start: func(ctx context.Context, env run.Env) (func(context.Context) error, error) {
-			store.DiscardLibraryLogs()
-			return nsmanager.Start(ctx, cfg, env)
-		},
-	}.Main(os.Args[1:], os.Environ()))
+	os.Exit(nsmanager.Daemon(new(nsmanager.Config), hostname).Main(version, os.Args[1:], os.Environ()))
 }

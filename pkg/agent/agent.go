@@ -13,12 +13,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,13 +35,10 @@ import (
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
-	"github.com/calico-go/calico/pkg/daemon/health"
-	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
-	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/runlock"
-	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
@@ -85,29 +80,28 @@ type Config struct {
 	Methods [2]plan.Method
 	// AS is the host's own number, 0 = as etcd says.
 	AS model.ASNumber
-	// Felix are the parameters in the environment, by name without FELIX_.
-	Felix map[string]string
 	// ConfigFile is the file of parameters, which need not be there.
 	ConfigFile string
 	file       map[string]string // what it says
+	felix      map[string]string // the parameters in the environment, by name without FELIX_
 	place      string            // status.Place, "" = it isn't known
 
 	// InterfaceRetry is when an interface that could not be programmed is tried again, 0 = after 1 s at first.
 	InterfaceRetry time.Duration
 
+	// CleanUp: what an older version has left on the host is listed, and with Yes removed, and nothing else done.
+	CleanUp, Yes bool
+
 	probePeriod time.Duration // of probe.Config
-	Version     string
-	Logger      *slog.Logger
-	// Level is that of Logger; the agent changes it as it is set in etcd.
-	Level *slog.LevelVar
-	// LogFile is where Logger writes as well, once it is told where; nil = it doesn't.
-	LogFile *logfile.File
 }
 
 // Run is the agent. It ends, cleanly, when the context does; what it has
 // programmed stays.
-func Run(ctx context.Context, cfg Config) error {
-	return asRoot(func() error { return runWithEtcd(ctx, cfg) })
+func Run(ctx context.Context, cfg Config, env run.Env) error {
+	if cfg.CleanUp {
+		return cleanUp(ctx, cfg.Yes)
+	}
+	return asRoot(func() error { return runWithEtcd(ctx, cfg, env) })
 }
 
 func asRoot(do func() error) error {
@@ -121,54 +115,45 @@ func asRoot(do func() error) error {
 	return err
 }
 
-func runWithEtcd(ctx context.Context, cfg Config) error {
-	trouble, params, end, err := begin(&cfg)
+func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
+	params, end, err := begin(&cfg, env)
 	if err != nil {
 		return err
 	}
 	defer end()
+	h, trouble := env.Health, env.Problems
 	if cfg.place, err = status.Place(); err != nil {
-		cfg.Logger.Warn("it isn't known where this agent runs: a lease of its former run counts as another's", "reason", err)
+		env.Logger.Warn("it isn't known where this agent runs: a lease of its former run counts as another's", "reason", err)
 	}
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	kubernetes, err := cfg.kubernetes()
+	kubernetes, err := cfg.kubernetes(env)
 	if err != nil {
 		return err
 	}
 	if kubernetes != nil {
 		defer kubernetes.Close()
-		defer cfg.keepNode(ctx, kubernetes, stop)() // the certificate waits for etcd, and etcd's pod for the label
+		defer cfg.keepNode(ctx, kubernetes, env.Logger, stop)() // the certificate waits for etcd, and etcd's pod for the label
 	}
-	certificate, err := cfg.certificate(ctx, kubernetes, trouble)
+	certificate, err := cfg.certificate(ctx, kubernetes, env)
 	if err != nil {
 		return err
 	}
-	cfg.Store.Logger, cfg.Store.RefusedTimeout = cfg.Logger, refusedTimeout
+	cfg.Store.Logger, cfg.Store.RefusedTimeout = env.Logger, refusedTimeout
 	client, err := store.Open(ctx, cfg.Store)
 	if err != nil {
 		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
-	h := health.New()
 	h.OfHost = true
-	h.Away = func() string {
-		if _, err := client.WatchTrouble(); err != nil {
-			return err.Error()
-		}
-		if len(cfg.Store.Endpoints) == 0 {
-			return "no answer yet"
-		}
-		return "no answer yet from " + strings.Join(cfg.Store.Endpoints, ", ")
-	}
-	h.Interrupted = client.WatchTrouble
-	l := newLoop(cfg, params, h, trouble, status.New(status.Config{
-		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: cfg.Logger, Health: h, Problems: trouble,
+	h.Reads(client)
+	l := newLoop(cfg, env, params, status.New(status.Config{
+		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: env.Logger, Health: h, Problems: trouble,
 	}, client))
-	guard := etcdguard.New(cfg.Logger, client)
+	guard := etcdguard.New(env.Logger, client)
 	l.gate.expect, l.router.etcdAddrs = client.Expect, guard.Needed
 	r, id, left := attach(cfg, client, l, guard.Addrs)
 	l.adopt()
@@ -178,7 +163,7 @@ func runWithEtcd(ctx context.Context, cfg Config) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
-	gates, cidrs := gatekeeper{loop: l}, &podCIDRs{log: cfg.Logger, problems: trouble}
+	gates, cidrs := gatekeeper{loop: l}, &podCIDRs{log: env.Logger, problems: trouble}
 	if certificate != nil {
 		group.Go(func() error { return certificate.Run(ctx) })
 	}
@@ -193,7 +178,7 @@ func runWithEtcd(ctx context.Context, cfg Config) error {
 	f.dhcp = newDHCP(cfg, l)
 	if kubernetes != nil {
 		f.podCIDRs = cidrs
-		f.leader = &leadership{log: cfg.Logger, health: h, problems: trouble, gauge: l.metrics.unled}
+		f.leader = &leadership{log: env.Logger, health: h, problems: trouble, gauge: l.metrics.unled}
 	}
 	group.Go(func() error { return f.dhcp.Run(ctx) })
 	f.reclaim = newReclaim(cfg, client, l)
@@ -209,58 +194,54 @@ func runWithEtcd(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return closeWhenServing(ctx, h, served) })
 	if cfg.CNI.Dir != "" {
 		cni := cfg.conflist()
+		cni.Logger = env.Logger
 		cni.Served, cni.Health, cni.Problems, cni.Event = served, h, trouble, nodeEvents(cfg.Node, kubernetes)
 		group.Go(func() error { return conflist.New(cni).Run(ctx) })
 	}
 	if kubernetes != nil {
 		node := availability.New(availability.Config{
-			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable", Served: served, Unready: h.Unready, Logger: cfg.Logger,
+			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable", Served: served, Unready: h.Unready, Logger: env.Logger,
 		})
 		group.Go(func() error { return node.Run(ctx) })
 	}
-	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
+	env.Logger.Info("calico-node runs", "version", env.Version, "node", cfg.Node)
 	err = group.Wait()
-	cfg.Logger.Info("calico-node stops; what is programmed stays")
+	env.Logger.Info("calico-node stops; what is programmed stays")
 	return err
 }
 
-// begin completes what an agent is told, takes its run directory, which end gives back, and reads the file of parameters.
-func begin(cfg *Config) (trouble *problems.Ledger, start params.Params, end func(), err error) {
-	if cfg.Level == nil {
-		cfg.Level = new(slog.LevelVar)
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	release, err := runlock.Take(cfg.RunDir)
+// begin takes the agent's run directory, which end gives back, and reads the file of parameters.
+func begin(cfg *Config, env run.Env) (start params.Params, end func(), err error) {
+	release, err := runlock.Take(cfg.RunDir, runlock.Agent)
 	if err != nil {
-		return nil, start, nil, fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
+		return start, nil, fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
 	}
-	pass := passHangups(cfg.Logger)
-	trouble = problems.New(cfg.Logger)
+	pass := passHangups(env.Logger)
+	cfg.felix = params.Environ(env.Environ)
 	file, err := params.ReadFile(cfg.ConfigFile)
 	instead := "what else it says"
 	if file == nil {
 		instead = "what stands elsewhere, and the defaults"
 	}
-	trouble.ReportSetting(cfg.ConfigFile, err, instead)
+	env.Problems.ReportSetting(cfg.ConfigFile, err, instead)
 	cfg.file = file
-	return trouble, params.Resolve(cfg.settings().Layers(params.Stored{})...).Params, func() { release(); pass() }, nil
+	return params.Resolve(cfg.settings(env).Layers(params.Stored{})...).Params, func() { release(); pass() }, nil
 }
 
-func newLoop(cfg Config, start params.Params, h *health.Monitor, trouble *problems.Ledger, r *status.Reporter) *loop {
-	m := newMetrics(cfg.Version, trouble.Count)
+func newLoop(cfg Config, env run.Env, start params.Params, r *status.Reporter) *loop {
+	h, trouble := env.Health, env.Problems
+	m := newMetrics(env.Metrics, trouble.Count)
 	trouble.Unread, trouble.Source = h.Unread, h.Source
 	var l *loop
-	known := cfg.settings()
+	known := cfg.settings(env)
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: cfg.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, trouble, h),
+		log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, env),
 		metrics: m, health: h, report: r, problems: trouble,
-		adoption: params.NewAdoption(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
+		adoption: params.NewAdoption(known, trouble), serving: env.Pages,
 		updates: make(chan model.Update, updateBuffer),
 		asks:    make(chan chan debugstate.Endpoints), stopped: make(chan struct{}), gate: newWaiters(), deleted: mailbox.NewSignal(),
-		etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(cfg.Logger, start.MTULiveUpdate),
+		etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, start.MTULiveUpdate),
 		router: routerState{handover: router.NewHandover(), etcdAddrs: func() []netip.Addr { return nil }},
 	}
 	return l
@@ -277,21 +258,21 @@ func (l *loop) runToEnd(ctx context.Context) error {
 }
 
 // hostSystem is the host that the process runs on.
-func hostSystem(cfg Config, trouble *problems.Ledger, h *health.Monitor) system {
+func hostSystem(cfg Config, env run.Env) system {
 	prober := probe.New(probe.Config{
-		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Logger: cfg.Logger,
+		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Logger: env.Logger,
 	})
 	return system{
 		open: func(prefixes []string) (workload.Path, error) {
-			return hostpath.New(hostpath.Config{Prefixes: prefixes, Logger: cfg.Logger})
+			return hostpath.New(hostpath.Config{Prefixes: prefixes, Logger: env.Logger})
 		},
 		openFirewall: func(alive func()) (firewall.Table, error) {
-			return nft.Open(nft.Config{Logger: cfg.Logger, Between: alive})
+			return nft.Open(nft.Config{Logger: env.Logger, Between: alive})
 		},
 		connections:       conntrack.List,
 		deleteConnections: conntrack.Delete,
 		interfaces:        hostnet.Interfaces,
-		forward:           forward.New(forward.Config{Path: prober.Findings, Logger: cfg.Logger, Problems: trouble, Health: h}),
+		forward:           forward.New(forward.Config{Path: prober.Findings, Logger: env.Logger, Problems: env.Problems, Health: env.Health}),
 		probe:             prober,
 		routes:            func() connections.Routes { return &hostnet.Lookup{} },
 		roles:             hostnet.Roles,
@@ -343,7 +324,7 @@ func (f *feed) watch(ctx context.Context, client *store.Client) error {
 func newReclaim(cfg Config, client *store.Client, l *loop) *reclaim.Keeper {
 	k := reclaim.New(reclaim.Config{
 		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
-		LeadsTo: link.Link.LeadsTo, NameWaits: l.report.Naming.Waits, Health: l.health, Problems: l.problems, Logger: cfg.Logger, Entered: l.metrics.reentered.Inc,
+		LeadsTo: link.Link.LeadsTo, NameWaits: l.report.Naming.Waits, Health: l.health, Problems: l.problems, Logger: l.log, Entered: l.metrics.reentered.Inc,
 	})
 	l.gate.held = k.Held
 	return k

@@ -17,16 +17,16 @@ import (
 // attach makes the router that works beside the loop, and what works beside that. etcd are etcdguard.Guard's addresses.
 func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
 	m := router.NewMetrics()
-	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: etcd, Logger: cfg.Logger})
+	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: etcd, Logger: l.log})
 	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
 	l.router.attached = true
 	id := identity.New(identity.Config{
-		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, Naming: l.report.Naming, Health: l.health, Problems: l.problems, Logger: cfg.Logger,
+		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, Naming: l.report.Naming, Health: l.health, Problems: l.problems, Logger: l.log,
 	}, client)
-	left := leftovers.New(cfg.Logger, client, cfg.Node)
+	left := leftovers.New(l.log, client, cfg.Node)
 	r := router.New(router.Config{
 		Node: cfg.Node, Handover: l.router.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,
-		Problems: l.problems, Health: l.health, Metrics: m, Logger: cfg.Logger,
+		Problems: l.problems, Health: l.health, Metrics: m, Logger: l.log,
 	}, n)
 	l.serving.AddPage("GET /debug/state", debugPage{l, r})
 	return r, id, left
@@ -35,7 +35,7 @@ func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Add
 // newDHCP makes what serves virtual machines, and has the loop tell it of endpoints.
 func newDHCP(cfg Config, l *loop) *dhcpd.Keeper {
 	k := dhcpd.New(dhcpd.Config{
-		Host: cfg.Node, MAC: link.TapMAC(), Logger: cfg.Logger, Problems: l.problems, Metrics: l.metrics.dhcp,
+		Host: cfg.Node, MAC: link.TapMAC(), Logger: l.log, Problems: l.problems, Metrics: l.metrics.dhcp,
 		Open: func(iface string) (dhcpd.Socket, error) {
 			s, err := dhcpsock.Open(iface)
 			if err != nil {

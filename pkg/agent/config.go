@@ -3,12 +3,9 @@
 package agent
 
 import (
+	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -17,7 +14,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
-	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
@@ -25,7 +21,15 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// options are the settings of the process, which is told c by them. hostname is the operating system's.
+// Daemon is calico-node, which is told c by its options. hostname is the operating system's.
+func Daemon(c *Config, hostname string) run.Daemon {
+	return run.Daemon{Name: "calico-node", Prefix: "calico_node", Options: slices.Concat(options(c, hostname), []run.Option{
+		{Flag: "clean-up-legacy", Switch: true, Initial: "false", Help: "list the chains, sets and routes that the agent of an older version of Calico has left on this host, and exit; -yes removes them", Set: run.Bool(&c.CleanUp)},
+		{Flag: "yes", Switch: true, Initial: "false", Help: "with -clean-up-legacy: remove what is listed", Set: run.Bool(&c.Yes)},
+	}), Run: func(ctx context.Context, env run.Env) error { return Run(ctx, *c, env) }}
+}
+
+// options are those that the documents list.
 func options(c *Config, hostname string) []run.Option {
 	method := func(family int) func(string) error {
 		return func(s string) (err error) {
@@ -111,30 +115,4 @@ func (c *Config) SetNode(set, hostname string) error {
 		return fmt.Errorf("it is not set, and the operating system's host name can't be used: %w", err)
 	}
 	return nil
-}
-
-// invocation is what a command line asks for.
-type invocation struct {
-	Config Config
-	// CleanUp: what an older version has left on the host is listed, and with Yes removed, and nothing else done.
-	CleanUp, Yes bool
-}
-
-// ParseConfig is run.Parse: it reads the command line and the environment. hostname is the operating system's; help goes to out.
-func ParseConfig(args, environ []string, hostname string, out io.Writer) (invocation, error) {
-	var in invocation
-	flags := flag.NewFlagSet("calico-node", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.BoolVar(&in.CleanUp, "clean-up-legacy", false, "list the chains, sets and routes that the agent of an older version of Calico has left on this host, and exit; -yes removes them")
-	flags.BoolVar(&in.Yes, "yes", false, "with -clean-up-legacy: remove what is listed")
-	err := run.Parse(flags, options(&in.Config, hostname), args, environ)
-	in.Config.Store.SetDefaults()
-	in.Config.Kubernetes.InCluster = run.Variables(environ)["KUBERNETES_SERVICE_HOST"] != ""
-	return in, err
-}
-
-// FromProcess gives an agent what it has of its process: the log on standard error, and the parameters of the environment.
-func (c *Config) FromProcess(version string, environ []string) {
-	c.Version, c.Level, c.LogFile, c.Felix = version, new(slog.LevelVar), logfile.New(), params.Environ(environ)
-	c.Logger = slog.New(slog.NewMultiHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.Level}), c.LogFile.Handler()))
 }

@@ -33,9 +33,8 @@ func TestParseConfig(t *testing.T) {
 	defaults := func(change func(*Config)) Config {
 		c := Config{
 			Methods: methods("", ""),
-			Node:    "box", Store: store.Config{Endpoints: []string{"http://127.0.0.1:2379"}},
+			Node:    "box", Store: store.Config{},
 			RunDir: "/run/calico", VarDir: "/var/lib/calico", ConfigFile: params.DefaultFile,
-			Felix: map[string]string{},
 		}
 		change(&c)
 		return c
@@ -51,18 +50,17 @@ func TestParseConfig(t *testing.T) {
 		{"environment", nil, []string{
 			"NODENAME= node-1 ", "ETCD_ENDPOINTS=https://a:2379, https://b:2379,", "ETCD_CA_CERT_FILE=" + file, "ETCD_CERT_FILE=" + file,
 			"ETCD_KEY_FILE=" + file, "ETCD_USERNAME=u", "ETCD_PASSWORD_FILE=" + file, "CALICO_RUN_DIR=/r", "CALICO_VAR_DIR=/v/",
-			"CALICO_HEALTH_ADDRESS=0", "CALICO_METRICS_ADDRESS=127.0.0.1:1", "FELIX_InterfacePrefix=tap", "FELIX_LOGSEVERITYSCREEN=debug",
-			"FELIX_BOGUS=1", "FELIX_IPV6SUPPORT=false", "FELIX_DatastoreType=etcdv3", "FELIX_LogPrefix=", "PATH=/bin", "CALICO_CONFIG_FILE=/etc/other",
+			"CALICO_HEALTH_ADDRESS=0", "CALICO_METRICS_ADDRESS=127.0.0.1:1", "PATH=/bin", "CALICO_CONFIG_FILE=/etc/other",
 		}, Config{
 			Methods: methods("", ""),
 			Node:    "node-1", Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},
-			RunDir: "/r", VarDir: "/v", Health: "0", Metrics: "127.0.0.1:1", ConfigFile: "/etc/other", Felix: map[string]string{"InterfacePrefix": "tap", "LOGSEVERITYSCREEN": "debug", "BOGUS": "1"},
+			RunDir: "/r", VarDir: "/v", Health: "0", Metrics: "127.0.0.1:1", ConfigFile: "/etc/other",
 		}, ""},
 		{"who the host is", []string{"-ip", "can-reach=192.0.2.1"}, []string{"IP=none", "IP6= autodetect", "AS=1.10"}, defaults(func(c *Config) {
 			c.Methods, c.AS = methods("can-reach=192.0.2.1", "autodetect"), 65546
 		}), ""},
-		{"in a cluster", nil, []string{"KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBECONFIG= /k "}, defaults(func(c *Config) {
-			c.Kubernetes = Kubernetes{InCluster: true, Kubeconfig: "/k"}
+		{"in a cluster", nil, []string{"KUBECONFIG= /k "}, defaults(func(c *Config) {
+			c.Kubernetes = Kubernetes{Kubeconfig: "/k"}
 		}), ""},
 		{"without Kubernetes", []string{"-kubernetes", "off"}, nil, defaults(func(c *Config) { c.Kubernetes.Off = true }), ""},
 		{"Kubernetes of nothing known", nil, []string{"CALICO_KUBERNETES=on"}, Config{}, `CALICO_KUBERNETES: "on": want auto or off`},
@@ -73,16 +71,15 @@ func TestParseConfig(t *testing.T) {
 		{"address without port", []string{"-health", "localhost"}, nil, Config{}, `flag -health: address "localhost": want host:port`},
 	}
 	for _, test := range tests {
-		in, err := ParseConfig(test.args, test.environ, "BOX", io.Discard)
+		var got Config
+		_, err := Daemon(&got, "BOX").Prepare("", test.args, test.environ, io.Discard)
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%s: %v, want %q", test.name, err, test.err)
 			}
 			continue
 		}
-		in.Config.FromProcess("", test.environ)
-		in.Config.Logger, in.Config.Level, in.Config.LogFile = nil, nil, nil
-		if diff := cmp.Diff(test.want, in.Config, cmp.AllowUnexported(Config{}), cmp.Comparer(sameMethod)); diff != "" || err != nil {
+		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(Config{}), cmp.Comparer(sameMethod)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}
 	}
@@ -97,9 +94,10 @@ func TestHostName(t *testing.T) {
 		{"NODENAME", "", "", "NODENAME: the host has no name: set NODENAME"},
 		{"NODENAME", "a b", "", `host name "a b": want letters`},
 	} {
-		in, err := ParseConfig(nil, []string{test.variable}, test.hostname, io.Discard)
-		if test.err == "" && (err != nil || in.Config.Node != test.want) || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-			t.Errorf("%s on %s: %q, %v; want %q, %s", test.variable, test.hostname, in.Config.Node, err, test.want, test.err)
+		var got Config
+		_, err := Daemon(&got, test.hostname).Prepare("", nil, []string{test.variable}, io.Discard)
+		if test.err == "" && (err != nil || got.Node != test.want) || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+			t.Errorf("%s on %s: %q, %v; want %q, %s", test.variable, test.hostname, got.Node, err, test.want, test.err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/workload"
-	"github.com/calico-go/calico/pkg/daemon/health"
-	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
@@ -26,9 +23,9 @@ import (
 // until the condition is met.
 func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) {
 	t.Helper()
-	h, log := health.New(), slog.New(slog.NewTextHandler(t.Output(), nil))
-	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), RunDir: t.TempDir(), VarDir: t.TempDir()}
-	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), named("h", h, log))
+	env := testEnv(t)
+	cfg := Config{Node: "h", RunDir: t.TempDir(), VarDir: t.TempDir()}
+	l := newLoop(cfg, env, params.Resolve().Params, named("h", env.Health, env.Logger))
 	l.system.open = func([]string) (workload.Path, error) { return &clockwork{start: time.Now()}, nil }
 	l.system.interfaces = func([]string) ([]hostnet.Interface, error) { return nil, nil }
 	l.system.routes = func() connections.Routes { return noRoutes{} }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -21,6 +20,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/lab/eventually"
@@ -66,12 +66,19 @@ func (h *host) config() Config {
 		VarDir:  filepath.Join(h.dir, "var"),
 		Health:  h.health,
 		Metrics: h.metrics,
-		Felix:   h.felix,
 
 		ConfigFile: h.file,
-		Version:    "test",
-		Logger:     slog.New(slog.NewTextHandler(h.Output(), nil)),
 	}
+}
+
+// testEnv is what an agent in this process has of it.
+func testEnv(tb testing.TB) run.Env {
+	tb.Helper()
+	env, err := Daemon(new(Config), "h").Prepare("test", nil, nil, tb.Output())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return env
 }
 
 // start runs an agent in this process, until the returned function is called.
@@ -87,7 +94,11 @@ func (h *host) startWith(change func(*Config)) (stop func()) {
 	ended := make(chan error, 1)
 	cfg := h.config()
 	change(&cfg)
-	go func() { ended <- Run(ctx, cfg) }()
+	env := testEnv(h)
+	for name, value := range h.felix {
+		env.Environ = append(env.Environ, "FELIX_"+name+"="+value)
+	}
+	go func() { ended <- Run(ctx, cfg, env) }()
 	stopped := false
 	stop = func() {
 		h.Helper()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,7 +17,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/availability"
 	"github.com/calico-go/calico/pkg/agent/pods"
-	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
@@ -26,8 +27,7 @@ import (
 // Kubernetes says how the Kubernetes API is reached.
 type Kubernetes struct {
 	Off        bool   // it isn't
-	Kubeconfig string // "" = as a pod, if InCluster
-	InCluster  bool
+	Kubeconfig string // "" = as a pod, where it is one
 	// Members are the Nodes that members of the manifests' etcd run on; none: it isn't known, or there is no such etcd.
 	Members []string
 	// Certificate is the file of this host's own certificate for etcd, "" = none is asked for.
@@ -35,31 +35,31 @@ type Kubernetes struct {
 }
 
 // kubernetes is a client of the Kubernetes API, nil where there is none to read.
-func (c Config) kubernetes() (*kube.Client, error) {
+func (c Config) kubernetes(env run.Env) (*kube.Client, error) {
 	k := c.Kubernetes
-	if k.Off || k.Kubeconfig == "" && !k.InCluster {
+	if k.Off || k.Kubeconfig == "" && run.Variables(env.Environ)["KUBERNETES_SERVICE_HOST"] == "" {
 		return nil, nil
 	}
-	client, err := kube.New(kube.Config{Kubeconfig: k.Kubeconfig, Name: "calico-node", Logger: c.Logger})
+	client, err := kube.New(kube.Config{Kubeconfig: k.Kubeconfig, Name: "calico-node", Logger: env.Logger})
 	switch {
 	case err == nil:
 		return client, nil
 	case k.Kubeconfig == "": // in a pod without a service account, which may need no Kubernetes
-		c.Logger.Warn("the Kubernetes API isn't read: pods of networks with policy.type k8s can't start", "err", err)
+		env.Logger.Warn("the Kubernetes API isn't read: pods of networks with policy.type k8s can't start", "err", err)
 		return nil, nil
 	}
 	return nil, fmt.Errorf("the Kubernetes API (KUBECONFIG; CALICO_KUBERNETES=off to do without): %w", err)
 }
 
 // certificate makes sure that there is one of this host's own for etcd; nil where none is to be asked for.
-func (c Config) certificate(ctx context.Context, client *kube.Client, trouble *problems.Ledger) (*nodecert.Keeper, error) {
+func (c Config) certificate(ctx context.Context, client *kube.Client, env run.Env) (*nodecert.Keeper, error) {
 	if c.Kubernetes.Certificate == "" {
 		return nil, nil
 	}
 	if client == nil {
 		return nil, errors.New("a certificate for etcd (CALICO_ETCD_NODE_CERTIFICATE) is asked for by the Kubernetes API, which isn't read: see KUBECONFIG and CALICO_KUBERNETES")
 	}
-	k := nodecert.New(nodecert.Config{Node: c.Node, File: c.Kubernetes.Certificate, Kube: client, Problems: trouble, Logger: c.Logger})
+	k := nodecert.New(nodecert.Config{Node: c.Node, File: c.Kubernetes.Certificate, Kube: client, Problems: env.Problems, Logger: env.Logger})
 	return k, k.Ensure(ctx)
 }
 
@@ -97,19 +97,19 @@ const memberLabel = "projectcalico.org/etcd"
 
 // keepNode keeps the label of this host's Node as Members say, where they are known, and stops the agent once the Node is another one:
 // what speaks with etcd does so by the certificate of the former. What it returns ends that.
-func (c Config) keepNode(ctx context.Context, client *kube.Client, stop func()) (end func()) {
+func (c Config) keepNode(ctx context.Context, client *kube.Client, log *slog.Logger, stop func()) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var under sync.WaitGroup
 	if len(c.Kubernetes.Members) > 0 {
 		begun := make(chan struct{})
 		close(begun) // etcd waits for the label
 		replaced := func() {
-			c.Logger.Warn("this host's Node is another one now: the agent starts anew, with a certificate for etcd of that")
+			log.Warn("this host's Node is another one now: the agent starts anew, with a certificate for etcd of that")
 			stop()
 		}
 		k := availability.New(availability.Config{
 			Node: c.Node, API: ownNode{client, slices.Contains(c.Kubernetes.Members, c.Node), replaced}, What: "label " + memberLabel,
-			Served: begun, Unready: func() string { return "" }, Logger: c.Logger,
+			Served: begun, Unready: func() string { return "" }, Logger: log,
 		})
 		under.Go(func() { _ = k.Run(ctx) }) // it ends with the context
 	}

@@ -20,7 +20,7 @@ import (
 func TestLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		k := &leadership{log: log, health: health.New(), problems: problems.New(log), gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})}
+		k := &leadership{log: log, health: health.New("calico-test"), problems: problems.New(log), gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})}
 		k.health.SetUnready("")
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(k.gauge)

@@ -18,7 +18,7 @@ import (
 func TestSecondAgent(t *testing.T) {
 	dir := t.TempDir()
 	run := filepath.Join(dir, "run")
-	first, err := runlock.Take(run)
+	first, err := runlock.Take(run, runlock.Agent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,14 +29,14 @@ func TestSecondAgent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const want = "another process runs with this directory: stop it first"
-	if err := Run(ctx, cfg); err == nil || !strings.Contains(err.Error(), want) {
+	if err := Run(ctx, cfg, testEnv(t)); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "var", nodenameName)); err == nil {
 		t.Error("the second agent changed the node's name")
 	}
 	first()
-	next, err := runlock.Take(run)
+	next, err := runlock.Take(run, runlock.Agent)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,9 +134,8 @@ func named(host string, h *health.Monitor, log *slog.Logger) *status.Reporter {
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event), kernelTable: doubles.NewTable()}
 	params := params.Resolve().Params
-	h := health.New()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), named("h", h, log))
+	env := testEnv(t)
+	c.loop = newLoop(Config{Node: "h"}, env, params, named("h", env.Health, env.Logger))
 	c.system = system{
 		open:              func([]string) (workload.Path, error) { return c, nil },
 		openFirewall:      func(func()) (firewall.Table, error) { return c.kernelTable, nil },

@@ -3,17 +3,13 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
-
-	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
 const (
@@ -60,10 +56,5 @@ func TestMain(m *testing.M) {
 
 // runAgent does what cmd/calico-node does.
 func runAgent() int {
-	in, err := ParseConfig(nil, os.Environ(), "", os.Stderr)
-	return run.Main("agent", "", err, func(ctx context.Context) error {
-		in.Config.Level = new(slog.LevelVar)
-		in.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: in.Config.Level}))
-		return Run(ctx, in.Config)
-	})
+	return Daemon(new(Config), "").Main("", nil, os.Environ())
 }

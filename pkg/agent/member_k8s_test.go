@@ -47,8 +47,8 @@ func TestLabelMember(t *testing.T) {
 	replaced, stop := context.WithCancel(t.Context())
 	defer stop()
 	for node, want := range map[string]string{"n1": `{"keep":"me","projectcalico.org/etcd":"member"}`, "n2": ""} {
-		c := Config{Node: node, Logger: slog.New(slog.DiscardHandler), Kubernetes: Kubernetes{Members: []string{"n1"}}}
-		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), stop))
+		c := Config{Node: node, Kubernetes: Kubernetes{Members: []string{"n1"}}}
+		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), slog.New(slog.DiscardHandler), stop))
 		labelled(node, want)
 	}
 	// Somebody takes the label away, or gives it; the Node is deleted and made anew.

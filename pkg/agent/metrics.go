@@ -9,7 +9,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/workload"
-	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -33,12 +32,12 @@ type metrics struct {
 // latencies reach from a tenth of a millisecond to some seconds.
 func latencies() []float64 { return prometheus.ExponentialBuckets(0.0001, 2.5, 12) }
 
-func newMetrics(version string, invalid func() int) *metrics {
+func newMetrics(registry *prometheus.Registry, invalid func() int) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		registry:    daemonmetrics.NewRegistry("calico_node", version),
+		registry:    registry,
 		endpoints:   newEndpointGauge(),
 		workload:    workload.NewMetrics(latencies()),
 		cut:         counter("calico_node_connections_cut_total", "Tracked connections cut because policy came to deny them."),

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/agent/router"
+	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/metricspage"
@@ -71,7 +72,7 @@ spec:
 // allMetrics has all that a run of the agent registers.
 func allMetrics(t *testing.T) *metrics {
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
-	m := newMetrics("1", p.Count)
+	m := newMetrics(daemonmetrics.NewRegistry("calico_node", "1"), p.Count)
 	m.attach(router.NewMetrics(), router.NewPeerMetrics(router.HostNetwork(router.NetworkConfig{Node: "h", VarDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})), newHostMetrics(p), newWatchMetric(new(store.Client)))
 	return m
 }

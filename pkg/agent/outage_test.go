@@ -162,7 +162,7 @@ func TestGarbage(t *testing.T) {
 func TestBindFailure(t *testing.T) {
 	h := newHost(t)
 	h.health = h.etcd.Addr()
-	err := Run(context.Background(), h.config())
+	err := Run(context.Background(), h.config(), testEnv(t))
 	if err == nil || !strings.Contains(err.Error(), "flag -health (CALICO_HEALTH_ADDRESS): serve health on "+h.health) || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("Run: %v", err)
 	}

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"bytes"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,7 +17,7 @@ import (
 func TestUnprivileged(t *testing.T) {
 	for lost, name := range map[uint]string{unix.CAP_NET_ADMIN: "CAP_NET_ADMIN", unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN"} {
 		var log bytes.Buffer
-		cfg := Config{Node: "h", RunDir: filepath.Join(t.TempDir(), "run"), VarDir: filepath.Join(t.TempDir(), "var"), Logger: untimed(&log, nil), Level: new(slog.LevelVar)}
+		cfg := Config{Node: "h", RunDir: filepath.Join(t.TempDir(), "run"), VarDir: filepath.Join(t.TempDir(), "var")}
 		done := make(chan error)
 		go func() {
 			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
@@ -32,7 +31,11 @@ func TestUnprivileged(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			done <- Run(t.Context(), cfg)
+			env, err := Daemon(new(Config), "h").Prepare("", nil, nil, &log)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- Run(t.Context(), cfg, env)
 		}()
 		err := <-done
 		if err == nil || !strings.Contains(err.Error(), " has not "+name+": run it as root") {
@@ -47,14 +50,4 @@ func TestUnprivileged(t *testing.T) {
 			t.Errorf("without %s it logs %s", name, &log)
 		}
 	}
-}
-
-// untimed logs lines without the time.
-func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
 }

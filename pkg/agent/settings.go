@@ -7,13 +7,14 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/conflist"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
 // settings are what is known of the parameters without etcd.
-func (c Config) settings() params.Sources {
+func (c Config) settings(env run.Env) params.Sources {
 	return params.Sources{
-		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.Felix, Health: c.Health, Metrics: c.Metrics,
-		Logger: c.Logger, Level: c.Level, LogFile: c.LogFile.Set,
+		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.felix, Health: c.Health, Metrics: c.Metrics,
+		Logger: env.Logger, Level: env.Level, LogFile: env.LogFile.Set,
 	}
 }
 
@@ -22,7 +23,7 @@ func (c Config) settings() params.Sources {
 func (c Config) conflist() conflist.Config {
 	out, own := c.CNI, c.Store
 	out.CAFile, out.CertFile, out.KeyFile = cmp.Or(out.CAFile, own.CAFile), cmp.Or(out.CertFile, own.CertFile), cmp.Or(out.KeyFile, own.KeyFile)
-	out.VarDir, out.Logger = c.VarDir, c.Logger
+	out.VarDir = c.VarDir
 	return out
 }
 

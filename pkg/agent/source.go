@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/agent/status"
-	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/gate"
@@ -33,22 +32,21 @@ type Parts struct {
 
 // RunFrom is Run for a host that knows no etcd and no other hosts: the agent keeps its workloads' links, routes and policy,
 // and serves their DHCP. It has no tunnels and no BGP.
-func RunFrom(ctx context.Context, cfg Config, source Source) error {
-	return asRoot(func() error { return runFrom(ctx, cfg, source) })
+func RunFrom(ctx context.Context, cfg Config, env run.Env, source Source) error {
+	return asRoot(func() error { return runFrom(ctx, cfg, env, source) })
 }
 
-func runFrom(ctx context.Context, cfg Config, source Source) error {
-	trouble, params, end, err := begin(&cfg)
+func runFrom(ctx context.Context, cfg Config, env run.Env, source Source) error {
+	params, end, err := begin(&cfg, env)
 	if err != nil {
 		return err
 	}
 	defer end()
-	h := health.New()
-	h.Source, h.OfHost = source.Name, true
-	l := newLoop(cfg, params, h, trouble, status.New(status.Config{Node: cfg.Node, Logger: cfg.Logger, Health: h, Problems: trouble}, nil))
+	env.Health.Source, env.Health.OfHost = source.Name, true
+	l := newLoop(cfg, env, params, status.New(status.Config{Node: cfg.Node, Logger: env.Logger, Health: env.Health, Problems: env.Problems}, nil))
 	l.report.Naming.Set("") // nobody else could have it
-	unknown, dhcp := problems.NewUnknown(cfg.Node, trouble), newDHCP(cfg, l)
-	tell, err := source.Start(Parts{Env: run.Env{Logger: cfg.Logger, Health: h, Problems: trouble, Metrics: l.metrics.registry}, Update: func(ctx context.Context, u model.Update) {
+	unknown, dhcp := problems.NewUnknown(cfg.Node, env.Problems), newDHCP(cfg, l)
+	tell, err := source.Start(Parts{Env: env, Update: func(ctx context.Context, u model.Update) {
 		unknown.Hear(u)
 		dhcp.Hear(u)
 		select {
@@ -59,7 +57,7 @@ func runFrom(ctx context.Context, cfg Config, source Source) error {
 	if err != nil {
 		return err
 	}
-	cfg.Logger.Info("the agent runs", "version", cfg.Version, "host", cfg.Node, "source", source.Name)
+	env.Logger.Info("the agent runs", "version", env.Version, "host", cfg.Node, "source", source.Name)
 	l.adopt()
 	if err := l.serve(cfg); err != nil {
 		return err

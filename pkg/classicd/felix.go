@@ -27,8 +27,8 @@ type FelixConfig struct {
 	Timing          classic.FelixTiming
 }
 
-// FelixOptions are the settings of c; hostname is the operating system's.
-func FelixOptions(c *FelixConfig, hostname string) []run.Option {
+// felixOptions are the settings of c; hostname is the operating system's.
+func felixOptions(c *FelixConfig, hostname string) []run.Option {
 	return slices.Concat([]run.Option{
 		{Flag: "hostname", Variable: "NODENAME", Help: "name by which the plugin knows this host, and which it connects to; default: the operating system's, lower case", Set: func(s string) error { return c.Agent.SetNode(s, hostname) }},
 		hostOption("plugin", "CALICO_CLASSIC_PLUGIN", "host of the plugin, which serves ports 9901 and connects to 9902 here; required", &c.Plugin),
@@ -44,10 +44,10 @@ func FelixOptions(c *FelixConfig, hostname string) []run.Option {
 	}, common(&c.Bind), agent.HostOptions(&c.Agent))
 }
 
-// Felix is the agent of a host whose endpoints and ACLs come over ZeroMQ. It runs until the context ends; what is programmed
+// felix is the agent of a host whose endpoints and ACLs come over ZeroMQ. It runs until the context ends; what is programmed
 // stays.
-func Felix(ctx context.Context, cfg FelixConfig) error {
-	return agent.RunFrom(ctx, cfg.Agent, agent.Source{Name: "the plugin", Start: func(parts agent.Parts) (func(context.Context) error, error) {
+func felix(ctx context.Context, cfg FelixConfig, env run.Env) error {
+	return agent.RunFrom(ctx, cfg.Agent, env, agent.Source{Name: "the plugin", Start: func(parts agent.Parts) (func(context.Context) error, error) {
 		return startFelix(cfg, parts)
 	}})
 }

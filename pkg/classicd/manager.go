@@ -17,8 +17,8 @@ type ManagerConfig struct {
 	Timing classic.ManagerTiming
 }
 
-// ManagerOptions are the settings of c.
-func ManagerOptions(c *ManagerConfig) []run.Option {
+// managerOptions are the settings of c.
+func managerOptions(c *ManagerConfig) []run.Option {
 	return slices.Concat([]run.Option{
 		hostOption("plugin", "CALICO_CLASSIC_PLUGIN", "host of the plugin, which serves ports 9903 and 9904; required", &c.Plugin),
 		every("acl-heartbeat-interval", "30s", "between two signs of life to the Felixes", &c.Timing.Heartbeat),
@@ -26,40 +26,41 @@ func ManagerOptions(c *ManagerConfig) []run.Option {
 	}, common(&c.Bind))
 }
 
-// Manager makes what makes ACLs of the security groups that the plugin publishes, until a context ends.
-func Manager(cfg ManagerConfig, env run.Env) (func(context.Context) error, error) {
+// manager makes ACLs of the security groups that the plugin publishes, until the context ends.
+func manager(ctx context.Context, cfg ManagerConfig, env run.Env) error {
 	r := newRole(env, cfg.Bind)
 	const asked, published = "ACL API, of the Felixes (port 9905)", "ACL API, publications (port 9906)"
 	requests, err := r.listen(asked, portACLs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	publications, err := r.listen(published, portPublication)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m := classic.NewManager(cfg.Timing)
 	plugin := r.asks("network API, to the plugin", cfg.Plugin, portGroups, m.PluginReply)
 	groups := r.subscriber("network API, publications of the plugin", cfg.Plugin, portGroupNews, m.Connected, m.Published)
 	acls := r.publisher(published, m.Subscribed)
 	r.health.SetUnready("") // but for its peers
-	return func(ctx context.Context) error {
-		return together(ctx, plugin.Run, groups.Run, func(ctx context.Context) error { return acls.Serve(ctx, publications) }, func(ctx context.Context) error {
-			return r.requests(asked, m.Request).Serve(ctx, requests)
-		}, func(ctx context.Context) error {
-			return r.run(ctx, m, func(a classic.Action) {
-				switch a := a.(type) {
-				case classic.Ask:
-					plugin.Ask(a.Body)
-				case classic.Subscribe:
-					groups.Subscribe(a.Topic)
-				case classic.Reconnect:
-					plugin.Forget()
-					groups.Reconnect()
-				case classic.Publish:
-					r.publish(acls, a)
-				}
-			}, r.lives)
-		})
-	}, nil
+	if err := env.Serve(); err != nil {
+		return err
+	}
+	return together(ctx, env.Pages.Run, plugin.Run, groups.Run, func(ctx context.Context) error { return acls.Serve(ctx, publications) }, func(ctx context.Context) error {
+		return r.requests(asked, m.Request).Serve(ctx, requests)
+	}, func(ctx context.Context) error {
+		return r.run(ctx, m, func(a classic.Action) {
+			switch a := a.(type) {
+			case classic.Ask:
+				plugin.Ask(a.Body)
+			case classic.Subscribe:
+				groups.Subscribe(a.Topic)
+			case classic.Reconnect:
+				plugin.Forget()
+				groups.Reconnect()
+			case classic.Publish:
+				r.publish(acls, a)
+			}
+		}, r.lives)
+	})
 }

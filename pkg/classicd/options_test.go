@@ -22,7 +22,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for title, options := range map[string][]run.Option{
-		"Felix": FelixOptions(new(FelixConfig), "host"), "ACL manager": ManagerOptions(new(ManagerConfig)), "Plugin": PluginOptions(new(PluginConfig)),
+		"Felix": felixOptions(new(FelixConfig), "host"), "ACL manager": managerOptions(new(ManagerConfig)), "Plugin": pluginOptions(new(PluginConfig)),
 	} {
 		_, section, _ := strings.Cut(string(page), "\n## "+title+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
@@ -65,13 +65,13 @@ func TestRefused(t *testing.T) {
 		set     string // VARIABLE=value
 		want    string
 	}{
-		"no plugin":      {ManagerOptions(new(ManagerConfig)), "", "CALICO_CLASSIC_PLUGIN: it is required"},
-		"no ACL manager": {FelixOptions(new(FelixConfig), "host"), "CALICO_CLASSIC_PLUGIN=p", "CALICO_CLASSIC_ACL_MANAGER: it is required"},
-		"no hosts":       {PluginOptions(new(PluginConfig)), "", "CALICO_CLASSIC_HOSTS: "},
-		"a bad host":     {PluginOptions(new(PluginConfig)), "CALICO_CLASSIC_HOSTS=a/b", "CALICO_CLASSIC_HOSTS: "},
-		"an address":     {ManagerOptions(new(ManagerConfig)), "CALICO_CLASSIC_BIND=host", `CALICO_CLASSIC_BIND: "host": want an IP address`},
-		"no time":        {ManagerOptions(new(ManagerConfig)), "CALICO_CLASSIC_CONNECTION_TIMEOUT=0s", `CALICO_CLASSIC_CONNECTION_TIMEOUT: "0s": want a time`},
-		"no prefix":      {PluginOptions(new(PluginConfig)), "CALICO_CLASSIC_INTERFACE_PREFIX= ", "CALICO_CLASSIC_INTERFACE_PREFIX: "},
+		"no plugin":      {managerOptions(new(ManagerConfig)), "", "CALICO_CLASSIC_PLUGIN: it is required"},
+		"no ACL manager": {felixOptions(new(FelixConfig), "host"), "CALICO_CLASSIC_PLUGIN=p", "CALICO_CLASSIC_ACL_MANAGER: it is required"},
+		"no hosts":       {pluginOptions(new(PluginConfig)), "", "CALICO_CLASSIC_HOSTS: "},
+		"a bad host":     {pluginOptions(new(PluginConfig)), "CALICO_CLASSIC_HOSTS=a/b", "CALICO_CLASSIC_HOSTS: "},
+		"an address":     {managerOptions(new(ManagerConfig)), "CALICO_CLASSIC_BIND=host", `CALICO_CLASSIC_BIND: "host": want an IP address`},
+		"no time":        {managerOptions(new(ManagerConfig)), "CALICO_CLASSIC_CONNECTION_TIMEOUT=0s", `CALICO_CLASSIC_CONNECTION_TIMEOUT: "0s": want a time`},
+		"no prefix":      {pluginOptions(new(PluginConfig)), "CALICO_CLASSIC_INTERFACE_PREFIX= ", "CALICO_CLASSIC_INTERFACE_PREFIX: "},
 	} {
 		if err := run.ParseEnviron(c.options, []string{c.set}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)

@@ -31,8 +31,8 @@ type PluginConfig struct {
 	Timing classic.PluginTiming
 }
 
-// PluginOptions are the settings of c.
-func PluginOptions(c *PluginConfig) []run.Option {
+// pluginOptions are the settings of c.
+func pluginOptions(c *PluginConfig) []run.Option {
 	return slices.Concat([]run.Option{
 		{Flag: "hosts", Variable: "CALICO_CLASSIC_HOSTS", Help: "comma list of the hosts whose workload endpoints in etcd are told to their Felixes, by the names that these have, or <name>=<address> where the name doesn't resolve; required", Set: func(s string) error {
 			c.Hosts = map[string]string{}
@@ -63,37 +63,36 @@ func PluginOptions(c *PluginConfig) []run.Option {
 // refusedTimeout is when the log says that nothing listens where etcd should be.
 const refusedTimeout = 3 * time.Second
 
-// Plugin makes what tells Felixes and the ACL manager what etcd holds, until a context ends.
-func Plugin(ctx context.Context, cfg PluginConfig, env run.Env) (func(context.Context) error, error) {
+// plugin tells Felixes and the ACL manager what etcd holds, until the context ends.
+func plugin(ctx context.Context, cfg PluginConfig, env run.Env) error {
 	r := newRole(env, cfg.Bind)
 	const resyncs, asked, published = "endpoint API, of the Felixes (port 9901)", "network API, of the ACL manager (port 9903)", "network API, publications (port 9904)"
 	var listeners [3]net.Listener
 	for i, name := range [...]string{resyncs, asked, published} {
 		var err error
 		if listeners[i], err = r.listen(name, [...]int{portPlugin, portGroups, portGroupNews}[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	cfg.Store.SetDefaults()
 	cfg.Store.Logger, cfg.Store.RefusedTimeout = env.Logger, refusedTimeout
 	client, err := store.Open(ctx, cfg.Store)
 	if err != nil {
-		return nil, fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
+		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
-	env.Health.Interrupted = client.WatchTrouble
-	env.Health.SetUnready("etcd has not been read yet: " + strings.Join(cfg.Store.Endpoints, ", "))
+	defer func() { _ = client.Close() }() // the process is ending
+	env.Health.Reads(client)
 	s := source.New(slices.Collect(maps.Keys(cfg.Hosts)), cfg.Prefix)
 	p := classic.NewPlugin(classic.PluginConfig{Prefix: cfg.Prefix, Serves: s.Serves, Timing: cfg.Timing})
 	t := &teller{role: r, source: s, plugin: p, addresses: cfg.Hosts, hosts: map[string]host{}, groups: r.publisher(published, p.Subscribed)}
-	return func(ctx context.Context) error {
-		defer func() { _ = client.Close() }() // the process is ending
-		return together(ctx, func(ctx context.Context) error { return r.requests(resyncs, p.Request).Serve(ctx, listeners[0]) }, func(ctx context.Context) error {
-			return r.requests(asked, p.NetworkRequest).Serve(ctx, listeners[1])
-		}, func(ctx context.Context) error { return t.groups.Serve(ctx, listeners[2]) }, func(ctx context.Context) error { return t.watch(ctx, client) }, func(ctx context.Context) error {
-			defer t.connected.Wait()
-			return r.run(ctx, p, func(a classic.Action) { t.act(ctx, a) }, t.tell)
-		})
-	}, nil
+	if err := env.Serve(); err != nil {
+		return err
+	}
+	return together(ctx, env.Pages.Run, func(ctx context.Context) error { return r.requests(resyncs, p.Request).Serve(ctx, listeners[0]) }, func(ctx context.Context) error {
+		return r.requests(asked, p.NetworkRequest).Serve(ctx, listeners[1])
+	}, func(ctx context.Context) error { return t.groups.Serve(ctx, listeners[2]) }, func(ctx context.Context) error { return t.watch(ctx, client) }, func(ctx context.Context) error {
+		defer t.connected.Wait()
+		return r.run(ctx, p, func(a classic.Action) { t.act(ctx, a) }, t.tell)
+	})
 }
 
 // teller has the plugin tell what etcd holds.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -182,19 +181,18 @@ func TestBadInput(t *testing.T) {
 	t.Cleanup(server.Close)
 	store := etcd.New(t)
 	store.Put(model.ReadyKey{}, model.Ready(true))
-	in, err := ParseConfig([]string{"-etcd-endpoints", store.Addr(), "-health", "0", "-metrics", "0", "-namespace-policy-limit", "0"}, nil, os.Stderr)
+	var cfg Config
+	env, err := Daemon(&cfg).Prepare("", []string{"-etcd-endpoints", store.Addr(), "-health", "0", "-metrics", "0", "-namespace-policy-limit", "0"}, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := in.Config
-	cfg.Logger = slog.New(slog.DiscardHandler)
 	cfg.Enabled = map[string]bool{Namespaces: true, ServiceAccounts: true, Policies: true, Workloads: true}
 	client, err := kube.New(kube.Config{Name: "test", APIRoot: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	c := assemble(cfg, client, store.Store)
+	c := assemble(cfg, env, client, store.Store)
 	ctx, stop := context.WithCancel(context.Background())
 	group, ctx := errgroup.WithContext(ctx)
 	t.Cleanup(func() { stop(); _ = group.Wait() })

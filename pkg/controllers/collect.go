@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/hosts"
 	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/garbage"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
@@ -134,8 +135,8 @@ func (g *collection) run(ctx context.Context) {
 
 // ListGarbage writes what a look finds, and takes nothing away: see collector. What seems to be gone is so once it was looked
 // for a second time.
-func ListGarbage(ctx context.Context, cfg Config, out io.Writer) error {
-	return withBoth(ctx, cfg, func(api *kube.Client, client *store.Client) error {
+func ListGarbage(ctx context.Context, cfg Config, env run.Env, out io.Writer) error {
+	return withBoth(ctx, cfg, env, func(api *kube.Client, client *store.Client) error {
 		known, err := listed(ctx, api)
 		if err != nil {
 			return err
@@ -160,8 +161,8 @@ func ListGarbage(ctx context.Context, cfg Config, out io.Writer) error {
 }
 
 // ResumeGarbage lifts the brake of garbage collection, for as much as it says that would go.
-func ResumeGarbage(ctx context.Context, cfg Config, out io.Writer) error {
-	return withBoth(ctx, cfg, func(_ *kube.Client, client *store.Client) error {
+func ResumeGarbage(ctx context.Context, cfg Config, env run.Env, out io.Writer) error {
+	return withBoth(ctx, cfg, env, func(_ *kube.Client, client *store.Client) error {
 		brake, err := collector.Resume(ctx, client)
 		if err == nil {
 			_, _ = fmt.Fprintln(out, "garbage collection goes on:", brake.Reason)
@@ -170,8 +171,8 @@ func ResumeGarbage(ctx context.Context, cfg Config, out io.Writer) error {
 	})
 }
 
-func withBoth(ctx context.Context, cfg Config, do func(*kube.Client, *store.Client) error) error {
-	cfg.Kube.Name, cfg.Kube.Logger, cfg.Store.Logger = "calico-controllers", cfg.Logger, cfg.Logger
+func withBoth(ctx context.Context, cfg Config, env run.Env, do func(*kube.Client, *store.Client) error) error {
+	cfg.Kube.Name, cfg.Kube.Logger, cfg.Store.Logger = env.Name, env.Logger, env.Logger
 	api, err := kube.New(cfg.Kube)
 	if err != nil {
 		return err

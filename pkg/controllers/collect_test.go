@@ -7,6 +7,7 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -81,12 +82,12 @@ func TestCollect(t *testing.T) {
 	phase(corev1.PodSucceeded)
 	pass(2, 0, 0)
 	var list strings.Builder
-	in, err := controllers.ParseConfig([]string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig}, nil, &list)
+	var cfg controllers.Config
+	env, err := controllers.Daemon(&cfg).Prepare("", []string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig}, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.Config.Logger = slog.New(slog.DiscardHandler)
-	err = controllers.ListGarbage(t.Context(), in.Config, &list)
+	err = controllers.ListGarbage(t.Context(), cfg, env, &list)
 	for _, name := range []string{"gone", "job"} {
 		if text := fmt.Sprintf("handle net.%[1]s.eth0: pod shop/%[1]s hasn't been gone, or finished, for long enough", name); err != nil || !strings.Contains(list.String(), text) {
 			t.Errorf("ListGarbage: %v\n%s\nwant %s", err, &list, text)

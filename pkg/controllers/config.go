@@ -4,17 +4,16 @@ package controllers
 
 import (
 	"cmp"
-	"flag"
+	"context"
+	"crypto/rand"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/daemon/run"
-	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -44,14 +43,36 @@ type Config struct {
 	NamespacePolicyLimit int
 	// LeaseNamespace is where the Lease is by which one replica leads, and the agents' DaemonSet; Identity names this one among them.
 	LeaseNamespace, Identity string
-	Health, Metrics          serving.Address
-	LogLevel                 slog.Level
-
-	Version string
-	Logger  *slog.Logger
+	// GCDryRun and GCResume ask for ListGarbage and ResumeGarbage, and nothing else.
+	GCDryRun, GCResume bool
 }
 
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// Daemon is calico-controllers, which is told c by its options.
+func Daemon(c *Config) run.Daemon {
+	return run.Daemon{
+		Name: "calico-controllers", Prefix: "calico_controllers", Options: options(c), Health: "127.0.0.1:9098", Metrics: ":9094",
+		Run: func(ctx context.Context, env run.Env) error {
+			switch {
+			case c.GCDryRun:
+				return ListGarbage(ctx, *c, env, os.Stdout)
+			case c.GCResume:
+				return ResumeGarbage(ctx, *c, env, os.Stdout)
+			}
+			if run.Variables(env.Environ)["GOGC"] == "" {
+				debug.SetGCPercent(gcPercent)
+			}
+			hostname, _ := os.Hostname() // the rest of the identity is unique
+			c.Identity = hostname + "_" + rand.Text()
+			return Run(ctx, *c, env)
+		},
+	}
+}
+
+// gcPercent is how much the heap may grow between two collections, in percent, where GOGC says nothing: most of the heap
+// is what the watches know, and stays.
+const gcPercent = 50
 
 func options(c *Config) []run.Option {
 	return slices.Concat(run.Etcd(&c.Store), []run.Option{
@@ -89,27 +110,7 @@ func options(c *Config) []run.Option {
 			c.LeaseNamespace = cmp.Or(strings.TrimSpace(s), strings.TrimSpace(string(own)), "kube-system")
 			return nil
 		}},
-		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: "127.0.0.1:9098", Help: "host:port of /healthz, /readyz and /debug/invalid; 0 = off", Set: run.Address(&c.Health)},
-		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: ":9094", Help: "host:port of /metrics; 0 = off", Set: run.Address(&c.Metrics)},
-		run.Level(&c.LogLevel),
+		{Flag: "gc-dry-run", Switch: true, Initial: "false", Help: "list addresses, blocks and hosts that seem to be left over, and exit", Set: run.Bool(&c.GCDryRun)},
+		{Flag: "gc-resume", Switch: true, Initial: "false", Help: "let garbage collection go on that stopped because too much would go at once, and exit", Set: run.Bool(&c.GCResume)},
 	})
-}
-
-// invocation is what a command line asks for.
-type invocation struct {
-	Config Config
-	// GCDryRun and GCResume ask for ListGarbage and ResumeGarbage, instead of Run.
-	GCDryRun, GCResume bool
-}
-
-// ParseConfig is run.Parse: it reads the command line and the environment. Help goes to out.
-func ParseConfig(args, environ []string, out io.Writer) (invocation, error) {
-	var in invocation
-	flags := flag.NewFlagSet("calico-controllers", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.BoolVar(&in.GCDryRun, "gc-dry-run", false, "list addresses, blocks and hosts that seem to be left over, and exit")
-	flags.BoolVar(&in.GCResume, "gc-resume", false, "let garbage collection go on that stopped because too much would go at once, and exit")
-	err := run.Parse(flags, options(&in.Config), args, environ)
-	in.Config.Store.SetDefaults()
-	return in, err
 }

@@ -9,33 +9,27 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/calico-go/calico/pkg/daemon/serving"
 )
 
 func TestConfig(t *testing.T) {
-	in, err := ParseConfig(nil, nil, io.Discard)
-	if err != nil {
+	var c Config
+	if _, err := Daemon(&c).Prepare("", nil, nil, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]bool{Nodes: true, Policies: true, Workloads: true, ServiceAccounts: true, Namespaces: true}
-	if diff := cmp.Diff(want, in.Config.Enabled); diff != "" {
+	if diff := cmp.Diff(want, c.Enabled); diff != "" {
 		t.Errorf("enabled without a word (-want +got):\n%s", diff)
 	}
-	in, err = ParseConfig([]string{"-log-level", "debug"},
+	env, err := Daemon(&c).Prepare("", []string{"-log-level", "debug"},
 		[]string{"ENABLED_CONTROLLERS=policy, Profile", "LOG_LEVEL=error", "CALICO_METRICS_ADDRESS=0", "POD_NAMESPACE=x", "PROTECTED_HOST_PORTS=2479, 2480", "ETCD_ENDPOINTS=http://a:1,http://b:1"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := in.Config
 	if diff := cmp.Diff(map[string]bool{Policies: true, Namespaces: true}, c.Enabled); diff != "" {
 		t.Errorf("enabled (-want +got):\n%s", diff)
 	}
-	if c.LogLevel != slog.LevelDebug || c.LeaseNamespace != "x" || c.Metrics != (serving.Address{}) || len(c.Store.Endpoints) != 2 || len(c.ProtectedPorts) != 2 {
+	if env.Level.Level() != slog.LevelDebug || c.LeaseNamespace != "x" || len(c.Store.Endpoints) != 2 || len(c.ProtectedPorts) != 2 {
 		t.Errorf("%+v", c)
-	}
-	if want := (serving.Address{Enabled: true, Host: "127.0.0.1", Port: 9098}); c.Health != want {
-		t.Errorf("health at %v", c.Health)
 	}
 }
 
@@ -45,7 +39,7 @@ func TestConfigRefused(t *testing.T) {
 		"-protected-ports=2479,http":     `flag -protected-ports: port "http": want a number of 1 to 65535`,
 		"-kubeconfig=/nowhere":           "flag -kubeconfig: open /nowhere",
 	} {
-		if _, err := ParseConfig([]string{arg}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Daemon(new(Config)).Prepare("", []string{arg}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", arg, err, want)
 		}
 	}

@@ -11,7 +11,6 @@ package controllers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -33,8 +32,8 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/invalid"
 	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/daemon/health"
-	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kube/leader"
@@ -62,6 +61,7 @@ type controllers struct {
 	invalid *invalid.Objects
 	metrics *metrics
 	ledger  *problems.Ledger
+	pages   *serving.Servers
 	// etcd is what only the leader may write.
 	etcd      *fenced.Store
 	owned     *owned.Keeper
@@ -76,14 +76,14 @@ type controllers struct {
 }
 
 // Run runs the controllers until the context ends. Errors are of the configuration: what is away is waited for.
-func Run(ctx context.Context, cfg Config) error {
-	return withBoth(ctx, cfg, func(api *kube.Client, client *store.Client) error { return assemble(cfg, api, client).run(ctx) })
+func Run(ctx context.Context, cfg Config, env run.Env) error {
+	return withBoth(ctx, cfg, env, func(api *kube.Client, client *store.Client) error { return assemble(cfg, env, api, client).run(ctx) })
 }
 
-func assemble(cfg Config, api *kube.Client, client *store.Client) *controllers {
+func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *controllers {
 	c := &controllers{
-		cfg: cfg, log: cfg.Logger, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
-		health: health.New(), metrics: newMetrics(cfg.Version), ledger: problems.New(cfg.Logger), etcd: fenced.New(client, cfg.Logger),
+		cfg: cfg, log: env.Logger, pages: env.Pages, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
+		health: env.Health, metrics: newMetrics(env.Metrics), ledger: env.Problems, etcd: fenced.New(client, env.Logger),
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
 	c.endpoints = endpoints.New(endpoints.Config{
@@ -349,18 +349,10 @@ func (c *controllers) turn(ctx context.Context) error {
 
 // serve serves metrics and health. What it returns is closed once health is served.
 func (c *controllers) serve(ctx context.Context, group *errgroup.Group) <-chan struct{} {
-	servers := serving.New(c.ledger, c.health.Handler(c.ledger), daemonmetrics.Handler(c.metrics.registry))
-	servers.Configure(c.cfg.Health, c.cfg.Metrics)
-	if err, _ := servers.Move(); err != nil {
+	c.health.Reads(c.client)
+	if err, _ := c.pages.Move(); err != nil {
 		c.log.Warn("standing by: this process doesn't lead before it serves its health; most often another replica on this node does", "err", err)
 	}
-	group.Go(func() error { return servers.Run(ctx) })
-	c.health.Interrupted = c.client.WatchTrouble
-	c.health.Away = func() string {
-		if _, err := c.client.WatchTrouble(); err != nil {
-			return err.Error()
-		}
-		return fmt.Sprintf("etcd at %v has not answered yet", c.cfg.Store.Endpoints)
-	}
-	return servers.Served()
+	group.Go(func() error { return c.pages.Run(ctx) })
+	return c.pages.Served()
 }

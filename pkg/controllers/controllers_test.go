@@ -8,7 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -53,18 +53,19 @@ func newWorld(t testing.TB) *world {
 // run runs controllers until the function that it returns is called.
 func (w *world) run(identity string, args ...string) (stop func()) {
 	w.Helper()
-	log := slog.New(slog.DiscardHandler)
+	var log io.Writer = io.Discard
 	if testing.Verbose() {
-		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("identity", identity)
+		log = os.Stderr
 	}
-	in, err := controllers.ParseConfig(append([]string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig, "-health", "0", "-metrics", "0"}, args...), nil, os.Stderr)
+	var cfg controllers.Config
+	env, err := controllers.Daemon(&cfg).Prepare("", append([]string{"-etcd-endpoints", w.Addr(), "-kubeconfig", w.plane.Kubeconfig, "-health", "0", "-metrics", "0"}, args...), nil, log)
 	if err != nil {
 		w.Fatal(err)
 	}
-	in.Config.Logger, in.Config.Identity = log, identity
+	env.Logger, cfg.Identity = env.Logger.With("identity", identity), identity
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- controllers.Run(ctx, in.Config) }()
+	go func() { done <- controllers.Run(ctx, cfg, env) }()
 	stop = func() {
 		cancel()
 		if done == nil {

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 )
 
 // The kinds of Kubernetes' objects, as metrics, events and logs call them.
@@ -37,9 +35,9 @@ type metrics struct {
 	ipam        ipamMetrics
 }
 
-func newMetrics(version string) *metrics {
+func newMetrics(registry *prometheus.Registry) *metrics {
 	m := &metrics{
-		registry: daemonmetrics.NewRegistry("calico_controllers", version),
+		registry: registry,
 		leader:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_controllers_leader", Help: "1 where this process leads, and so writes to etcd."}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "calico_controllers_sync_errors_total", Help: "Keys of etcd that could not be written and are tried again.",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/test/metricspage"
 )
 
@@ -22,7 +23,7 @@ This section is made from what the controllers register by ` + "`go test ./pkg/c
 
 // TestMetricsPage holds docs/metrics.md to what is registered, and that to the names that people's dashboards have.
 func TestMetricsPage(t *testing.T) {
-	m := newMetrics("1")
+	m := newMetrics(daemonmetrics.NewRegistry("calico_controllers", "1"))
 	m.count(kindPod, func() int { return 0 }, func() int { return 0 })
 	page := metricspage.Section{Page: "../../docs/metrics.md", Head: metricsHead, Registry: m.registry, Prefixes: []string{"calico_controllers_", "ipam_"}}
 	want := []string{

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,7 @@ import (
 // are, and is to be repeated. data says that, after the last pod, the etcd that the manifests run goes as well, with all that is in it.
 func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
 	c.RunDir, c.VarDir, c.EtcdDir = statefile.OnHost(c.RunDir), statefile.OnHost(c.VarDir), statefile.OnHost(c.EtcdDir)
-	release, err := runlock.Take(c.RunDir)
+	release, err := runlock.Take(c.RunDir, runlock.Agent)
 	if errors.Is(err, runlock.ErrHeld) {
 		return 0, errors.New("calico-node runs on this node and would put everything back: stop it first (kubectl -n kube-system delete daemonset calico-node, " +
 			"or systemctl disable --now calico-node)")
@@ -75,6 +76,27 @@ func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
 	}
 	c.Logger.Info("nothing of Calico is left on this node")
 	return 0, nil
+}
+
+// again is how often a node is looked at on which there are still pods, or something is still in the way.
+const again = 5 * time.Second
+
+// uninstallAndStay uninstalls again and again until no pod is left, and then does nothing until the context ends.
+func uninstallAndStay(ctx context.Context, c Config, data bool) error {
+	for said := ""; ; {
+		pods, err := Uninstall(ctx, c, data)
+		if err == nil && pods == 0 {
+			<-ctx.Done()
+		} else if err != nil && err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			c.Logger.Error("not yet", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(again):
+		}
+	}
 }
 
 // removeLists takes the network configuration away. A runtime without any can't delete pods, which would be there for ever: while
@@ -206,7 +228,7 @@ func (c Config) removeFiles(conf string) error {
 		}
 		paths = append(paths, filepath.Join(c.VarDir, nodenameName)) // last: by it the next run knows the directory
 	}
-	for _, name := range []string{"agent.sock", "cni.lock", "etcd-tokens", "endpoints", runlock.Name} {
+	for _, name := range []string{"agent.sock", "cni.lock", "etcd-tokens", "endpoints", runlock.Agent} {
 		paths = append(paths, filepath.Join(c.RunDir, name))
 	}
 	for _, path := range paths {

@@ -4,6 +4,7 @@ package nsmanager
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,8 +17,15 @@ import (
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// Options are the settings of c; hostname is the operating system's.
-func Options(c *Config, hostname string) []run.Option {
+// Daemon is calico-nsm, which is told c by its options. hostname is the operating system's.
+func Daemon(c *Config, hostname string) run.Daemon {
+	return run.Daemon{
+		Name: "calico-nsm", Prefix: "calico_nsm", Options: options(c, hostname), Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
+		Run: func(ctx context.Context, env run.Env) error { return Run(ctx, *c, env) },
+	}
+}
+
+func options(c *Config, hostname string) []run.Option {
 	return slices.Concat([]run.Option{
 		{Flag: "node", Variable: "NODENAME", Help: "name of this node, unlike all others; default: the operating system's", Set: func(s string) error {
 			c.Node = cmp.Or(s, hostname)
@@ -52,7 +60,14 @@ func Options(c *Config, hostname string) []run.Option {
 		file("ca-file", "CALICO_NSM_CA_FILE", "PEM file of the managers' authority; required", &c.TLS.CAFile, nil),
 		file("cert-file", "CALICO_NSM_CERT_FILE", "PEM file of this manager's certificate, with the DNS names calico-nsm and <node>.calico-nsm; required", &c.TLS.CertFile, &c.Certificate),
 		file("key-file", "CALICO_NSM_KEY_FILE", "PEM file of its key; required", &c.TLS.KeyFile, &c.Certificate),
-	}, run.Etcd(&c.Store))
+	}, run.Etcd(&c.Store), []run.Option{
+		{Flag: "etcd-ca-file", Help: "the former name of -etcd-ca-cert-file", Set: func(s string) error {
+			if s == "" {
+				return nil
+			}
+			return run.File(&c.Store.CAFile)(s)
+		}},
+	})
 }
 
 func port(p *uint16) func(string) error {

@@ -5,7 +5,6 @@ package nsmanager
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/calico-go/calico/pkg/daemon/run"
@@ -26,14 +25,12 @@ type etcd struct {
 }
 
 func openEtcd(ctx context.Context, cfg store.Config, env run.Env, list func(string, error), k *known) (*etcd, error) {
-	cfg.SetDefaults()
 	cfg.Logger = env.Logger
 	client, err := store.Open(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
-	env.Health.Interrupted = client.WatchTrouble
-	env.Health.SetUnready("etcd has not been read yet: " + strings.Join(cfg.Endpoints, ", "))
+	env.Health.Reads(client)
 	return &etcd{known: k, store: client, ready: func() { env.Health.SetUnready("") }, list: list}, nil
 }
 

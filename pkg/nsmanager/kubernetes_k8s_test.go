@@ -34,7 +34,7 @@ func TestKubernetes(t *testing.T) {
 		t.Helper()
 		file := p.KubeconfigAs("system:serviceaccount:kube-system:calico-nsm", "authentication.kubernetes.io/node-name="+node) // as the token of a pod there says
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		env := run.Env{Logger: log, Health: health.New(), Problems: problems.New(log)}
+		env := run.Env{Logger: log, Health: health.New("calico-test"), Problems: problems.New(log)}
 		ledgers[node] = env.Problems
 		list := func(about string, err error) { env.Problems.Note("connections", about, err) }
 		r, err := openKubernetes(t.Context(), Config{Node: node, Kubeconfig: file}, env, list, newKnown())

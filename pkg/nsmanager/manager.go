@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/run"
+	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/nsm"
@@ -71,30 +72,41 @@ type Manager struct {
 	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
 }
 
-// Start makes what serves until a context ends, which is a clean exit.
-func Start(ctx context.Context, cfg Config, env run.Env) (func(context.Context) error, error) {
+// Run is the manager, until the context ends. Its pods' links stay.
+func Run(ctx context.Context, cfg Config, env run.Env) error {
+	release, err := runlock.Take(cfg.State, lockName)
+	if err != nil {
+		return fmt.Errorf("directory %s: %w", cfg.State, err)
+	}
+	defer release()
 	m, err := start(ctx, cfg, env)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { _ = m.registry.close() }() // the process is ending
 	l, err := net.Listen("tcp", netip.AddrPortFrom(cfg.Address, cfg.Port).String())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for other managers: %w: end what has the port, or choose another by -port on all nodes", err), m.registry.close())
+		return fmt.Errorf("listen for other managers: %w: end what has the port, or choose another by -port on all nodes", err)
 	}
+	defer func() { _ = l.Close() }() // by what serves it, once that began
 	if err := errors.Join(m.guard(), m.recover(ctx)); err != nil {
-		return nil, errors.Join(err, l.Close(), m.registry.close())
+		return err
 	}
-	return func(ctx context.Context) error {
-		defer func() { _ = m.registry.close() }() // the process is ending
-		m.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return nsmgrpc.ServePods(ctx, cfg.Directory, m) })
-		group.Go(func() error { return nsmgrpc.ServePeers(ctx, l, cfg.TLS, m) })
-		group.Go(func() error { return m.registry.watch(ctx) })
-		group.Go(func() error { return m.audits(ctx) })
-		return group.Wait()
-	}, nil
+	if err := env.Serve(); err != nil {
+		return err
+	}
+	m.Logger.Info("serving", "node", cfg.Node, "address", l.Addr().String(), "directory", cfg.Directory)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return env.Pages.Run(ctx) })
+	group.Go(func() error { return nsmgrpc.ServePods(ctx, cfg.Directory, m) })
+	group.Go(func() error { return nsmgrpc.ServePeers(ctx, l, cfg.TLS, m) })
+	group.Go(func() error { return m.registry.watch(ctx) })
+	group.Go(func() error { return m.audits(ctx) })
+	return group.Wait()
 }
+
+// lockName is the file in the directory of the state that a manager holds a lock on.
+const lockName = "calico-nsm.lock"
 
 func start(ctx context.Context, cfg Config, env run.Env) (*Manager, error) {
 	own, err := crossconnect.Own()

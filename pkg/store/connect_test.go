@@ -412,7 +412,6 @@ func TestOpenRefuses(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{"nothing", Config{}, "no etcd endpoint is set"},
 		{"both", Config{Endpoints: one, DiscoverySRV: "example.org"}, "both etcd endpoints"},
 		{"scheme", Config{Endpoints: []string{"ftp://127.0.0.1"}}, `etcd endpoint "ftp://127.0.0.1": unknown scheme ftp`},
 		{"empty endpoint", Config{Endpoints: []string{""}}, "no host"},

@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// Config says where etcd is and with which credentials to connect. The zero value of a field is its default; Endpoints or
-// DiscoverySRV is required, and not both.
+// Config says where etcd is and with which credentials to connect. The zero value of a field is its default, and without Endpoints
+// and DiscoverySRV, of which one may be set, etcd is on this host: see SetDefaults.
 type Config struct {
 	// Endpoints are URLs (http, https, unix, unixs) or host:port, which is https where a TLS file is given.
 	Endpoints []string
@@ -83,6 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
+	cfg.SetDefaults()
 	c := &Client{cfg: cfg, lookup: net.DefaultResolver.LookupSRV, trial: trialPatience, log: cfg.Logger, done: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -91,8 +92,6 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	case len(cfg.Endpoints) > 0 && cfg.DiscoverySRV != "":
 		return nil, fmt.Errorf("both etcd endpoints (%s) and DNS discovery (%s) are set: keep one of them",
 			cfg.Endpoints[0], cfg.DiscoverySRV)
-	case len(cfg.Endpoints) == 0 && cfg.DiscoverySRV == "":
-		return nil, errors.New("no etcd endpoint is set: give one or more URLs such as https://10.0.0.1:2379, or a domain for DNS discovery")
 	case cfg.Username == "" && cfg.PasswordFile != "":
 		return nil, fmt.Errorf("an etcd password file (%s) is set but no user name: set both or neither", cfg.PasswordFile)
 	case cfg.Username != "" && cfg.PasswordFile == "":

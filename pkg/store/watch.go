@@ -165,6 +165,17 @@ type interruption struct {
 	err   error
 }
 
+// Away says why nothing was read yet.
+func (c *Client) Away() string {
+	if _, err := c.WatchTrouble(); err != nil {
+		return err.Error()
+	}
+	if c.cfg.DiscoverySRV != "" {
+		return "no answer yet"
+	}
+	return "no answer yet from " + strings.Join(c.cfg.Endpoints, ", ")
+}
+
 // WatchTrouble returns since when a watch of this client is interrupted and the last reason; nil = none is.
 func (c *Client) WatchTrouble() (since time.Time, err error) {
 	if i := c.interrupted.Load(); i != nil {

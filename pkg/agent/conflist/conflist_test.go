@@ -44,7 +44,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, served: make(chan struct{})}
 	log := slog.New(slog.DiscardHandler)
 	r.cfg = Config{
-		Dir: t.TempDir(), VarDir: t.TempDir(), Served: r.served, Health: health.New(), Problems: problems.New(log), Logger: log,
+		Dir: t.TempDir(), VarDir: t.TempDir(), Served: r.served, Health: health.New("calico-test"), Problems: problems.New(log), Logger: log,
 		Event: func(reason, message string) { r.events = append(r.events, reason+": "+message) },
 	}
 	r.write(filepath.Join(r.cfg.VarDir, netconf.StagedName), ours)

@@ -21,7 +21,7 @@ func FuzzTell(f *testing.F) {
 	f.Add("a'; reboot; '", "", byte(0x2b))
 	f.Fuzz(func(t *testing.T, inTable, chain string, bits byte) {
 		log := slog.New(slog.DiscardHandler)
-		h := health.New()
+		h := health.New("calico-test")
 		h.SetUnready("")
 		lost := []probe.Finding{{V4: true, Text: "got lost"}}[:bits>>7]
 		o := obstacles{cfg: Config{Path: func() []probe.Finding { return lost }, Logger: log, Problems: problems.New(log), Health: h}}

@@ -53,7 +53,7 @@ func TestTell(t *testing.T) {
 		{"rp_filter and others", Any, probe.Families{}, []beside.Block{some}, filter, nil, stopped, ""},
 	} {
 		log := slog.New(slog.DiscardHandler)
-		h := health.New()
+		h := health.New("calico-test")
 		h.SetUnready("")
 		o := obstacles{cfg: Config{Path: func() []probe.Finding { return c.lost }, Logger: log, Problems: problems.New(log), Health: h}, settings: c.settings}
 		for _, b := range c.blocks {

@@ -88,7 +88,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 	if err != nil {
 		c.Fatal(err)
 	}
-	health := health.New()
+	health := health.New("calico-test")
 	health.SetUnready("")
 	ledger := problems.New(cfg.Logger)
 	report := status.New(status.Config{Node: name, VarDir: filepath.Join(c.disk, name), Place: "here", Logger: cfg.Logger, Health: health, Problems: ledger}, client)

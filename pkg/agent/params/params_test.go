@@ -405,3 +405,13 @@ func TestParamTable(t *testing.T) {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 }
+
+// TestEnviron: a manifest that was written for Calico sets more than there is here.
+func TestEnviron(t *testing.T) {
+	got := Environ([]string{
+		"FELIX_InterfacePrefix=tap", "felix_LOGSEVERITYSCREEN=debug", "FELIX_BOGUS=1", "FELIX_IPV6SUPPORT=false", "FELIX_DatastoreType=etcdv3", "FELIX_LogPrefix=", "PATH=/bin",
+	})
+	if diff := cmp.Diff(map[string]string{"InterfacePrefix": "tap", "LOGSEVERITYSCREEN": "debug", "BOGUS": "1"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -49,7 +49,7 @@ func (h *host) start() {
 	h.Keeper = New(Config{
 		Node: "a", RunDir: h.run, VarDir: h.vars, Etcd: h.Store, Links: func() ([]link.Link, error) { return h.links, nil },
 		LeadsTo:   func(l link.Link, addrs []netip.Addr) bool { return slices.Contains(addrs, h.leads[l.Name]) },
-		NameWaits: func() string { return "" }, Health: health.New(), Problems: problems.New(slog.New(slog.DiscardHandler)),
+		NameWaits: func() string { return "" }, Health: health.New("calico-test"), Problems: problems.New(slog.New(slog.DiscardHandler)),
 		Logger: slog.New(slog.DiscardHandler), Entered: func() { h.entered.Add(1) }, Settle: 20 * time.Millisecond,
 	})
 }

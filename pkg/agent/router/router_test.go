@@ -283,7 +283,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 		state:   &c.disk,
 	}
 	c.Router = New(Config{
-		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New(), Metrics: NewMetrics(), Handover: NewHandover(),
+		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New("calico-test"), Metrics: NewMetrics(), Handover: NewHandover(),
 	}, n)
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())

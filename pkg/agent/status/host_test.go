@@ -30,7 +30,7 @@ type machine struct {
 // start returns the reporter of an agent on a machine, which is told to report, but doesn't run.
 func (m machine) start(e *etcd.Server, log *slog.Logger) *Reporter {
 	r := New(Config{
-		Node: "a", VarDir: m.disk, Place: m.place, Logger: log, Health: health.New(), Problems: problems.New(log),
+		Node: "a", VarDir: m.disk, Place: m.place, Logger: log, Health: health.New("calico-test"), Problems: problems.New(log),
 	}, e.Store)
 	r.host.addresses = func() ([]netip.Addr, error) {
 		var all []netip.Addr

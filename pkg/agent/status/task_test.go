@@ -15,7 +15,7 @@ import (
 
 // TestTell: a host whose reports etcd refuses isn't ready; one whose etcd is away is.
 func TestTell(t *testing.T) {
-	m := health.New()
+	m := health.New("calico-test")
 	m.OfHost = true
 	m.SetUnready("")
 	page := m.Handler(http.NotFoundHandler())

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/resource"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -28,6 +29,14 @@ type Settings struct {
 	EtcdUsername     string `json:"etcdUsername"`
 	EtcdPassword     string `json:"etcdPassword"`
 	EtcdPasswordFile string `json:"etcdPasswordFile"`
+}
+
+// byFlag are the settings by the names of their flags.
+func (s Settings) byFlag() map[string]string {
+	return map[string]string{
+		"etcd-endpoints": s.EtcdEndpoints, "etcd-discovery-srv": s.EtcdDiscoverySRV, "etcd-ca-cert-file": s.EtcdCACertFile, "etcd-cert-file": s.EtcdCertFile,
+		"etcd-key-file": s.EtcdKeyFile, "etcd-username": s.EtcdUsername, "etcd-password-file": s.EtcdPasswordFile,
+	}
 }
 
 // apiConfig is a configuration file.
@@ -75,15 +84,11 @@ func (e *Env) storeConfig() (store.Config, error) {
 	if t := cmp.Or(e.Getenv("DATASTORE_TYPE"), file.DatastoreType, "etcdv3"); t != "etcdv3" {
 		return store.Config{}, Usagef("datastore type %q is not supported: want etcdv3: resources are stored in etcd", t)
 	}
-	cfg := store.Config{
-		Endpoints:      store.ParseEndpoints(cmp.Or(e.flags.EtcdEndpoints, e.Getenv("ETCD_ENDPOINTS"), file.EtcdEndpoints)),
-		DiscoverySRV:   cmp.Or(e.flags.EtcdDiscoverySRV, e.Getenv("ETCD_DISCOVERY_SRV"), file.EtcdDiscoverySRV),
-		CAFile:         cmp.Or(e.flags.EtcdCACertFile, e.Getenv("ETCD_CA_CERT_FILE"), file.EtcdCACertFile),
-		CertFile:       cmp.Or(e.flags.EtcdCertFile, e.Getenv("ETCD_CERT_FILE"), file.EtcdCertFile),
-		KeyFile:        cmp.Or(e.flags.EtcdKeyFile, e.Getenv("ETCD_KEY_FILE"), file.EtcdKeyFile),
-		Username:       cmp.Or(e.flags.EtcdUsername, e.Getenv("ETCD_USERNAME"), file.EtcdUsername),
-		PasswordFile:   cmp.Or(e.flags.EtcdPasswordFile, e.Getenv("ETCD_PASSWORD_FILE"), file.EtcdPasswordFile),
-		RefusedTimeout: refusedTimeout,
+	cfg, set := store.Config{RefusedTimeout: refusedTimeout}, file.byFlag()
+	for _, o := range run.Etcd(&cfg) {
+		if err := o.Set(cmp.Or(*e.etcd[o.Flag], e.Getenv(o.Variable), set[o.Flag])); err != nil {
+			return cfg, Usagef("--%s, %s or its like in %s: %w", o.Flag, o.Variable, path, err)
+		}
 	}
 	cfg.SetDefaults()
 	return cfg, nil

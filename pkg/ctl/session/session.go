@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -35,7 +36,7 @@ type Env struct {
 	DryRun bool
 
 	configFile string
-	flags      Settings
+	etcd       map[string]*string // flags that say where etcd is
 	timeout    time.Duration
 	client     *store.Client
 
@@ -48,13 +49,10 @@ func (e *Env) AddFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVarP(&e.configFile, "config", "c", "", "file of the kind CalicoAPIConfig (default "+DefaultConfigFile+", if it is there)")
 	f.DurationVar(&e.timeout, "timeout", 10*time.Second, "how long a request to etcd may take")
-	f.StringVar(&e.flags.EtcdEndpoints, "etcd-endpoints", "", "comma list of URLs of etcd")
-	f.StringVar(&e.flags.EtcdDiscoverySRV, "etcd-discovery-srv", "", "domain whose SRV records name etcd, instead of endpoints")
-	f.StringVar(&e.flags.EtcdCACertFile, "etcd-ca-cert-file", "", "certificate of who signed etcd's")
-	f.StringVar(&e.flags.EtcdCertFile, "etcd-cert-file", "", "certificate of this client")
-	f.StringVar(&e.flags.EtcdKeyFile, "etcd-key-file", "", "key of this client's certificate")
-	f.StringVar(&e.flags.EtcdUsername, "etcd-username", "", "user of etcd")
-	f.StringVar(&e.flags.EtcdPasswordFile, "etcd-password-file", "", "file with the user's password")
+	e.etcd = map[string]*string{}
+	for _, o := range run.Etcd(new(store.Config)) {
+		e.etcd[o.Flag] = f.String(o.Flag, "", o.Help)
+	}
 	f.Bool("allow-version-mismatch", false, "without effect: no version is refused")
 }
 

@@ -25,14 +25,13 @@ const (
 	disconnectedAfter = 20 * time.Second
 )
 
-const (
-	starting = "the agent is starting"
-	unread   = " has not been read yet"
-)
+const unread = " has not been read yet"
 
 // Monitor knows whether a daemon lives and whether it serves: why its main loop doesn't, and why its other parts don't.
 type Monitor struct {
 	last atomic.Pointer[time.Time] // the main loop's last turn
+
+	starting string // that it is
 
 	mu       sync.Mutex
 	main     string            // why the main loop doesn't serve
@@ -55,10 +54,19 @@ type Monitor struct {
 }
 
 // New returns the monitor of a daemon that starts now.
-func New() *Monitor {
-	m := &Monitor{Source: "etcd", main: starting, parts: map[string]string{}, etcd: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
+func New(daemon string) *Monitor {
+	starting := daemon + " is starting"
+	m := &Monitor{Source: "etcd", starting: starting, main: starting, parts: map[string]string{}, etcd: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
 	m.Turn()
 	return m
+}
+
+// Reads has the daemon read etcd by a client. It is called before the monitor is in use.
+func (m *Monitor) Reads(etcd interface {
+	Away() string
+	WatchTrouble() (since time.Time, err error)
+}) {
+	m.Away, m.Interrupted = etcd.Away, etcd.WatchTrouble
 }
 
 // Turn is called by the main loop, at each turn.
@@ -105,7 +113,7 @@ func (m *Monitor) set(in map[string]string, part, reason string) {
 func (m *Monitor) Unread() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.main != starting && m.main != m.Source+unread {
+	if m.main != m.starting && m.main != m.Source+unread {
 		return ""
 	}
 	return m.Source + unread + m.why()
@@ -113,7 +121,7 @@ func (m *Monitor) Unread() string {
 
 // why says what keeps the daemon from reading etcd; "" = it has been read.
 func (m *Monitor) why() string {
-	if m.main != starting && m.main != m.Source+unread || m.Away == nil {
+	if m.main != m.starting && m.main != m.Source+unread || m.Away == nil {
 		return ""
 	}
 	return ": " + m.Away()

@@ -14,13 +14,13 @@ import (
 
 // TestReadinessPage: what is wrong is said, and what is remarked, which leaves the daemon ready.
 func TestReadinessPage(t *testing.T) {
-	h := New()
+	h := New("calico-test")
 	page := func() string { return readiness(h) }
 	for _, step := range []struct {
 		do   func()
 		want string
 	}{
-		{func() {}, "503 the agent is starting\n"},
+		{func() {}, "503 calico-test is starting\n"},
 		{func() { h.SetUnready("") }, "200 ok\n"},
 		{func() { h.Remark("b", "b is odd") }, "200 ok\nb is odd\n"},
 		{func() { h.Remark("a", "a is odd") }, "200 ok\na is odd\nb is odd\n"},
@@ -39,7 +39,7 @@ func TestDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var since time.Time
 		var trouble error
-		h := New()
+		h := New("calico-test")
 		h.Interrupted = func() (time.Time, error) { return since, trouble }
 		h.SetUnready("")
 		want := func(least time.Duration, disconnected, unready string) {
@@ -72,7 +72,7 @@ func TestDisconnected(t *testing.T) {
 func TestOfHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ofHost := range []bool{false, true} {
-			h := New()
+			h := New("calico-test")
 			h.OfHost = ofHost
 			var trouble error
 			since := time.Now()

@@ -6,81 +6,87 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
-	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // Daemon is a long-lived program.
 type Daemon struct {
-	Name, Version string
+	Name string
 	// Prefix is what the names of its metrics begin with.
-	Prefix string
-	// Options are its own; all daemons have -health, -metrics and -log-level.
+	Prefix  string
 	Options []Option
-	// Lock is the directory that the process alone uses, once its options are set; nil = none.
-	Lock *string
-	// Health and Metrics are where these are served where nothing else is said.
+	// Health and Metrics are where these are served by default. It has -health, -metrics and -log-level then; "" leaves all three to Run.
 	Health, Metrics string
-	// Start makes what the daemon does until a context ends, before its pages are served.
-	Start func(context.Context, Env) (func(context.Context) error, error)
+	// Run is all that it does, once the options are set, until the context ends, which is a clean exit.
+	Run func(context.Context, Env) error
 }
 
 // Env is what a daemon has of its process. It is alive while it calls Health.Turn.
 type Env struct {
-	Logger   *slog.Logger
+	Name, Version string
+	Environ       []string // as os.Environ
+	Logger        *slog.Logger
+	// Level is that of Logger, which writes to LogFile as well once that is told where.
+	Level    *slog.LevelVar
+	LogFile  *logfile.File
 	Health   *health.Monitor
 	Problems *problems.Ledger
 	Metrics  *prometheus.Registry
+	// Pages serve Health, Problems and Metrics.
+	Pages *serving.Servers
 }
 
 // Main runs the daemon with a command line and an environment, and returns the exit status.
-func (d Daemon) Main(args, environ []string) int {
-	var level slog.Level
-	var health, metrics serving.Address
-	flags := flag.NewFlagSet(d.Name, flag.ContinueOnError)
-	err := Parse(flags, slices.Concat(d.Options, []Option{
-		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: d.Health, Help: "host:port of /liveness, /readiness and /debug/invalid; 0 = off", Set: Address(&health)},
-		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: d.Metrics, Help: "host:port of /metrics; 0 = off", Set: Address(&metrics)},
-		Level(&level),
-	}), args, environ)
-	return Main(d.Name, d.Version, err, func(ctx context.Context) error {
-		return d.serve(ctx, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), health, metrics)
-	})
+func (d Daemon) Main(version string, args, environ []string) int {
+	store.DiscardLibraryLogs()
+	env, err := d.Prepare(version, args, environ, os.Stderr)
+	return Main(d.Name, version, err, func(ctx context.Context) error { return d.Run(ctx, env) })
 }
 
-func (d Daemon) serve(ctx context.Context, log *slog.Logger, healthAt, metricsAt serving.Address) error {
-	env := Env{Logger: log, Health: health.New(), Problems: problems.New(log), Metrics: metrics.NewRegistry(d.Prefix, d.Version)}
-	if d.Lock != nil {
-		release, err := runlock.Take(*d.Lock)
-		if err != nil {
-			return fmt.Errorf("directory %s: %w", *d.Lock, err)
-		}
-		defer release()
+// Prepare sets the options by a command line and an environment, and makes what the daemon has. Its log goes to out, and so does
+// help. The error is as Parse's.
+func (d Daemon) Prepare(version string, args, environ []string, out io.Writer) (Env, error) {
+	level, file := new(slog.LevelVar), logfile.New()
+	log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}), file.Handler()))
+	e := Env{
+		Name: d.Name, Version: version, Environ: environ, Logger: log, Level: level, LogFile: file,
+		Health: health.New(d.Name), Problems: problems.New(log), Metrics: metrics.NewRegistry(d.Prefix, version),
 	}
-	do, err := d.Start(ctx, env)
-	if err != nil {
+	e.Pages = serving.New(e.Problems, e.Health.Handler(e.Problems), metrics.Handler(e.Metrics))
+	var healthAt, metricsAt serving.Address
+	options := d.Options
+	if d.Health != "" {
+		options = slices.Concat(options, []Option{
+			{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: d.Health, Help: "host:port of /liveness, /readiness and /debug/invalid; 0 = off", Set: Address(&healthAt)},
+			{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: d.Metrics, Help: "host:port of /metrics; 0 = off", Set: Address(&metricsAt)},
+			Level(level),
+		})
+	}
+	flags := flag.NewFlagSet(d.Name, flag.ContinueOnError)
+	flags.SetOutput(out)
+	err := Parse(flags, options, args, environ)
+	e.Pages.Configure(healthAt, metricsAt)
+	return e, err
+}
+
+// Serve begins to serve the pages, which Pages.Run goes on with. The error says why they can't be served where they should be.
+func (e Env) Serve() error {
+	if err := errors.Join(e.Pages.Move()); err != nil {
+		e.Pages.Close()
 		return err
 	}
-	servers := serving.New(env.Problems, env.Health.Handler(env.Problems), metrics.Handler(env.Metrics))
-	servers.Configure(healthAt, metricsAt)
-	if err := errors.Join(servers.Move()); err != nil {
-		servers.Close()
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return servers.Run(ctx) })
-	group.Go(func() error { return do(ctx) })
-	log.Info(d.Name+" runs", "version", d.Version)
-	return group.Wait()
+	e.Logger.Info(e.Name+" runs", "version", e.Version)
+	return nil
 }

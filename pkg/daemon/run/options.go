@@ -12,12 +12,14 @@ import (
 	"strings"
 )
 
-// An Option is one setting of a process: a flag, and the variable of the environment that stands for it.
+// An Option is one setting of a process: a flag, and the variable of the environment that stands for it, or one of the two.
 type Option struct {
 	Flag, Variable string
 	// Initial is the value where neither is set.
 	Initial string
 	Help    string
+	// Switch: the flag takes no value, and is "true".
+	Switch bool
 	// Set takes the value into use, or says what is wrong with it.
 	Set func(string) error
 }
@@ -31,7 +33,14 @@ var ErrVersion = errors.New("the version is asked for")
 func Parse(flags *flag.FlagSet, options []Option, args, environ []string) error {
 	version := flags.Bool("version", false, "print the version and exit")
 	for _, o := range options {
-		flags.String(o.Flag, o.Initial, fmt.Sprintf("%s (%s)", o.Help, o.Variable))
+		switch help := fmt.Sprintf("%s (%s)", o.Help, o.Variable); {
+		case o.Switch:
+			flags.Bool(o.Flag, false, o.Help)
+		case o.Variable == "":
+			flags.String(o.Flag, o.Initial, o.Help)
+		case o.Flag != "":
+			flags.String(o.Flag, o.Initial, help)
+		}
 	}
 	switch err := flags.Parse(args); {
 	case err != nil:
@@ -53,7 +62,7 @@ func assign(options []Option, given map[string]string, environ []string) error {
 	variables := Variables(environ)
 	var errs []error
 	for _, o := range options {
-		value, source := cmp.Or(variables[o.Variable], o.Initial), o.Variable
+		value, source := cmp.Or(variables[o.Variable], o.Initial), cmp.Or(o.Variable, "flag -"+o.Flag)
 		if v, ok := given[o.Flag]; ok {
 			value, source = v, "flag -"+o.Flag
 		}
@@ -68,8 +77,9 @@ func assign(options []Option, given map[string]string, environ []string) error {
 func Variables(environ []string) map[string]string {
 	variables := map[string]string{}
 	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		variables[name] = value
+		if name, value, _ := strings.Cut(kv, "="); name != "" {
+			variables[name] = value
+		}
 	}
 	return variables
 }

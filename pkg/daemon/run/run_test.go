@@ -9,16 +9,18 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/serving"
+	"github.com/calico-go/calico/pkg/lab/ports"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -32,14 +34,14 @@ type config struct {
 }
 
 func (c *config) parse(args, environ []string, out io.Writer) error {
-	flags := flag.NewFlagSet("calico-test", flag.ContinueOnError)
+	flags, level := flag.NewFlagSet("calico-test", flag.ContinueOnError), new(slog.LevelVar)
 	flags.SetOutput(out)
-	options := append(Etcd(&c.Store), Level(&c.Level),
+	options := append(Etcd(&c.Store), Level(level),
 		Option{Flag: "dir", Variable: "DIR", Initial: "/d", Help: "a directory", Set: Absolute(&c.Dir)},
 		Option{Flag: "own", Variable: "OWN", Initial: "false", Help: "own", Set: Bool(&c.Own)},
 		Option{Flag: "at", Variable: "AT", Initial: ":9094", Help: "where to serve", Set: Address(&c.At)})
 	err := Parse(flags, options, args, environ)
-	c.Store.SetDefaults()
+	c.Level = level.Level()
 	return err
 }
 
@@ -49,14 +51,13 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := serving.Address{Enabled: true, Port: 9094}
-	local := store.Config{Endpoints: []string{"http://127.0.0.1:2379"}}
 	tests := []struct {
 		name          string
 		args, environ []string
 		want          config
 	}{
-		{"nothing", nil, nil, config{Store: local, Dir: "/d", At: at}},
-		{"empty variables are not set", nil, []string{"DIR=", "AT=", "ETCD_CA_CERT_FILE=", "LOG_LEVEL="}, config{Store: local, Dir: "/d", At: at}},
+		{"nothing", nil, nil, config{Dir: "/d", At: at}},
+		{"empty variables are not set", nil, []string{"DIR=", "AT=", "ETCD_CA_CERT_FILE=", "LOG_LEVEL="}, config{Dir: "/d", At: at}},
 		{"environment", nil, []string{
 			"ETCD_ENDPOINTS=https://a:2379, https://b:2379,", "ETCD_CA_CERT_FILE=" + file, "ETCD_CERT_FILE= " + file + " ", "ETCD_KEY_FILE=" + file,
 			"ETCD_USERNAME= u ", "ETCD_PASSWORD_FILE=" + file, "DIR=/v/", "OWN=1", "LOG_LEVEL=Warning", "AT=0", "PATH=/bin", "nothing",
@@ -67,7 +68,7 @@ func TestParse(t *testing.T) {
 		{"flags win", []string{"-dir", "/f", "--etcd-discovery-srv=example.org", "-log-level", "info", "-at="}, []string{"DIR=/e", "LOG_LEVEL=debug", "AT=:1"},
 			config{Store: store.Config{DiscoverySRV: "example.org"}, Dir: "/f"}},
 		{"certificates without endpoints", nil, []string{"ETCD_CA_CERT_FILE=" + file},
-			config{Store: store.Config{Endpoints: []string{"https://127.0.0.1:2379"}, CAFile: file}, Dir: "/d", At: at}},
+			config{Store: store.Config{CAFile: file}, Dir: "/d", At: at}},
 	}
 	for _, test := range tests {
 		var got config
@@ -148,21 +149,82 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestLock: of two daemons with one directory one runs.
-func TestLock(t *testing.T) {
-	dir := t.TempDir()
-	other := func(ctx context.Context, env Env) (func(context.Context) error, error) {
-		return nil, errors.New("it starts beside another")
+// TestDaemon: a daemon has its options and those of all, and serves its pages; of two at one address the second says why it can't.
+func TestDaemon(t *testing.T) {
+	var dir string
+	d := Daemon{Name: "calico-test", Prefix: "calico_test", Options: []Option{{Flag: "dir", Variable: "DIR", Initial: "/d", Set: Absolute(&dir)}}, Health: "127.0.0.1:9000", Metrics: "0"}
+	var log bytes.Buffer
+	at := ports.Free(t, 1)[0]
+	env, err := d.Prepare("1.2", []string{"-dir=/x", "-health", at}, []string{"LOG_LEVEL=error"}, &log)
+	if err != nil || dir != "/x" || env.Level.Level() != slog.LevelError {
+		t.Fatalf("%v, %q, %v", err, dir, env.Level)
 	}
-	d := Daemon{Name: "calico-test", Lock: &dir, Health: "0", Metrics: "0"}
-	d.Start = func(ctx context.Context, env Env) (func(context.Context) error, error) {
-		second := d
-		second.Start = other
-		return nil, second.serve(ctx, env.Logger, serving.Address{}, serving.Address{})
+	if err := env.Serve(); err != nil {
+		t.Fatal(err)
 	}
-	for range 2 { // the first has let go
-		if err := d.serve(t.Context(), slog.New(slog.DiscardHandler), serving.Address{}, serving.Address{}); !errors.Is(err, runlock.ErrHeld) {
-			t.Error(err)
+	defer env.Pages.Close()
+	reply, err := http.Get("http://" + at + "/readiness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }() // read
+	if text, err := io.ReadAll(reply.Body); err != nil || string(text) != "calico-test is starting\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("at level error: %s", &log)
+	}
+	second, err := d.Prepare("1.2", []string{"-health", at}, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Serve(); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a second at %s: %v", at, err)
+	}
+	if _, err := d.Prepare("1.2", []string{"-health", "there"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "flag -health: ") {
+		t.Errorf("-health there: %v", err)
+	}
+}
+
+// TestSwitch: a switch takes no value, and an option may be a flag or a variable alone.
+func TestSwitch(t *testing.T) {
+	var on bool
+	var flagOnly, variableOnly string
+	options := []Option{
+		{Flag: "on", Switch: true, Initial: "false", Set: Bool(&on)}, {Flag: "f", Initial: "a", Set: Text(&flagOnly)}, {Variable: "V", Initial: "b", Set: Text(&variableOnly)},
+	}
+	for _, test := range []struct {
+		args, environ []string
+		on            bool
+		f, v          string
+	}{
+		{nil, nil, false, "a", "b"},
+		{[]string{"-on", "-f", "c"}, []string{"V=d", "=e"}, true, "c", "d"},
+	} {
+		err := Parse(flag.NewFlagSet("calico-test", flag.ContinueOnError), options, test.args, test.environ)
+		if err != nil || on != test.on || flagOnly != test.f || variableOnly != test.v {
+			t.Errorf("%v %v: %v, %v, %q, %q", test.args, test.environ, err, on, flagOnly, variableOnly)
+		}
+	}
+}
+
+func TestVerbs(t *testing.T) {
+	var got []string
+	do := func(args []string) int { got = args; return 7 }
+	both := Verbs{Name: "calico-test", Usage: "usage\n", Do: map[string]func([]string) int{"": do, "go": do}}
+	one := Verbs{Name: "calico-test", Usage: "usage\n", Do: map[string]func([]string) int{"go": do}}
+	for _, test := range []struct {
+		verbs Verbs
+		args  []string
+		want  int
+		got   []string
+	}{
+		{both, nil, 7, nil}, {both, []string{"go", "a", "-b"}, 7, []string{"a", "-b"}}, {both, []string{"stop"}, 2, nil},
+		{one, nil, 2, nil}, {one, []string{"-version"}, 0, nil}, {one, []string{"-h"}, 0, nil},
+	} {
+		got = nil
+		if status := test.verbs.Main(test.args); status != test.want || !slices.Equal(got, test.got) {
+			t.Errorf("%q: status %d, arguments %q; want %d, %q", test.args, status, got, test.want, test.got)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func Address(p *serving.Address) func(string) error {
 }
 
 // Level is the option of the log's level.
-func Level(p *slog.Level) Option {
+func Level(p *slog.LevelVar) Option {
 	return Option{Flag: "log-level", Variable: "LOG_LEVEL", Initial: "info", Help: "debug, info, warning or error", Set: func(s string) error {
 		level, ok := map[string]slog.Level{
 			"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "warn": slog.LevelWarn, "error": slog.LevelError, "fatal": slog.LevelError,
@@ -88,24 +88,25 @@ func Level(p *slog.Level) Option {
 		if !ok {
 			return fmt.Errorf("%q: want debug, info, warning or error", s)
 		}
-		*p = level
+		p.Set(level)
 		return nil
 	}}
 }
 
-// Etcd are the options that say where etcd is, and who asks; store.Config.SetDefaults completes them.
+// Etcd are the options that say where etcd is, and who asks.
 func Etcd(c *store.Config) []Option {
+	endpoints := func(s string) error {
+		c.Endpoints = store.ParseEndpoints(s)
+		return nil
+	}
 	return []Option{
-		{"etcd-endpoints", "ETCD_ENDPOINTS", "", "comma list of URLs of etcd; default: http://127.0.0.1:2379, https with certificate files", func(s string) error {
-			c.Endpoints = store.ParseEndpoints(s)
-			return nil
-		}},
-		{"etcd-discovery-srv", "ETCD_DISCOVERY_SRV", "", "domain whose SRV records name etcd, instead of endpoints", Text(&c.DiscoverySRV)},
-		{"etcd-ca-cert-file", "ETCD_CA_CERT_FILE", "", "certificate of who signed etcd's; default: the system's roots", File(&c.CAFile)},
-		{"etcd-cert-file", "ETCD_CERT_FILE", "", "certificate of this client", File(&c.CertFile)},
-		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", File(&c.KeyFile)},
-		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", Text(&c.Username)},
-		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", File(&c.PasswordFile)},
+		{Flag: "etcd-endpoints", Variable: "ETCD_ENDPOINTS", Help: "comma list of URLs of etcd; default: http://127.0.0.1:2379, https with certificate files", Set: endpoints},
+		{Flag: "etcd-discovery-srv", Variable: "ETCD_DISCOVERY_SRV", Help: "domain whose SRV records name etcd, instead of endpoints", Set: Text(&c.DiscoverySRV)},
+		{Flag: "etcd-ca-cert-file", Variable: "ETCD_CA_CERT_FILE", Help: "certificate of who signed etcd's; default: the system's roots", Set: File(&c.CAFile)},
+		{Flag: "etcd-cert-file", Variable: "ETCD_CERT_FILE", Help: "certificate of this client", Set: File(&c.CertFile)},
+		{Flag: "etcd-key-file", Variable: "ETCD_KEY_FILE", Help: "key of this client's certificate", Set: File(&c.KeyFile)},
+		{Flag: "etcd-username", Variable: "ETCD_USERNAME", Help: "user of etcd", Set: Text(&c.Username)},
+		{Flag: "etcd-password-file", Variable: "ETCD_PASSWORD_FILE", Help: "file with the user's password", Set: File(&c.PasswordFile)},
 	}
 }
 

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the file in the directory that a process holds a lock on while it runs.
-const Name = "agent.lock"
+// Agent is the file in its run directory that the agent holds a lock on while it runs.
+const Agent = "agent.lock"
 
 // ErrHeld says that another process runs with the directory.
 var ErrHeld = errors.New("another process runs with this directory: stop it first")
 
 // Take makes sure that no other process serves the directory: a second one would take the sockets in it, and take them
-// away when it ends. The kernel drops the lock with the process, however that ends.
-func Take(dir string) (release func(), err error) {
+// away when it ends. name is the file in it that is locked. The kernel drops the lock with the process, however that ends.
+func Take(dir, name string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(dir, Name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
