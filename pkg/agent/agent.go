@@ -136,7 +136,7 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	}
 	if kubernetes != nil {
 		defer kubernetes.Close()
-		defer cfg.keepNode(ctx, kubernetes, env.Logger, stop)() // the certificate waits for etcd, and etcd's pod for the label
+		defer cfg.keepNode(ctx, kubernetes, env, stop)() // the certificate waits for etcd, and etcd's pod for the label
 	}
 	certificate, err := cfg.certificate(ctx, kubernetes, env)
 	if err != nil {
@@ -200,7 +200,7 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	}
 	if kubernetes != nil {
 		node := availability.New(availability.Config{
-			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable", Served: served, Unready: h.Unready, Logger: env.Logger,
+			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable", Served: served, Unready: h.Unready, Problems: trouble, Logger: env.Logger,
 		})
 		group.Go(func() error { return node.Run(ctx) })
 	}
@@ -241,7 +241,7 @@ func newLoop(cfg Config, env run.Env, start params.Params, r *status.Reporter) *
 		adoption: params.NewAdoption(known, trouble), serving: env.Pages,
 		updates: make(chan model.Update, updateBuffer),
 		asks:    make(chan chan debugstate.Endpoints), stopped: make(chan struct{}), gate: newWaiters(), deleted: mailbox.NewSignal(),
-		etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, start.MTULiveUpdate),
+		reached: trouble.Group(problems.Host), etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, trouble, start.MTULiveUpdate),
 		router: routerState{handover: router.NewHandover(), etcdAddrs: func() []netip.Addr { return nil }},
 	}
 	return l

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -97,19 +96,19 @@ const memberLabel = "projectcalico.org/etcd"
 
 // keepNode keeps the label of this host's Node as Members say, where they are known, and stops the agent once the Node is another one:
 // what speaks with etcd does so by the certificate of the former. What it returns ends that.
-func (c Config) keepNode(ctx context.Context, client *kube.Client, log *slog.Logger, stop func()) (end func()) {
+func (c Config) keepNode(ctx context.Context, client *kube.Client, env run.Env, stop func()) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var under sync.WaitGroup
 	if len(c.Kubernetes.Members) > 0 {
 		begun := make(chan struct{})
 		close(begun) // etcd waits for the label
 		replaced := func() {
-			log.Warn("this host's Node is another one now: the agent starts anew, with a certificate for etcd of that")
+			env.Logger.Warn("this host's Node is another one now: the agent starts anew, with a certificate for etcd of that")
 			stop()
 		}
 		k := availability.New(availability.Config{
 			Node: c.Node, API: ownNode{client, slices.Contains(c.Kubernetes.Members, c.Node), replaced}, What: "label " + memberLabel,
-			Served: begun, Unready: func() string { return "" }, Logger: log,
+			Served: begun, Unready: func() string { return "" }, Problems: env.Problems, Logger: env.Logger,
 		})
 		under.Go(func() { _ = k.Run(ctx) }) // it ends with the context
 	}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -15,6 +16,8 @@ const (
 	lookPause = 20 * time.Millisecond
 	// readPause is when what could not be read is tried again.
 	readPause = time.Second
+	// ownLinks is what the ledger calls them.
+	ownLinks = "the host's interfaces"
 	// ipvsLink is what kube-proxy makes in mode ipvs.
 	ipvsLink = "kube-ipvs0"
 )
@@ -22,7 +25,6 @@ const (
 // links are the host's own links, as they were read last.
 type links struct {
 	own       map[netip.Addr]string // by address
-	reason    string                // why they could not be read, as it was logged
 	overtaken problems.Passing      // readings that changes overtook
 	again     <-chan time.Time      // when they are to be read
 	looked    time.Time             // when they were, for a notice
@@ -56,15 +58,12 @@ func (l *loop) readInterfaces() {
 		l.log.Debug("the host's interfaces changed while they were read, trying again", "err", err)
 		return
 	}
-	if reason := problems.Reason(err); reason != l.links.reason {
-		if err != nil {
-			l.log.Warn("the host's interfaces could not be read; host endpoints stay on those that were known", "err", err)
-		}
-		l.links.reason, l.reports.linksUnknown = reason, err != nil
-	}
+	l.reports.linksUnknown = err != nil
 	if err != nil {
+		l.problems.Tell(problems.Host, ownLinks, fmt.Errorf("they could not be read, and host endpoints stay on those that were known: %w", err))
 		return
 	}
+	l.problems.Tell(problems.Host, ownLinks, nil)
 	proxied := ""
 	interfaces, own := make([]policy.Interface, 0, len(found)), map[netip.Addr]string{}
 	for _, f := range found {

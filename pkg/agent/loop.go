@@ -75,8 +75,8 @@ type loop struct {
 	params         params.Params
 	interfaceRetry time.Duration
 	adoption       *params.Adoption
-	reached        map[string]int // workloads that are listed as they have too many connections
-	unsettled      bool           // settings in etcd changed
+	reached        *problems.Group // workloads that have too many connections
+	unsettled      bool            // settings in etcd changed
 
 	etcd        *etcdState
 	workload    *workload.Reconciler
@@ -87,7 +87,6 @@ type loop struct {
 	router      routerState
 	reports     reports
 	beside      sync.WaitGroup
-	nameReason  string // why the node's name is not left for the plugin, as it was logged
 }
 
 // start makes the reconcilers and opens the kernel for them.
@@ -290,11 +289,7 @@ func (l *loop) audit() {
 // writeNode keeps the file in which the plugin finds the node's name, and by
 // which it knows that an agent is to be waited for.
 func (l *loop) writeNode() {
-	reason := problems.Reason(l.system.writeNode())
-	if reason != "" && reason != l.nameReason {
-		l.log.Warn("the node's name is not left for the plugin", "reason", reason)
-	}
-	l.nameReason = reason
+	l.problems.Tell(problems.Host, "the node's name for the plugin", l.system.writeNode())
 }
 
 // frozenBy says what must be known before anything is done; "" = nothing.
@@ -423,22 +418,16 @@ func (l *loop) tellReached() {
 		l.log.Warn("trying again", "err", err)
 		return
 	}
+	found := map[string]string{}
 	for path, bound := range bounds {
-		reason := fmt.Errorf("it begins connections beyond the %d that it may have, which are dropped: have it keep fewer, or raise "+
+		found[path] = fmt.Sprintf("it begins connections beyond the %d that it may have, which are dropped: have it keep fewer, or raise "+
 			"MaxConnectionsPerEndpoint (where the agent's environment has it: FELIX_MAXCONNECTIONSPERENDPOINT) and, where the pod has it, the annotation cni.projectcalico.org/maxConnections", bound)
-		if before, after := l.problems.Note(problems.Host, path, reason); before != after {
-			l.log.Warn("a workload has too many connections", "endpoint", path, "reason", after)
-			if key, ok := l.etcd.objects[path].key.(model.WorkloadEndpointKey); ok && l.system.warnPod != nil {
-				l.system.warnPod(key, "TooManyConnections", after)
-			}
+	}
+	for _, path := range l.reached.Set(found) {
+		if key, ok := l.etcd.objects[path].key.(model.WorkloadEndpointKey); ok && l.system.warnPod != nil {
+			l.system.warnPod(key, "TooManyConnections", found[path])
 		}
 	}
-	for path := range l.reached {
-		if _, still := bounds[path]; !still {
-			l.problems.Note(problems.Host, path, nil)
-		}
-	}
-	l.reached = bounds
 }
 
 // lose has the connections of addresses deleted that no longer lead where they led.

@@ -7,7 +7,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -48,7 +47,7 @@ func TestLabelMember(t *testing.T) {
 	defer stop()
 	for node, want := range map[string]string{"n1": `{"keep":"me","projectcalico.org/etcd":"member"}`, "n2": ""} {
 		c := Config{Node: node, Kubernetes: Kubernetes{Members: []string{"n1"}}}
-		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), slog.New(slog.DiscardHandler), stop))
+		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), testEnv(t), stop))
 		labelled(node, want)
 	}
 	// Somebody takes the label away, or gives it; the Node is deleted and made anew.

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -31,7 +32,6 @@ type routerState struct {
 	patience   <-chan time.Time
 	closed     bool            // it did
 	unsaid     []chan struct{} // closed when the firewall stands with the news
-	mtuReason  string          // why the MTU is not left for the plugin, as it was logged
 }
 
 // noteNews takes in what the router has left.
@@ -120,22 +120,16 @@ func (l *loop) writeMTU() {
 	if l.router.news == nil {
 		return
 	}
-	err, mtu := errNoUplink, l.router.news.MTU
-	if mtu != 0 {
-		err = l.system.writeMTU(mtu)
+	err := errNoUplink
+	if mtu := l.router.news.MTU; mtu != 0 {
+		if err = l.system.writeMTU(mtu); err != nil {
+			err = fmt.Errorf("%d is not written, and the plugin takes what is in the file: %w", mtu, err)
+		}
 	}
-	reason := problems.Reason(err)
-	switch {
-	case reason == "", reason == l.router.mtuReason:
-	case mtu != 0:
-		l.log.Warn("the MTU of workloads is not left for the plugin, which takes what is in the file", "mtu", mtu, "reason", reason)
-	default:
-		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or fails", "reason", reason)
-	}
-	l.router.mtuReason = reason
+	l.problems.Tell(problems.Host, "the MTU of workloads for the plugin", err)
 }
 
-var errNoUplink = errors.New("no network interface but the loopback is up")
+var errNoUplink = errors.New("it is not known, as no network interface but the loopback is up, and the plugin takes what is in the file, or fails")
 
 // connectProbe connects the workloads that try the path of packets, as pods are.
 func (l *loop) connectProbe() {

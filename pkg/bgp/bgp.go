@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // Desired is all that a Speaker is to do. The zero value is to be silent.
@@ -94,7 +95,7 @@ func (s *Speaker) tend(ctx context.Context) {
 	defer close(s.tended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	told := "" // what is wrong, logged once
+	var told retry.News
 	for {
 		select {
 		case <-ctx.Done():
@@ -105,14 +106,9 @@ func (s *Speaker) tend(ctx context.Context) {
 		next := time.Hour
 		s.applying.Lock()
 		if (s.run != nil || s.again) && !s.closed {
-			text := ""
-			if err := s.revisit(ctx); err != nil {
-				text = err.Error()
+			if err := s.revisit(ctx); told.Is(err) && err != nil && ctx.Err() == nil {
+				s.log.Warn("BGP is not as desired", "error", err)
 			}
-			if text != told && text != "" && ctx.Err() == nil {
-				s.log.Warn("BGP is not as desired", "error", text)
-			}
-			told = text
 			next = s.sessions.due(time.Now())
 			if s.again {
 				next = time.Second

@@ -27,7 +27,7 @@ func newTenants() *tenants {
 	c := &controllers{
 		cfg: Config{Enabled: map[string]bool{Policies: true}, NamespacePolicyLimit: 10_000}, log: log, invalid: invalid.New(log, nil, problems.New(log)),
 	}
-	c.owned = owned.New(owned.Config{Logger: log, Kinds: c.owns()})
+	c.owned = owned.New(owned.Config{Problems: problems.New(log), Kinds: c.owns()})
 	return &tenants{networkPolicies: newNetworkPolicies(c)}
 }
 

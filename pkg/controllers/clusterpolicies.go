@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/controllers/owned"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // nodePause is the least time between two rounds that changes of nodes make: many change at a time.
@@ -28,7 +29,7 @@ type clusterPolicies struct {
 	protect    func(tunnels []netip.Addr)
 	owned      *owned.Keeper
 	conditions *conditions
-	wake       mailbox.Signal
+	loop       *reconcile.Loop
 
 	mu       sync.Mutex
 	policies map[string]clusterPolicy
@@ -41,10 +42,17 @@ type clusterPolicies struct {
 }
 
 func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string, protect func([]netip.Addr)) *clusterPolicies {
-	return &clusterPolicies{
-		take: take, protect: protect, owned: keeper, conditions: conditions, wake: mailbox.NewSignal(),
+	c := &clusterPolicies{
+		take: take, protect: protect, owned: keeper, conditions: conditions,
 		policies: map[string]clusterPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
 	}
+	c.loop = reconcile.New(reconcile.Timing{}, func(ctx context.Context) (time.Duration, error) {
+		if c.round() {
+			return 0, retry.Wait(ctx, nodePause)
+		}
+		return 0, nil
+	})
+	return c
 }
 
 func (c *clusterPolicies) set(p clusterPolicy) {
@@ -52,7 +60,7 @@ func (c *clusterPolicies) set(p clusterPolicy) {
 	defer c.mu.Unlock()
 	c.policies[p.Name] = p
 	c.changed[p.Name] = true
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 func (c *clusterPolicies) remove(name string) {
@@ -60,7 +68,7 @@ func (c *clusterPolicies) remove(name string) {
 	defer c.mu.Unlock()
 	delete(c.policies, name)
 	c.changed[name] = true
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 // hold leaves a policy that can't be read as it is in etcd, in whichever tier.
@@ -78,7 +86,7 @@ func (c *clusterPolicies) synced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listed = true
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
@@ -89,7 +97,7 @@ func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
 	}
 	c.nodes[name] = n
 	c.all = true
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 func (c *clusterPolicies) removeNode(name string) {
@@ -97,7 +105,7 @@ func (c *clusterPolicies) removeNode(name string) {
 	defer c.mu.Unlock()
 	delete(c.nodes, name)
 	c.all = true
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 // update takes in what etcd holds: the addresses of tunnels, which agents have entered.
@@ -122,7 +130,7 @@ func (c *clusterPolicies) update(u model.Update) {
 	maps.DeleteFunc(now, func(_ model.HostConfigKey, a netip.Addr) bool { return !a.IsValid() })
 	if c.tunnels == nil || !maps.Equal(c.tunnels, now) {
 		c.tunnels, c.all = now, true
-		c.wake.Send()
+		c.loop.Wake()
 	}
 }
 
@@ -130,7 +138,7 @@ func (c *clusterPolicies) nodesSynced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = true
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 // count is how many nodes are known.
@@ -138,24 +146,6 @@ func (c *clusterPolicies) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.nodes)
-}
-
-// run makes keys of what has changed, until the context ends; the error is always nil.
-func (c *clusterPolicies) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.wake:
-		}
-		if !c.round() {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(nodePause):
-		}
-	}
 }
 
 // round makes keys of what has changed, and reports whether nodes had.

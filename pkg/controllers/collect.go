@@ -17,7 +17,8 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/collector"
 	"github.com/calico-go/calico/pkg/controllers/hosts"
 	"github.com/calico-go/calico/pkg/controllers/owned"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/garbage"
 	"github.com/calico-go/calico/pkg/kube"
@@ -77,16 +78,18 @@ func uidsOf(p *corev1.Pod) []string {
 // collection looks for garbage while this process leads.
 type collection struct {
 	*controllers
-	hosts *hosts.Keeper
-	wake  mailbox.Signal // a Node is gone
-	pods  atomic.Bool    // all of them are known
-	nodes atomic.Bool
+	hosts     *hosts.Keeper
+	loop      *reconcile.Loop
+	collector *collector.Collector // of the time that this process leads
+	pods      atomic.Bool          // all of them are known
+	nodes     atomic.Bool
 }
 
 func newCollection(c *controllers) *collection {
-	g := &collection{controllers: c, wake: mailbox.NewSignal()}
+	g := &collection{controllers: c}
+	g.loop = reconcile.New(reconcile.Timing{}, g.look)
 	g.hosts = hosts.New(hosts.Config{
-		Etcd: c.etcd, Logger: c.log,
+		Etcd: c.etcd, Problems: c.ledger,
 		Wrote:  func(took time.Duration) { c.metrics.wrote(kindNode, took) },
 		Failed: func(k model.Key, err error) { c.failed(kindNode, k, err) },
 		Restored: func(node, uid string, k model.Key) {
@@ -101,36 +104,28 @@ func newCollection(c *controllers) *collection {
 func (g *collection) Pod(p garbage.Pod) []string { return g.endpoints.UIDs(p.Namespace, p.Name) }
 func (g *collection) Node(name string) bool      { return g.hosts.Has(name) }
 
-// run collects until the context ends. Before the pods and Nodes of the API are known all would have to be asked for.
+// run collects until the context ends.
 func (g *collection) run(ctx context.Context) {
 	defer g.metrics.ipam.forget()
-	c := collector.New(collector.Config{Etcd: g.etcd, API: Live{g.kube}, Known: g, Now: time.Now, Logger: g.log})
-	told := ""
-	for next := time.Duration(0); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.wake:
-		case <-time.After(next):
-		}
-		if next = time.Second; !g.pods.Load() || !g.nodes.Load() {
-			continue
-		}
-		r, err := c.Pass(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if text := fmt.Sprint(err); err != nil && text != told {
-			g.log.Warn("garbage was not wholly collected, trying again", "err", err)
-			told = text
-		} else if err == nil {
-			told = ""
-		}
-		g.metrics.ipam.take(r)
-		if next = idle; err != nil || r.Candidates > 0 || len(r.Kept) > 0 || r.Blocked != "" {
-			next = busy
-		}
+	g.collector = collector.New(collector.Config{Etcd: g.etcd, API: Live{g.kube}, Known: g, Now: time.Now, Logger: g.log})
+	_ = g.loop.Run(ctx) // the error is always nil
+}
+
+// look looks for garbage once. Before the pods and Nodes of the API are known all would have to be asked for.
+func (g *collection) look(ctx context.Context) (again time.Duration, err error) {
+	if !g.pods.Load() || !g.nodes.Load() {
+		return time.Second, nil
 	}
+	r, err := g.collector.Pass(ctx)
+	if ctx.Err() != nil {
+		return 0, err
+	}
+	g.ledger.Tell(problems.Host, "garbage collection", err)
+	g.metrics.ipam.take(r)
+	if err != nil || r.Candidates > 0 || len(r.Kept) > 0 || r.Blocked != "" {
+		return busy, err
+	}
+	return idle, nil
 }
 
 // ListGarbage writes what a look finds, and takes nothing away: see collector. What seems to be gone is so once it was looked

@@ -3,9 +3,9 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"os"
 	"reflect"
@@ -19,27 +19,29 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/calico-go/calico/pkg/controllers/invalid"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
 	// conditionAccepted is the condition of a ClusterNetworkPolicy: all of it is acted upon.
 	conditionAccepted = "Accepted"
-	conditionPause    = 5 * time.Second
 	maxCondition      = 32768 // bytes of a message that the API takes
 )
 
+// retrying is when what the API doesn't take is tried again.
+var retrying = reconcile.Timing{Retry: retry.Backoff{First: 5 * time.Second, Longest: 5 * time.Second}}
+
 // conditions says in the status of each ClusterNetworkPolicy whether all of it is acted upon.
 type conditions struct {
-	kube *kube.Client
-	log  *slog.Logger
-	wake mailbox.Signal
+	kube     *kube.Client
+	problems *problems.Ledger
+	loop     *reconcile.Loop
 
 	mu  sync.Mutex
 	all map[string]condition // by policy
-
-	told string // why one can't be written; run's own
 }
 
 type condition struct {
@@ -47,8 +49,10 @@ type condition struct {
 	have, want []metav1.Condition
 }
 
-func newConditions(client *kube.Client, log *slog.Logger) *conditions {
-	return &conditions{kube: client, log: log, wake: mailbox.NewSignal(), all: map[string]condition{}}
+func newConditions(client *kube.Client, ledger *problems.Ledger) *conditions {
+	c := &conditions{kube: client, problems: ledger, all: map[string]condition{}}
+	c.loop = reconcile.New(retrying, c.round)
+	return c
 }
 
 func (c *conditions) set(p *v1alpha2.ClusterNetworkPolicy, problems []string) {
@@ -64,7 +68,7 @@ func (c *conditions) set(p *v1alpha2.ClusterNetworkPolicy, problems []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all[p.Name] = condition{p.ResourceVersion, p.Status.Conditions, want}
-	c.wake.Send()
+	c.loop.Wake()
 }
 
 func (c *conditions) remove(name string) {
@@ -74,27 +78,10 @@ func (c *conditions) remove(name string) {
 }
 
 // run writes them until the context ends.
-func (c *conditions) run(ctx context.Context) {
-	repeat(ctx, c.wake, func() bool { return c.round(ctx) })
-}
+func (c *conditions) run(ctx context.Context) { _ = c.loop.Run(ctx) } // the error is always nil
 
-// repeat calls round now, when it is woken, and after a pause where it could not do all, until the context ends.
-func repeat(ctx context.Context, wake mailbox.Signal, round func() bool) {
-	for ctx.Err() == nil {
-		var again <-chan time.Time
-		if !round() {
-			again = time.After(conditionPause)
-		}
-		select {
-		case <-ctx.Done():
-		case <-wake:
-		case <-again:
-		}
-	}
-}
-
-// round writes those that differ, and reports whether it could.
-func (c *conditions) round(ctx context.Context) bool {
+// round writes those that differ.
+func (c *conditions) round(ctx context.Context) (_ time.Duration, failed error) {
 	due := map[string]condition{}
 	c.mu.Lock()
 	for name, o := range c.all {
@@ -103,15 +90,15 @@ func (c *conditions) round(ctx context.Context) bool {
 		}
 	}
 	c.mu.Unlock()
-	good, text := true, ""
+	var told error
 	for _, name := range slices.Sorted(maps.Keys(due)) {
 		o := due[name]
 		patch := map[string]any{"metadata": map[string]any{"resourceVersion": o.version}, "status": map[string]any{"conditions": o.want}}
 		if err := kube.PatchStatus[v1alpha2.ClusterNetworkPolicy](ctx, c.kube, "", name, patch); err != nil {
-			if text == "" && !errors.Is(err, kube.ErrChanged) && !errors.Is(err, os.ErrNotExist) { // the watch is about to tell of these
-				text = err.Error()
+			if !errors.Is(err, kube.ErrChanged) && !errors.Is(err, os.ErrNotExist) { // the watch is about to tell of these
+				told = cmp.Or(told, err)
 			}
-			good = false
+			failed = err
 			continue
 		}
 		c.mu.Lock()
@@ -121,9 +108,8 @@ func (c *conditions) round(ctx context.Context) bool {
 		}
 		c.mu.Unlock()
 	}
-	if text != "" && text != c.told && ctx.Err() == nil {
-		c.log.Warn("the status of a ClusterNetworkPolicy can't be written, trying again", "err", text)
+	if ctx.Err() == nil {
+		c.problems.Tell(problems.Host, "the status of ClusterNetworkPolicies", told)
 	}
-	c.told = text
-	return good
+	return 0, failed
 }

@@ -87,7 +87,7 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
 	c.endpoints = endpoints.New(endpoints.Config{
-		Etcd: c.etcd, Logger: c.log, Unused: c.unused,
+		Etcd: c.etcd, Problems: c.ledger, Unused: c.unused,
 		Wrote:  func(took time.Duration) { c.metrics.wrote(kindPod, took) },
 		Failed: func(k model.Key, err error) { c.failed(kindPod, k, err) },
 		Restored: func(p endpoints.Pod, k model.Key) {
@@ -99,19 +99,19 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
 	}
 	c.owned = owned.New(owned.Config{
-		Etcd: c.etcd, Logger: c.log, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living,
+		Etcd: c.etcd, Problems: c.ledger, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living,
 		Wrote: c.metrics.wrote, Failed: c.failed, Restored: c.restored,
 	})
 	c.policies = newNetworkPolicies(c)
-	conditions := newConditions(api, c.log)
+	conditions := newConditions(api, c.ledger)
 	c.cluster = newClusterPolicies(c.owned, conditions, c.set, c.protect)
 	c.garbage = newCollection(c)
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	if cfg.Enabled[Policies] {
-		c.leading = append(c.leading, conditions.run, c.policies.tell)
+		c.leading = append(c.leading, conditions.run, c.policies.lead)
 	}
 	if cfg.Enabled[Nodes] {
-		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api, Namespace: cfg.LeaseNamespace}, Logger: c.log})
+		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api, Namespace: cfg.LeaseNamespace}, Problems: c.ledger, Logger: c.log})
 		c.leading = append(c.leading, nodes.Run, c.garbage.hosts.Writer().Run, c.garbage.run)
 	}
 	return c
@@ -234,7 +234,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 		ownedOf(kindNetworkPolicy)
 		ownedOf(kindClusterPolicy)
 		group.Go(func() error { return c.policies.watch(ctx) })
-		group.Go(func() error { return c.policies.run(ctx) })
+		group.Go(func() error { return c.policies.rereads.Run(ctx) })
 		group.Go(func() error { return c.watchClusterPolicies(ctx) })
 		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {
 			c.metrics.count(kind, invalidOf(kind), invalidOf(kind))
@@ -250,7 +250,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	if on[Policies] || on[Nodes] {
 		c.metrics.count(kindNode, c.cluster.count, invalidOf(kindNode))
 		group.Go(func() error { return c.watchNodes(ctx) })
-		group.Go(func() error { return c.cluster.run(ctx) })
+		group.Go(func() error { return c.cluster.loop.Run(ctx) })
 	}
 	if prefixes := c.owned.Watched(); len(prefixes) > 0 {
 		c.watchEtcd(ctx, group, "policy", prefixes, c.owned.Update)

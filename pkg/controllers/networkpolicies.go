@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -14,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-go/calico/pkg/controllers/owned"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 )
@@ -38,7 +40,10 @@ const (
 // networkPolicies makes keys of NetworkPolicies, as far as the budgets of their namespaces go.
 type networkPolicies struct {
 	*controllers
-	rereads, tells mailbox.Signal
+	rereads *reconcile.Loop // reads again what decide says
+	tells   *reconcile.Loop // of namespaces that have too much of them, while this process leads
+
+	exceeding map[string]string // messages of the conditions that are True; nil: not read yet. It is tell's own
 
 	waiting sync.Mutex
 	told    map[string]map[string]told // last, by namespace, of those that wait, have their turn or rest; and name
@@ -50,10 +55,12 @@ type networkPolicies struct {
 }
 
 func newNetworkPolicies(c *controllers) *networkPolicies {
-	return &networkPolicies{
-		controllers: c, rereads: mailbox.NewSignal(), tells: mailbox.NewSignal(), told: map[string]map[string]told{},
-		budget: kubepolicy.NewBudget(c.cfg.NamespacePolicyLimit), reread: map[objectName]*byte{},
+	p := &networkPolicies{
+		controllers: c, told: map[string]map[string]told{}, budget: kubepolicy.NewBudget(c.cfg.NamespacePolicyLimit), reread: map[objectName]*byte{},
 	}
+	p.rereads = reconcile.New(retrying, p.readAllAgain)
+	p.tells = reconcile.New(retrying, p.tell)
+	return p
 }
 
 // networkPolicy is what is kept of one until the budget is asked.
@@ -132,8 +139,8 @@ func (p *networkPolicies) decide(namespace string, all map[string]told) (rest ti
 		delete(p.reread, objectName{namespace, name})
 		t.act()
 	}
-	p.rereads.Send()
-	p.tells.Send()
+	p.rereads.Wake()
+	p.tells.Wake()
 	return min(longestRest, time.Duration(size)*restOfRule)
 }
 
@@ -173,25 +180,22 @@ func (p *networkPolicies) watch(ctx context.Context) error {
 	}))
 }
 
-// run reads again what decide says, one of each namespace in turn, until the context ends; the error is always nil.
-func (p *networkPolicies) run(ctx context.Context) error {
-	repeat(ctx, p.rereads, func() bool {
-		due, good := map[string]objectName{}, true
-		p.mu.Lock()
-		for of := range p.reread {
-			due[of.Namespace] = of
-		}
-		p.mu.Unlock()
-		for _, of := range due {
-			good = p.readAgain(ctx, of) && good
-		}
-		return good
-	})
-	return nil
+// readAllAgain reads again what decide says, one of each namespace.
+func (p *networkPolicies) readAllAgain(ctx context.Context) (_ time.Duration, failed error) {
+	due := map[string]objectName{}
+	p.mu.Lock()
+	for of := range p.reread {
+		due[of.Namespace] = of
+	}
+	p.mu.Unlock()
+	for _, of := range due {
+		failed = cmp.Or(failed, p.readAgain(ctx, of))
+	}
+	return 0, failed
 }
 
-// readAgain reports whether the API has answered. What the watch has told meanwhile is decided upon already.
-func (p *networkPolicies) readAgain(ctx context.Context, of objectName) bool {
+// readAgain reads one again. The error is that the API hasn't answered. What the watch has told meanwhile is decided upon already.
+func (p *networkPolicies) readAgain(ctx context.Context, of objectName) error {
 	p.mu.Lock()
 	mark := p.reread[of]
 	p.mu.Unlock()
@@ -205,40 +209,41 @@ func (p *networkPolicies) readAgain(ctx context.Context, of objectName) bool {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		delete(p.reread, of) // the watch is about to tell
-		p.rereads.Send()
+		p.rereads.Wake()
 	case err != nil:
-		return false
+		return err
 	case mark != nil && p.reread[of] == mark:
 		p.decide(of.Namespace, map[string]told{of.Name: {&kept, func() { p.take(kept) }}})
 	}
-	return true
+	return nil
 }
 
-// tell has the condition of each Namespace say whether it has too much of them, while this process leads.
-func (p *networkPolicies) tell(ctx context.Context) {
-	var have map[string]string // messages of the conditions that are True
-	told := ""
-	repeat(ctx, p.tells, func() bool {
-		err := p.tellOnce(ctx, &have)
-		if err != nil && err.Error() != told && ctx.Err() == nil {
-			told = err.Error()
-			p.log.Warn("the condition "+conditionLimit+" of a Namespace can't be read or written, trying again", "err", err)
-		}
-		return err == nil
-	})
+// tell has the condition of each Namespace say whether it has too much of them.
+func (p *networkPolicies) tell(ctx context.Context) (time.Duration, error) {
+	err := p.tellOnce(ctx)
+	if ctx.Err() == nil {
+		p.ledger.Tell(problems.Host, "the condition "+conditionLimit+" of Namespaces", err)
+	}
+	return 0, err
 }
 
-func (p *networkPolicies) tellOnce(ctx context.Context, have *map[string]string) error {
-	if *have == nil {
+// lead has it told while this process leads.
+func (p *networkPolicies) lead(ctx context.Context) {
+	p.exceeding = nil    // another process may have led
+	_ = p.tells.Run(ctx) // the error is always nil
+}
+
+func (p *networkPolicies) tellOnce(ctx context.Context) error {
+	if p.exceeding == nil {
 		all, err := kube.List[corev1.Namespace](ctx, p.kube, kube.Select{})
 		if err != nil {
 			return err
 		}
-		*have = map[string]string{}
+		p.exceeding = map[string]string{}
 		for _, ns := range all {
 			for _, c := range ns.Status.Conditions {
 				if c.Type == conditionLimit && c.Status == corev1.ConditionTrue {
-					(*have)[ns.Name] = c.Message
+					p.exceeding[ns.Name] = c.Message
 				}
 			}
 		}
@@ -247,13 +252,13 @@ func (p *networkPolicies) tellOnce(ctx context.Context, have *map[string]string)
 	want := p.budget.Exceeded()
 	p.mu.Unlock()
 	var errs error
-	for ns := range *have {
+	for ns := range p.exceeding {
 		if want[ns] == "" {
 			want[ns] = "" // it is over no longer
 		}
 	}
 	for ns, text := range want {
-		if (*have)[ns] == text {
+		if p.exceeding[ns] == text {
 			continue
 		}
 		c := corev1.NamespaceCondition{Type: conditionLimit, Status: corev1.ConditionTrue, Reason: reasonOver, Message: text, LastTransitionTime: metav1.Now()}
@@ -265,9 +270,9 @@ func (p *networkPolicies) tellOnce(ctx context.Context, have *map[string]string)
 		case err != nil && !errors.Is(err, os.ErrNotExist):
 			errs = errors.Join(errs, err)
 		case err != nil, text == "":
-			delete(*have, ns)
+			delete(p.exceeding, ns)
 		default:
-			(*have)[ns] = text
+			p.exceeding[ns] = text
 		}
 	}
 	return errs

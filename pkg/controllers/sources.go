@@ -258,7 +258,7 @@ func (c *controllers) watchNodes(ctx context.Context) error {
 		Deleted: func(_, name string) {
 			c.cluster.removeNode(name)
 			c.garbage.hosts.Remove(name)
-			c.garbage.wake.Send()
+			c.garbage.loop.Wake()
 		},
 		Synced: func() {
 			c.cluster.nodesSynced()

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // Uninstall takes all that Calico has put on the node away, in an order that cuts off no pod: the network configuration,
@@ -83,18 +84,15 @@ const again = 5 * time.Second
 
 // uninstallAndStay uninstalls again and again until no pod is left, and then does nothing until the context ends.
 func uninstallAndStay(ctx context.Context, c Config, data bool) error {
-	for said := ""; ; {
+	for said := (retry.News{}); ; {
 		pods, err := Uninstall(ctx, c, data)
 		if err == nil && pods == 0 {
 			<-ctx.Done()
-		} else if err != nil && err.Error() != said && ctx.Err() == nil {
-			said = err.Error()
+		} else if said.Is(err) && err != nil && ctx.Err() == nil {
 			c.Logger.Error("not yet", "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, again) != nil {
 			return nil
-		case <-time.After(again):
 		}
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // TestPause has watches end at once, and one that has lasted.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := new(watcher)
+		w := &watcher{backoff: retry.Backoff{First: firstPause, Longest: longestPause}}
 		began := time.Now()
 		for range 20 {
 			w.opened = time.Now()

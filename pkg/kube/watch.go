@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -65,7 +67,7 @@ type Raw struct {
 // WatchRaw is Watch for who has to know of fields that a later version of the API has.
 func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T, Raw) U, h Handler[U]) error {
 	k := kindOf[T]()
-	w := &watcher{client: c, kind: k, selected: s, trouble: h.Trouble, log: c.log.With("kind", k.name)}
+	w := &watcher{client: c, kind: k, selected: s, trouble: h.Trouble, log: c.log.With("kind", k.name), backoff: retry.Backoff{First: firstPause, Longest: longestPause}}
 	m := &mirror[T, U]{keep: keep, handler: h, there: map[cache.ObjectName]struct{}{}}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -98,11 +100,11 @@ type watcher struct {
 	trouble  func(error)
 	log      *slog.Logger
 
-	last   string    // trouble that was told, "" = none
-	pauses int       // since all was well
-	opened time.Time // a watch, since the last pause
-	absent bool      // the kind
-	later  bool      // errLater was met: JSON is read from then on
+	last    string // trouble that was told, "" = none
+	backoff retry.Backoff
+	opened  time.Time // a watch, since the last pause
+	absent  bool      // the kind
+	later   bool      // errLater was met: JSON is read from then on
 }
 
 // list reads a page, and keeps of it what is needed.
@@ -200,18 +202,14 @@ func (w *watcher) tell(err error) {
 // pause waits, each time longer, until the API could be asked again.
 func (w *watcher) pause(ctx context.Context) {
 	if !w.opened.IsZero() && time.Since(w.opened) > steady {
-		w.pauses = 0
+		w.backoff.Reset()
 	}
 	w.opened = time.Time{}
-	d := min(firstPause<<min(w.pauses, 10), longestPause)
-	w.pauses++
+	d := w.backoff.Next()
 	if w.absent {
-		d = unservedPause
+		d = unservedPause/2 + rand.N(unservedPause)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d/2 + rand.N(d)):
-	}
+	_ = retry.Wait(ctx, d) // the caller asks the context
 }
 
 // logged is a context in which client-go logs to the client's logger.

@@ -29,6 +29,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -145,7 +146,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 		if done {
 			return nil
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := retry.Wait(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -153,7 +154,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 
 // Run has the certificate renewed until the context ends; the error is always nil.
 func (k *Keeper) Run(ctx context.Context) error {
-	for pause := interval; wait(ctx, pause) == nil; {
+	for pause := interval; retry.Wait(ctx, pause) == nil; {
 		why, _ := k.due("")
 		if why == "" {
 			k.tries, pause = 0, interval
@@ -183,9 +184,10 @@ func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.D
 	if ctx.Err() != nil || errors.Is(err, errOpen) && pause < openPause {
 		return false, pause
 	}
-	if before, after := k.Problems.Note(problems.Host, k.cert, err); after != "" && after != before {
-		k.Logger.Error("no "+k.cert+" yet, trying again", "reason", why, "err", err)
+	if err != nil {
+		err = fmt.Errorf("there is none yet that will do: %s: %w", why, err)
 	}
+	k.Problems.Tell(problems.Host, k.cert, err)
 	return err == nil, pause
 }
 
@@ -250,13 +252,4 @@ func (k *Keeper) create(ctx context.Context) error {
 	k.Logger.Info("asked for this node's "+k.cert, "request", made.Name)
 	k.request, k.key = made.Name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

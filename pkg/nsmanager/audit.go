@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kernel/crossconnect"
 	"github.com/calico-go/calico/pkg/nsm"
 	"github.com/calico-go/calico/pkg/nsmgrpc"
@@ -83,16 +84,12 @@ func (m *Manager) all() []nsm.Connection {
 }
 
 func (m *Manager) audits(ctx context.Context) error {
-	tick := time.NewTicker(auditInterval)
-	defer tick.Stop()
-	for n := 0; ; n++ {
+	n := -1
+	return reconcile.New(reconcile.Timing{Every: auditInterval}, func(ctx context.Context) (time.Duration, error) {
+		n++
 		m.audit(ctx, n%auditsOfLinks == 0)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+		return 0, nil
+	}).Run(ctx)
 }
 
 // audit looks at everything once.

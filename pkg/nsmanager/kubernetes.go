@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/nodecert"
@@ -126,23 +127,19 @@ func (r *kubernetesAPI) hold(ctx context.Context) error {
 
 // live has this manager's Lease renewed, once it has one, until the context ends.
 func (r *kubernetesAPI) live(ctx context.Context) error {
-	tick := time.NewTicker(renewAfter)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return reconcile.New(reconcile.Timing{Every: renewAfter}, func(ctx context.Context) (time.Duration, error) {
 		r.leasing.Lock()
 		has := !r.renewed.IsZero()
 		r.leasing.Unlock()
-		if has {
-			call, cancel := context.WithTimeout(ctx, registerTimeout)
-			r.list("this manager's Lease", r.hold(call))
-			cancel()
+		if !has {
+			return 0, nil
 		}
-	}
+		call, cancel := context.WithTimeout(ctx, registerTimeout)
+		defer cancel()
+		err := r.hold(call)
+		r.list("this manager's Lease", err)
+		return 0, err
+	}).Run(ctx)
 }
 
 // objectName is what a node's endpoint is called there: names of services and endpoints may be no object's. It ends in the node's, whose

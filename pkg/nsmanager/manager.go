@@ -185,16 +185,8 @@ func (m *Manager) advertisedFile(e nsm.Endpoint) string {
 	return m.endpointFile(fileName(e.Service, e.Name))
 }
 
-// list has what is wrong with something listed at /debug/invalid, and logs when that changes; nil = nothing.
-func (m *Manager) list(about string, err error) {
-	switch before, after := m.Problems.Note("connections", about, err); {
-	case before == after:
-	case after == "":
-		m.Logger.Info("in order again", "what", about)
-	default:
-		m.Logger.Warn("not in order: it is tried again", "what", about, "reason", after)
-	}
-}
+// list has what is wrong with something listed at /debug/invalid; nil = nothing. It is tried again.
+func (m *Manager) list(about string, err error) { m.Problems.Tell("connections", about, err) }
 
 func write(path string, v any) error {
 	content, err := json.Marshal(v)

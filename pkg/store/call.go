@@ -12,6 +12,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -186,22 +188,10 @@ func pause(ctx context.Context, round int) bool {
 			return false
 		}
 	}
-	return sleep(ctx, d)
+	return retry.Wait(ctx, d) == nil
 }
 
 func delay(round int) time.Duration {
 	d := min(20*time.Millisecond<<min(round, 5), 500*time.Millisecond)
 	return d/2 + rand.N(d)
-}
-
-// sleep reports false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

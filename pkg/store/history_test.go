@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -68,7 +69,7 @@ func scribble(ctx context.Context, t *testing.T, s *Client, seed uint64) {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrUnavailable) {
 			t.Errorf("commit: %v", err)
 		}
-		if !sleep(ctx, rand.N(4*time.Millisecond)) {
+		if retry.Wait(ctx, rand.N(4*time.Millisecond)) != nil {
 			return
 		}
 	}
@@ -221,7 +222,7 @@ func TestCompaction(t *testing.T) {
 	var work sync.WaitGroup
 	work.Go(func() { scribble(ctx, t, open(t, Config{Endpoints: []string{c.members[0].clientAddr}}), 1) })
 	work.Go(func() {
-		for sleep(ctx, rand.N(300*time.Millisecond)) {
+		for retry.Wait(ctx, rand.N(300*time.Millisecond)) == nil {
 			if resp, err := admin.Get(ctx, "x"); err == nil {
 				admin.Compact(ctx, resp.Header.Revision)
 			}

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // maxRounds bounds how often one decision may ask for more ranges.
@@ -151,11 +152,5 @@ func wholeRanges(view *model.View) []model.Range {
 
 // pauseBeforeRetry waits before another attempt at a change that conflicted: a random time, longer after each.
 func pauseBeforeRetry(ctx context.Context, attempt int) error {
-	limit := min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(rand.N(limit)):
-		return nil
-	}
+	return retry.Wait(ctx, rand.N(min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)))
 }

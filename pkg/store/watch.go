@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // pageSize is how many entries of a prefix one request of a snapshot reads.
@@ -134,7 +135,7 @@ func rest(ctx context.Context, round int, err error) bool {
 			d = min(d, left)
 		}
 	}
-	return sleep(ctx, d)
+	return retry.Wait(ctx, d) == nil
 }
 
 // report logs a trouble once, however often it comes.

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
+
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -42,7 +43,7 @@ type link struct {
 
 // dial keeps a connection until the context ends; each begins with what greet sends.
 func (l *link) dial(ctx context.Context, p Peer, kind zmq4.SocketType, greet func(), take func(parts [][]byte) error) error {
-	pause := leastPause
+	backoff := retry.Backoff{First: leastPause, Longest: mostPause}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := l.connect(ctx, p, kind, greet, take)
@@ -54,13 +55,9 @@ func (l *link) dial(ctx context.Context, p Peer, kind zmq4.SocketType, greet fun
 		}
 		p.Stands(fmt.Errorf("%s at %s: %w; trying again", p.Name, p.Address, err))
 		if time.Since(began) > provenAfter {
-			pause = leastPause
+			backoff.Reset()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		}
-		pause = min(2*pause, mostPause)
+		_ = retry.Wait(ctx, backoff.Next()) // the loop asks the context
 	}
 	return nil
 }

@@ -8,12 +8,13 @@ package availability
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 )
 
 // retryInterval is how often a condition is looked at that isn't right yet.
@@ -34,24 +35,25 @@ type Config struct {
 	API  API
 	What string // is kept, for the log
 	// Served is closed when the agent serves the host for the first time. Unready says why it doesn't now, "" = it does.
-	Served  <-chan struct{}
-	Unready func() string
-	Logger  *slog.Logger
+	Served   <-chan struct{}
+	Unready  func() string
+	Problems *problems.Ledger
+	Logger   *slog.Logger
 }
 
 // Keeper keeps the condition.
 type Keeper struct {
-	cfg  Config
-	news mailbox.Signal
-
-	mu    sync.Mutex
-	wrong bool // the condition is to be set, as last seen
-
-	failed string // as it was logged; Run's own
+	cfg   Config
+	loop  *reconcile.Loop
+	wrong atomic.Bool // the condition is to be set, as last seen
 }
 
 // New makes a Keeper.
-func New(cfg Config) *Keeper { return &Keeper{cfg: cfg, news: mailbox.NewSignal()} }
+func New(cfg Config) *Keeper {
+	k := &Keeper{cfg: cfg}
+	k.loop = reconcile.New(reconcile.Timing{Every: retryInterval}, k.keep)
+	return k
+}
 
 // Run keeps the condition from when the agent serves, and while it does, until the context ends.
 func (k *Keeper) Run(ctx context.Context) error {
@@ -62,62 +64,31 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return k.cfg.API.Watch(ctx, k.cfg.Node, k.seen) })
-	group.Go(func() error { return k.keep(ctx) })
+	group.Go(func() error { return k.loop.Run(ctx) })
 	return group.Wait()
 }
 
 // seen takes in what the API has.
 func (k *Keeper) seen(available bool) {
-	k.mark(!available)
-	k.news.Send()
+	k.wrong.Store(!available)
+	k.loop.Wake()
 }
 
-func (k *Keeper) mark(wrong bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.wrong = wrong
-}
-
-// take says whether the condition is to be set, as far as was seen, and takes it to be right from now on.
-func (k *Keeper) take() (wrong bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	wrong, k.wrong = k.wrong, false
-	return wrong
-}
-
-func (k *Keeper) keep(ctx context.Context) error {
-	tick := time.NewTicker(retryInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.news:
-		case <-tick.C:
-		}
-		// An agent that can't serve leaves the condition to the controllers, who know it to be gone.
-		if k.cfg.Unready() != "" || !k.take() {
-			continue
-		}
-		err := k.cfg.API.Set(ctx, k.cfg.Node)
-		if err != nil {
-			k.mark(true)
-		}
-		if ctx.Err() == nil {
-			k.tell(err)
-		}
+// keep sets the condition where it was seen to be wrong, and takes it to be right from then on.
+func (k *Keeper) keep(ctx context.Context) (time.Duration, error) {
+	// An agent that can't serve leaves the condition to the controllers, who know it to be gone.
+	if k.cfg.Unready() != "" || !k.wrong.Swap(false) {
+		return 0, nil
 	}
-}
-
-func (k *Keeper) tell(err error) {
-	if err == nil {
-		k.failed = ""
+	err := k.cfg.API.Set(ctx, k.cfg.Node)
+	switch {
+	case err == nil:
 		k.cfg.Logger.Info("the Node is set right", "what", k.cfg.What)
-		return
+	case ctx.Err() != nil:
+		return 0, err
+	default:
+		k.wrong.Store(true)
 	}
-	if err.Error() != k.failed {
-		k.failed = err.Error()
-		k.cfg.Logger.Warn("the Node could not be set right, trying again", "what", k.cfg.What, "err", err)
-	}
+	k.cfg.Problems.Tell(problems.Host, k.cfg.What+" of the Node", err)
+	return 0, err
 }

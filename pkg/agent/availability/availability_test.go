@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // api is one whose watch says what the test has it say.
@@ -52,7 +54,7 @@ func (a *api) Set(context.Context, string) error {
 func TestWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, log, served := &api{unready: "starting"}, new(bytes.Buffer), make(chan struct{})
-		k := New(Config{Node: "n", API: a, Served: served, Unready: a.Unready, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		k := New(Config{Node: "n", API: a, Served: served, Unready: a.Unready, Problems: problems.New(slog.New(slog.NewTextHandler(log, nil))), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()

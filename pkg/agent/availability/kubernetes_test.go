@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
@@ -30,7 +31,7 @@ func TestCondition(t *testing.T) {
 	var unready atomic.Value
 	unready.Store("")
 	served := make(chan struct{})
-	k := New(Config{Node: "n1", API: Kubernetes{client}, Served: served, Unready: func() string { return unready.Load().(string) }, Logger: slog.New(slog.DiscardHandler)})
+	k := New(Config{Node: "n1", API: Kubernetes{client}, Served: served, Unready: func() string { return unready.Load().(string) }, Problems: problems.New(slog.New(slog.DiscardHandler)), Logger: slog.New(slog.DiscardHandler)})
 	done := make(chan error, 1)
 	go func() { done <- k.Run(t.Context()) }()
 	t.Cleanup(func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
@@ -56,7 +57,6 @@ type Config struct {
 // Keeper writes and mends the files. Only Run uses it.
 type Keeper struct {
 	cfg     Config
-	wrong   string // as it was logged
 	earlier string // others' configurations that come first, as they were told
 }
 
@@ -70,35 +70,23 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return nil
 	case <-k.cfg.Served:
 	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		k.tell(k.keep())
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return reconcile.New(reconcile.Timing{Every: interval}, func(context.Context) (time.Duration, error) {
+		err := k.keep()
+		k.tell(err)
+		return 0, err
+	}).Run(ctx)
 }
 
-// tell says what is wrong, once.
+// tell says what is wrong.
 func (k *Keeper) tell(err error) {
 	reason := problems.Reason(err)
 	if reason != "" {
 		reason = "the network configuration is not in place: " + reason
 	}
 	k.cfg.Health.SetDegraded(part, reason)
-	if reason == k.wrong {
-		return
+	if k.cfg.Problems.Tell(problems.Host, part, err) {
+		k.event("NetworkConfigurationNotWritten", reason)
 	}
-	k.wrong = reason
-	if reason == "" {
-		k.cfg.Logger.Info("the network configuration is in place again", "directory", k.cfg.Dir)
-		return
-	}
-	k.cfg.Logger.Error("the network configuration is not in place, trying again", "reason", problems.Reason(err))
-	k.event("NetworkConfigurationNotWritten", reason)
 }
 
 func (k *Keeper) event(reason, message string) {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/calico-go/calico/pkg/dhcp"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -94,27 +95,25 @@ func (s *server) setSocket(socket Socket) {
 
 // run listens, again and again where that ends.
 func (s *server) run(ctx context.Context) {
-	said := ""
-	for pause := reopenPause; ; pause = min(2*pause, maxReopenPause) {
+	var said retry.News
+	for backoff := (retry.Backoff{First: reopenPause, Longest: maxReopenPause, Exact: true}); ; {
 		opened, err := s.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if opened {
-			pause, said = reopenPause, ""
+			backoff.Reset()
+			said.Is(nil)
 		}
 		level := slog.LevelWarn
 		if errors.Is(err, os.ErrNotExist) {
 			level = slog.LevelDebug // the machine has ended, or is about to begin
 		}
-		if reason := err.Error(); reason != said {
-			said = reason
-			s.cfg.Logger.Log(ctx, level, "a tap can't be served by DHCP, trying again", "interface", s.iface, "reason", reason)
+		if said.Is(err) {
+			s.cfg.Logger.Log(ctx, level, "a tap can't be served by DHCP, trying again", "interface", s.iface, "reason", err)
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, backoff.Next()) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -92,7 +93,7 @@ type Reconciler struct {
 	audited    time.Time // because of that
 	repairs    repairs
 	retry      *time.Timer
-	pause      time.Duration // before the last retry
+	backoff    retry.Backoff
 }
 
 // counts are for the metrics, and kept as policy changes.
@@ -113,7 +114,7 @@ func New(cfg Config) *Reconciler {
 	return &Reconciler{
 		cfg: cfg, engine: policy.NewEngine(cfg.Host), state: &policy.State{}, verdicts: map[string]Verdict{}, decided: map[string]struct{}{}, closed: newClosed(),
 		found: map[string]*policy.Endpoint{}, hosts: map[string]struct{}{}, failing: map[string]error{}, work: newWork(),
-		counts: counts{rules: map[string]int{}, users: newUsers()}, retry: time.NewTimer(time.Hour),
+		counts: counts{rules: map[string]int{}, users: newUsers()}, retry: time.NewTimer(time.Hour), backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true},
 	}
 }
 
@@ -274,7 +275,7 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	if err != nil {
 		r.again()
 	} else {
-		r.pause = 0
+		r.backoff.Reset()
 	}
 	if report.More {
 		r.retry.Reset(0) // after what has come meanwhile
@@ -333,8 +334,7 @@ func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 
 // again has it tried again after a while, longer each time.
 func (r *Reconciler) again() {
-	r.pause = min(max(2*r.pause, retryPause), maxRetryPause)
-	r.retry.Reset(r.pause)
+	r.retry.Reset(r.backoff.Next())
 }
 
 // logRepairs logs that the table was found other than it was left: somebody else has changed it,

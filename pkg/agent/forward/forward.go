@@ -88,7 +88,7 @@ func (k *Keeper) Pass(d Desired) {
 func (k *Keeper) Run(ctx context.Context) {
 	var f *beside.Forward
 	var desired Desired
-	ready, o := false, obstacles{cfg: k.cfg}
+	ready, o := false, obstacles{cfg: k.cfg, noted: k.cfg.Problems.Group(problems.Host)}
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {

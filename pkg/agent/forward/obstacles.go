@@ -33,7 +33,7 @@ const (
 // obstacles finds what of others' stops workloads' packets, and says so: in the ledger, on the readiness page, in the log.
 type obstacles struct {
 	cfg   Config
-	noted map[string]string // as it was said last
+	noted *problems.Group
 
 	generation uint32 // of the ruleset with these chains, 0 = they are to be read
 	blocks     []beside.Block
@@ -118,21 +118,5 @@ func (o *obstacles) tell(d Desired, err error) {
 	if err != nil {
 		found[tables] = err.Error()
 	}
-	o.note(found)
-}
-
-// note keeps the ledger, and logs what is new and what is over.
-func (o *obstacles) note(found map[string]string) {
-	for what := range o.noted {
-		if _, still := found[what]; !still {
-			o.cfg.Problems.Note(problems.Host, what, nil)
-			o.cfg.Logger.Info("workloads' packets are not stopped by this any more", "what", what)
-		}
-	}
-	for what, text := range found {
-		if before, after := o.cfg.Problems.Note(problems.Host, what, errors.New(text)); before == "" {
-			o.cfg.Logger.Warn("workloads' packets are stopped, or may be", "what", what, "reason", after)
-		}
-	}
-	o.noted = found
+	o.noted.Set(found)
 }

@@ -55,7 +55,8 @@ func TestTell(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		h := health.New("calico-test")
 		h.SetUnready("")
-		o := obstacles{cfg: Config{Path: func() []probe.Finding { return c.lost }, Logger: log, Problems: problems.New(log), Health: h}, settings: c.settings}
+		ledger := problems.New(log)
+		o := obstacles{cfg: Config{Path: func() []probe.Finding { return c.lost }, Logger: log, Problems: ledger, Health: h}, noted: ledger.Group(problems.Host), settings: c.settings}
 		for _, b := range c.blocks {
 			b.Prefixes = []string{"cali"}
 			o.blocks = append(o.blocks, b)

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -42,7 +43,7 @@ type Keeper struct {
 	now      func() time.Time
 	step     func(string) // marks where a test may end the process
 
-	wake  mailbox.Signal
+	loop  *reconcile.Loop
 	found mailbox.Signal
 
 	mu   sync.Mutex
@@ -110,13 +111,15 @@ type note struct {
 
 // New returns the keeper of the host's identity.
 func New(cfg Config, client *store.Client) *Keeper {
-	return &Keeper{
+	i := &Keeper{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, members: client.Addrs, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
-		now: time.Now, step: killpoint.Step, wake: mailbox.NewSignal(), found: mailbox.NewSignal(),
-		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
-		tunnels: map[string]*tunnelEffort{},
+		now: time.Now, step: killpoint.Step, found: mailbox.NewSignal(),
+		note: note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
+		keys: newEffort(), tunnels: map[string]*tunnelEffort{},
 	}
+	i.loop = reconcile.New(reconcile.Timing{}, func(ctx context.Context) (time.Duration, error) { return i.turn(ctx), nil }) // which tells what fails
+	return i
 }
 
 // Hear takes in one update of the watch, which is to cover the host's settings,
@@ -164,7 +167,7 @@ func (i *Keeper) Hear(u model.Update) {
 	awaited := n.revision < n.awaits && n.awaits <= u.Revision
 	n.revision = u.Revision
 	if changed || awaited {
-		i.wake.Send()
+		i.loop.Wake()
 	}
 }
 
@@ -208,7 +211,7 @@ func (i *Keeper) Want(w Wish) {
 	changed = changed || !n.judged || !found.equal(n.conflicts)
 	n.judged, n.conflicts = true, found
 	if changed {
-		i.wake.Send()
+		i.loop.Wake()
 	}
 }
 
@@ -226,21 +229,8 @@ func (i *Keeper) notes() note {
 
 // Run acts on the notes until the context ends; the error is always nil. What is written stays.
 func (i *Keeper) Run(ctx context.Context) error {
-	named := i.naming.Subscribe()
-	retry := time.NewTimer(time.Hour)
-	defer retry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-i.wake:
-		case <-named:
-		case <-retry.C:
-		}
-		if again := i.turn(ctx); again > 0 {
-			retry.Reset(again)
-		}
-	}
+	i.naming.Notify(i.loop.Wake)
+	return i.loop.Run(ctx)
 }
 
 func cloneDevices(d plan.Devices) plan.Devices {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -73,7 +74,7 @@ func (i *Keeper) turnTunnels(ctx context.Context, n note) (again time.Duration) 
 		there[need.handle] = struct{}{}
 		e := i.tunnels[need.handle]
 		if e == nil || !reflect.DeepEqual(e.need, need) {
-			e = &tunnelEffort{need: need}
+			e = &tunnelEffort{effort: newEffort(), need: need}
 			i.tunnels[need.handle] = e
 		}
 		if left := e.next.Sub(i.now()); left > 0 {
@@ -84,14 +85,14 @@ func (i *Keeper) turnTunnels(ctx context.Context, n note) (again time.Duration) 
 		if ctx.Err() != nil {
 			return 0
 		}
-		e.next = i.now().Add(e.after())
-		i.tell(problemTunnel(need.handle), e.err)
-		again = sooner(again, e.after())
+		e.next = i.now().Add(e.again)
+		i.problems.Tell(problems.Host, problemTunnel(need.handle), e.err)
+		again = sooner(again, e.again)
 	}
 	for _, handle := range slices.Sorted(maps.Keys(i.tunnels)) {
 		if _, ok := there[handle]; !ok {
 			delete(i.tunnels, handle)
-			i.tell(problemTunnel(handle), nil)
+			i.problems.Tell(problems.Host, problemTunnel(handle), nil)
 		}
 	}
 	return again

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -45,7 +46,7 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	}
 	f.refuse(n.conflicts)
 	for family, err := range f.errs {
-		i.tell(problemAddress(family), err)
+		i.problems.Tell(problems.Host, problemAddress(family), err)
 	}
 	i.health.Set("identity", n.conflicts.text())
 	i.health.Remark("identity", cmp.Or(problems.Reason(f.apart[0]), problems.Reason(f.apart[1])))
@@ -54,10 +55,10 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	}
 	if change := wantedKeys(i.host, f, i.as).change(n.stored); !change.Empty() {
 		i.keys.run(func() error { return i.write(ctx, f.own, change, n.sight) })
-		i.tell(problemKeys, i.keys.err)
-		return sooner(again, i.keys.after())
+		i.problems.Tell(problems.Host, problemKeys, i.keys.err)
+		return sooner(again, i.keys.again)
 	}
-	i.tell(problemKeys, nil)
+	i.problems.Tell(problems.Host, problemKeys, nil)
 	if n.conflicts.any() || n.wished < n.awaits {
 		return again
 	}
@@ -162,22 +163,14 @@ func shown(own plan.Identity) string {
 	return own.Addr.String() + " on " + own.Link
 }
 
-// tell says how it stands with something of the host: once, and when that is over.
-func (i *Keeper) tell(what string, err error) {
-	switch before, after := i.problems.Note(problems.Host, what, err); {
-	case after == before:
-	case after == "":
-		i.log.Info("the host is in order again", "what", what)
-	default:
-		i.log.Warn("the host is not in order", "what", what, "reason", after)
-	}
-}
-
 // effort is something to be done in etcd, again and again until that works.
 type effort struct {
-	backoff time.Duration // 0 = it worked last time
+	backoff retry.Backoff
+	again   time.Duration // when to try again, 0 = not
 	err     error         // of the last time
 }
+
+func newEffort() effort { return effort{backoff: retry.Backoff{First: leastPause, Longest: mostPause}} }
 
 func (e *effort) run(do func() error) {
 	before := e.err
@@ -189,20 +182,20 @@ func (e *effort) run(do func() error) {
 	}
 	_, faster := errors.AsType[*store.ConflictError](e.err)
 	_, nowhere := errors.AsType[*ipam.NoPoolError](e.err)
+	if e.err != nil && !faster && !nowhere && !errors.Is(e.err, errOutdated) {
+		e.again = e.backoff.Next()
+		return
+	}
+	e.backoff.Reset()
 	switch {
 	case e.err == nil:
-		e.backoff = 0
-	case faster, errors.Is(e.err, errOutdated): // what somebody else wrote is on its way here
-		e.err, e.backoff = nil, leastPause
+		e.again = 0
 	case nowhere: // that may be meant so: no pool is for this host
-		e.err, e.backoff = nil, nowherePause
-	default:
-		e.backoff = min(max(2*e.backoff, leastPause), mostPause)
+		e.err, e.again = nil, nowherePause
+	default: // what somebody else wrote is on its way here
+		e.err, e.again = nil, leastPause
 	}
 }
-
-// after is when to try again, 0 = not.
-func (e *effort) after() time.Duration { return e.backoff }
 
 // sooner is the lesser of two times, where 0 is never.
 func sooner(a, b time.Duration) time.Duration {

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -31,7 +31,7 @@ type Keeper struct {
 	log   *slog.Logger
 	store *store.Client
 	host  string
-	wake  mailbox.Signal
+	loop  *reconcile.Loop
 
 	mu  sync.Mutex
 	due map[netip.Prefix]time.Time // when to delete which
@@ -40,7 +40,9 @@ type Keeper struct {
 
 // New makes the keeper of a host's leftovers.
 func New(log *slog.Logger, client *store.Client, host string) *Keeper {
-	return &Keeper{log: log, store: client, host: host, wake: mailbox.NewSignal()}
+	k := &Keeper{log: log, store: client, host: host}
+	k.loop = reconcile.New(reconcile.Timing{}, k.deleteDue)
+	return k
 }
 
 // Note takes in all that plan.Planner finds. It is to be called again and again; where it isn't
@@ -60,10 +62,7 @@ func (k *Keeper) Note(now time.Time, blocks []netip.Prefix) {
 		}
 		k.due[b] = at
 		if !now.Before(at) {
-			select {
-			case k.wake <- struct{}{}:
-			default:
-			}
+			k.loop.Wake()
 		}
 	}
 }
@@ -82,17 +81,13 @@ func (k *Keeper) take() (netip.Prefix, bool) {
 }
 
 // Run deletes what is due until the context ends; the error is always nil.
-func (k *Keeper) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.wake:
-		}
-		for b, ok := k.take(); ok && ctx.Err() == nil; b, ok = k.take() {
-			k.say(ctx, b, k.delete(ctx, b))
-		}
+func (k *Keeper) Run(ctx context.Context) error { return k.loop.Run(ctx) }
+
+func (k *Keeper) deleteDue(ctx context.Context) (time.Duration, error) {
+	for b, ok := k.take(); ok && ctx.Err() == nil; b, ok = k.take() {
+		k.say(ctx, b, k.delete(ctx, b))
 	}
+	return 0, nil // one that is left is due again after patience
 }
 
 func (k *Keeper) say(ctx context.Context, block netip.Prefix, err error) {

@@ -72,9 +72,7 @@ func (k *Keeper) review(ctx context.Context, links []link.Link) bool {
 	defer k.mu.Unlock()
 	var err error
 	k.left, err = k.enterEach(ctx, slices.DeleteFunc(k.left, func(l living) bool { return isGone(links, l.key, l.spec) }), true)
-	if before, after := k.Problems.Note(problems.Host, part, err); before != "" && after == "" {
-		k.Logger.Info("this host's pods are in order in the etcd that is another one now")
-	}
+	k.Problems.Tell(problems.Host, part, err)
 	return len(k.left) == 0
 }
 
@@ -95,18 +93,7 @@ func (k *Keeper) audit(ctx context.Context) bool {
 			k.Logger.Warn("a block called an address of a living endpoint free: it is allocated to it again", "endpoint", claimed)
 		}
 	}
-	for path := range k.listed {
-		if _, still := found[path]; !still {
-			k.Problems.Note(allocation, path, nil)
-			k.Logger.Info("addresses of this host are in order again", "key", path)
-		}
-	}
-	for path, text := range found {
-		if before, after := k.Problems.Note(allocation, path, errors.New(text)); before != after {
-			k.Logger.Warn("something is wrong with addresses of this host", "key", path, "reason", after)
-		}
-	}
-	k.listed = found
+	k.listed.Set(found)
 	return reviewed && len(found) == 0
 }
 

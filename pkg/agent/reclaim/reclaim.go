@@ -75,7 +75,6 @@ type Keeper struct {
 	Config
 	record   record
 	guid     string    // of the cluster that is known, "" = of none yet
-	guidErr  string    // why that isn't kept, as it was logged
 	meets    time.Time // not before it is tried to get a GUID
 	stored   string    // what etcd has
 	ready    bool
@@ -83,8 +82,8 @@ type Keeper struct {
 	deleted  bool  // the key that was written last may be gone
 	held     atomic.Pointer[string]
 
-	wake   mailbox.Signal    // of the audit
-	listed map[string]string // by the audit, by path
+	wake   mailbox.Signal  // of the audit
+	listed *problems.Group // by the audit, by path
 
 	mu   sync.Mutex
 	left []living // by a reclaim: those that are not entered as they should be
@@ -92,7 +91,7 @@ type Keeper struct {
 
 // New reads what a former agent has left.
 func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, record: openRecord(cfg.RunDir), wake: mailbox.NewSignal()}
+	k := &Keeper{Config: cfg, record: openRecord(cfg.RunDir), wake: mailbox.NewSignal(), listed: cfg.Problems.Group(allocation)}
 	guid, err := readGUID(cfg.VarDir)
 	if err != nil {
 		cfg.Logger.Warn("which cluster this host's pods are of can't be read: a replaced etcd is not noticed by it", "reason", err)
@@ -145,9 +144,7 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 	if k.guid == "" && k.ready && !time.Now().Before(k.meets) {
 		k.meet(ctx)
 	}
-	if before, after := k.Problems.Note(problems.Host, "record of pods", k.record.take(k.Node, u)); after != "" && after != before {
-		k.Logger.Warn("this host's pods are not recorded: a replaced etcd would not be told of them", "reason", after)
-	}
+	k.Problems.Tell(problems.Host, "record of pods", k.record.take(k.Node, u))
 	k.look(u)
 	return nil
 }
@@ -160,11 +157,10 @@ func (k *Keeper) meet(ctx context.Context) {
 		k.stored = guid // which the watch has yet to tell
 		err = k.keep(guid)
 	}
-	if reason := problems.Reason(err); reason != k.guidErr {
-		if k.guidErr = reason; reason != "" {
-			k.Logger.Warn("the cluster's GUID is not kept: a replaced etcd may not be noticed", "reason", reason)
-		}
+	if err != nil {
+		err = fmt.Errorf("it is not kept, and a replaced etcd may not be noticed: %w", err)
 	}
+	k.Problems.Tell(problems.Host, "the cluster's GUID", err)
 }
 
 // keep notes which cluster the pods are in from now on.
@@ -250,7 +246,7 @@ func (k *Keeper) leave(left []living, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left = left
-	k.Problems.Note(problems.Host, part, err)
+	k.Problems.Tell(problems.Host, part, err)
 }
 
 func (k *Keeper) hold(reason string) {

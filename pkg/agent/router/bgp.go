@@ -5,6 +5,7 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // speaker is what BGP drives: bgp.Speaker.
@@ -60,7 +62,6 @@ type bgpUpdater struct {
 	port  uint16 // that the speaker is known to listen at, 0 = none
 
 	routerID netip.Addr // the last by which BGP spoke
-	unsaved  error      // why it is not on disk
 }
 
 // set leaves what is desired. Its maps are not changed any more.
@@ -88,12 +89,12 @@ func (t *bgpUpdater) listensAt(desired plan.Speaker) uint16 {
 // neighbours keep the routes to this host.
 func (t *bgpUpdater) run(ctx context.Context) {
 	defer t.close(ctx)
-	retry, save := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	defer retry.Stop()
+	again, save := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	defer again.Stop()
 	defer save.Stop()
 	t.routerID, _, _ = t.state.read() // the router says what is wrong with it
 	var now bgp.Desired
-	var pause time.Duration
+	backoff := retry.Backoff{First: leastPause, Longest: greatestPause, Exact: true}
 	saved := true
 	for {
 		select {
@@ -109,13 +110,14 @@ func (t *bgpUpdater) run(ctx context.Context) {
 			continue
 		case <-t.desired.Ready():
 			if d, ok := t.desired.Take(); ok {
-				now, pause = d, 0
+				now = d
+				backoff.Reset()
 				if saved {
 					save.Reset(savePause)
 				}
 				saved = false
 			}
-		case <-retry.C:
+		case <-again.C:
 		}
 		err := t.speaker.Apply(ctx, now)
 		if err != nil && ctx.Err() != nil {
@@ -124,8 +126,7 @@ func (t *bgpUpdater) run(ctx context.Context) {
 		t.note(now, err)
 		t.health.SetDegraded("BGP", unheard(now, err))
 		if err != nil {
-			pause = min(max(2*pause, leastPause), greatestPause)
-			retry.Reset(pause)
+			again.Reset(backoff.Next())
 		}
 	}
 }
@@ -136,13 +137,10 @@ func (t *bgpUpdater) save(d bgp.Desired) bool {
 		t.routerID = d.Speaker.RouterID
 	}
 	err := t.state.write(t.routerID, d)
-	switch {
-	case err != nil && t.unsaved == nil:
-		t.log.Warn("what BGP says is not on disk: an agent that starts while etcd can't be read would be silent, or say what was said before, and neighbours might forget this host's routes", "err", err)
-	case err == nil && t.unsaved != nil:
-		t.log.Info("what BGP says is on disk")
+	if err != nil {
+		err = fmt.Errorf("what BGP says is not on disk: an agent that starts while etcd can't be read would be silent, or say what was said before, and neighbours might forget this host's routes: %w", err)
 	}
-	t.unsaved = err
+	t.problems.Tell(problems.Host, BGPStateName, err)
 	return err == nil
 }
 

@@ -134,7 +134,7 @@ func (e *endpoints) run(ctx context.Context) error {
 		case <-e.wake:
 			if !gathering {
 				gathering = true
-				t.timer.Reset(max(e.delay(), t.backoff))
+				t.timer.Reset(max(e.delay(), t.pause))
 			}
 		case <-t.timer.C:
 			gathering = !t.done(ctx, e.report(ctx))

@@ -40,7 +40,6 @@ type host struct {
 	former     *store.Lease  // what is in etcd may hang on it still
 	lapsed     bool          // the lease has ended, and the status was not written since
 	registered bool          // the object that says that the host exists was made
-	unkept     bool          // the leases are not on disk
 
 	mu       sync.Mutex
 	how      params.Params
@@ -131,9 +130,7 @@ func (h *host) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-h.wake:
-			// News of etcd says that it is back, however often it was tried in vain.
-			t.backoff = min(t.backoff, leastBackoff)
-			t.timer.Reset(t.backoff)
+			t.wake()
 		case <-lost:
 			h.lease, h.lapsed = nil, true
 			t.timer.Reset(0)
@@ -247,12 +244,12 @@ func (h *host) hold(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// keep says that the leases are not on disk, once.
+// keep says that the leases are not on disk.
 func (h *host) keep(err error) {
-	if err != nil && !h.unkept {
-		h.log.Warn("what proves that the host's status is its own is not on disk: the next agent waits until its lease ends, should the host have other addresses then", "reason", err)
+	if err != nil {
+		err = fmt.Errorf("what proves that the host's status is its own is not on disk, so that the next agent waits until its lease ends, should the host have other addresses then: %w", err)
 	}
-	h.unkept = err != nil
+	h.problems.Tell(problems.Host, LeasesName, err)
 }
 
 // fallSilent has etcd say nothing about whether the host lives: others take it to live then. Both keys go at once, as one

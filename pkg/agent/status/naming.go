@@ -15,7 +15,7 @@ import (
 type Naming struct {
 	mu      sync.Mutex
 	reason  string // why it isn't, "" = it is
-	signals []mailbox.Signal
+	told    []func()
 	changed chan struct{} // closed when the reason changes
 }
 
@@ -29,10 +29,15 @@ func NewNaming() *Naming {
 // Subscribe returns a signal that is sent when the answer of Waits changes.
 func (n *Naming) Subscribe() mailbox.Signal {
 	s := mailbox.NewSignal()
+	n.Notify(s.Send)
+	return s
+}
+
+// Notify has a function called when the answer of Waits changes. It must not wait.
+func (n *Naming) Notify(changed func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.signals = append(n.signals, s)
-	return s
+	n.told = append(n.told, changed)
 }
 
 // Set says why the name isn't the host's; "" = it is.
@@ -47,8 +52,8 @@ func (n *Naming) Set(reason string) {
 		close(n.changed)
 	}
 	n.changed = make(chan struct{})
-	for _, s := range n.signals {
-		s.Send()
+	for _, changed := range n.told {
+		changed()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -16,12 +17,13 @@ import (
 type task struct {
 	log     *slog.Logger
 	timer   *time.Timer
-	backoff time.Duration // 0 = it worked last time
+	backoff retry.Backoff
+	pause   time.Duration // until it is tried again, 0 = it worked last time
 	err     error         // of the last time
 }
 
 func newTask(log *slog.Logger, after time.Duration) *task {
-	return &task{log: log, timer: time.NewTimer(after)}
+	return &task{log: log, timer: time.NewTimer(after), backoff: retry.Backoff{First: leastBackoff, Longest: mostBackoff}}
 }
 
 // done takes in how it went; after a failure the timer runs for the next try.
@@ -31,18 +33,25 @@ func (t *task) done(ctx context.Context, err error) bool {
 	}
 	t.err = err
 	if err == nil {
-		if t.backoff > 0 {
+		if t.pause > 0 {
 			t.log.Info("report to etcd is written again")
 		}
-		t.backoff = 0
+		t.pause = 0
+		t.backoff.Reset()
 		return true
 	}
-	if t.backoff == 0 {
+	if t.pause == 0 {
 		t.log.Warn("report to etcd is not written, trying again", "err", err)
 	}
-	t.backoff = min(max(2*t.backoff, leastBackoff), mostBackoff)
-	t.timer.Reset(t.backoff)
+	t.pause = t.backoff.Next()
+	t.timer.Reset(t.pause)
 	return false
+}
+
+// wake has it tried soon, however often that was in vain: news of etcd says that it is back.
+func (t *task) wake() {
+	t.backoff.Reset()
+	t.timer.Reset(min(t.pause, leastBackoff))
 }
 
 // tell has the readiness page say why it isn't written. What etcd refuses, the host is to blame for, or who set it up: that

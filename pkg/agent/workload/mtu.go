@@ -4,6 +4,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,10 +26,11 @@ const (
 // A Shrinker gives running workloads the MTU of new ones, where that is less. Each workload's
 // namespace has to be found and opened, so that is done beside who drives it.
 type Shrinker struct {
-	log     *slog.Logger
-	enabled bool
-	latest  int
-	mtu     int // to which workloads were last shrunk, 0 = not yet
+	log      *slog.Logger
+	problems *problems.Ledger
+	enabled  bool
+	latest   int
+	mtu      int // to which workloads were last shrunk, 0 = not yet
 	// lower receives when a smaller one has stood for long enough; nil = there is none.
 	lower   <-chan time.Time
 	until   time.Time // until when that is done again
@@ -36,7 +38,6 @@ type Shrinker struct {
 	due     bool      // it is to be done now
 	busy    bool
 	done    *mailbox.Box[shrunk]
-	reason  string // what was logged last
 	running sync.WaitGroup
 }
 
@@ -47,8 +48,8 @@ type shrunk struct {
 }
 
 // NewShrinker makes one that does nothing until it has an MTU, and while it isn't enabled.
-func NewShrinker(log *slog.Logger, enabled bool) *Shrinker {
-	return &Shrinker{log: log, enabled: enabled, done: mailbox.New[shrunk]()}
+func NewShrinker(log *slog.Logger, ledger *problems.Ledger, enabled bool) *Shrinker {
+	return &Shrinker{log: log, problems: ledger, enabled: enabled, done: mailbox.New[shrunk]()}
 }
 
 // Enable says whether workloads that run get a smaller MTU at all.
@@ -122,12 +123,12 @@ func (s *Shrinker) End() {
 	if went.changed > 0 {
 		s.log.Info("workloads have a smaller MTU now", "mtu", went.mtu, "workloads", went.changed)
 	}
-	reason := problems.Reason(went.err)
-	if reason != "" && reason != s.reason {
-		s.log.Warn("not all workloads have the smaller MTU: some of what they send may be lost", "mtu", went.mtu, "reason", reason)
+	err := went.err
+	if err != nil {
+		s.fresh = true
+		err = fmt.Errorf("not all have %d, and some of what they send may be lost: %w", went.mtu, err)
 	}
-	s.reason = reason
-	s.fresh = s.fresh || went.err != nil
+	s.problems.Tell(problems.Host, "the smaller MTU of workloads", err)
 }
 
 // Wait ends when nothing runs beside any more.

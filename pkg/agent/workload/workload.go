@@ -22,6 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -67,21 +68,20 @@ type Reconciler struct {
 	events  <-chan hostpath.Event
 	unwatch context.CancelFunc
 
-	whole      bool                // the whole state is to be applied
-	applied    bool                // it was, once
-	drifted    map[string]struct{} // interfaces to read
-	unrouted   bool                // something switched the host's forwarding off
-	lastDrift  time.Time
-	retry      *time.Timer
-	pause      time.Duration    // before the last retry
-	overtaken  problems.Passing // readings that changes overtook
-	hostReason string           // what was logged last of the host
+	whole     bool                // the whole state is to be applied
+	applied   bool                // it was, once
+	drifted   map[string]struct{} // interfaces to read
+	unrouted  bool                // something switched the host's forwarding off
+	lastDrift time.Time
+	retry     *time.Timer
+	backoff   retry.Backoff
+	overtaken problems.Passing // readings that changes overtook
 }
 
 // New makes a Reconciler that wants nothing yet.
 func New(cfg Config) *Reconciler {
 	return &Reconciler{cfg: cfg, claims: newClaims(cfg.Host, cfg.Prefixes), desired: newDesired(), drifted: map[string]struct{}{}, whole: true,
-		retry: time.NewTimer(time.Hour)}
+		retry: time.NewTimer(time.Hour), backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true}}
 }
 
 // Open opens the host's data path and subscribes to what others change.
@@ -313,7 +313,7 @@ func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, l
 		r.applied = true
 		r.cfg.Logger.Info("the host's workload interfaces are programmed", "endpoints", len(r.desired.interfaces), "changes", done.report.Writes, "took", done.took)
 	}
-	r.logHost(done.report.Problems)
+	r.cfg.Problems.Tell(problems.Host, "the path to workloads", errors.Join(done.report.Problems...))
 	changed = r.desired.read(done.report.Endpoints)
 	for _, t := range changed {
 		if t.Applied && !t.since.IsZero() {
@@ -324,28 +324,14 @@ func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, l
 	if len(r.desired.failing) > 0 {
 		r.again()
 	} else {
-		r.pause = 0
+		r.backoff.Reset()
 	}
 	return changed, done.report.Lost
 }
 
 // again has the kernel told again after a while.
 func (r *Reconciler) again() {
-	r.pause = cmp.Or(r.cfg.Retry, min(max(2*r.pause, retryPause), maxRetryPause))
-	r.retry.Reset(r.pause)
-}
-
-// logHost logs what the host as a whole lacks, when that changes.
-func (r *Reconciler) logHost(errs []error) {
-	reason := problems.Reason(errors.Join(errs...))
-	switch {
-	case reason == r.hostReason:
-	case reason == "":
-		r.cfg.Logger.Info("the host is in order again")
-	default:
-		r.cfg.Logger.Warn("the host is not in order", "reason", reason)
-	}
-	r.hostReason = reason
+	r.retry.Reset(cmp.Or(r.cfg.Retry, r.backoff.Next()))
 }
 
 // Applied says that the whole state has been applied once.

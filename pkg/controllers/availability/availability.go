@@ -13,8 +13,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -41,18 +44,18 @@ type API interface {
 
 // Config is what a Keeper works with.
 type Config struct {
-	Etcd   Etcd
-	API    API
-	Logger *slog.Logger
+	Etcd     Etcd
+	API      API
+	Problems *problems.Ledger
+	Logger   *slog.Logger
 }
 
 // Keeper keeps the conditions.
 type Keeper struct {
 	cfg Config
 
-	mu     sync.Mutex
-	nodes  map[string]kube.Network
-	failed string // as it was logged
+	mu    sync.Mutex
+	nodes map[string]kube.Network
 
 	// The rest is Run's own.
 	absent   map[string]bool // nodes whose agent was gone at the last look
@@ -71,18 +74,16 @@ func (k *Keeper) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { k.say(k.cfg.API.Watch(ctx, k.seen, k.gone)) })
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := k.look(ctx); ctx.Err() == nil {
+	if retry.Wait(ctx, interval) != nil {
+		return
+	}
+	_ = reconcile.New(reconcile.Timing{Every: interval}, func(ctx context.Context) (time.Duration, error) { // the context ended
+		err := k.look(ctx)
+		if ctx.Err() == nil {
 			k.say(err)
 		}
-	}
+		return 0, err
+	}).Run(ctx)
 }
 
 func (k *Keeper) seen(node string, n kube.Network) {
@@ -97,18 +98,9 @@ func (k *Keeper) gone(node string) {
 	delete(k.nodes, node)
 }
 
-// say logs what fails, once.
+// say says what fails.
 func (k *Keeper) say(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != k.failed {
-		k.cfg.Logger.Warn("the condition NetworkUnavailable of nodes can't be kept, trying again", "err", err)
-	}
-	k.failed = text
+	k.cfg.Problems.Tell(problems.Host, "the condition NetworkUnavailable of nodes", err)
 }
 
 // look compares the conditions that are ours with what etcd says of the agents. What can't be read changes nothing.

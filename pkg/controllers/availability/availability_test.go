@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -93,7 +94,7 @@ func (w *world) report(node string, live, last bool) {
 func TestConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, log := &world{keys: map[string]bool{}}, new(bytes.Buffer)
-		k := New(Config{Etcd: w, API: w, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		k := New(Config{Etcd: w, API: w, Problems: problems.New(slog.New(slog.NewTextHandler(log, nil))), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

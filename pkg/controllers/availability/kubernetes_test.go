@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
@@ -43,7 +44,7 @@ func TestReal(t *testing.T) {
 			e.Put(model.StatusKey{Host: name(i)}, model.Status{Time: time.Now()})
 		}
 	}
-	k := New(Config{Etcd: e.Store, API: Kubernetes{client, "default"}, Logger: slog.New(slog.DiscardHandler)})
+	k := New(Config{Etcd: e.Store, API: Kubernetes{client, "default"}, Problems: problems.New(slog.New(slog.DiscardHandler)), Logger: slog.New(slog.DiscardHandler)})
 	k.nodes, k.absent = map[string]kube.Network{}, map[string]bool{}
 	done := make(chan error, 1)
 	go func() { done <- k.cfg.API.Watch(t.Context(), k.seen, k.gone) }()

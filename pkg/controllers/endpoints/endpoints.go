@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"unique"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -28,8 +28,8 @@ const orchestrator = "k8s"
 
 // Config is what a keeper works with.
 type Config struct {
-	Etcd   writer.Etcd
-	Logger *slog.Logger
+	Etcd     writer.Etcd
+	Problems *problems.Ledger
 	// Unused tells of profiles that no endpoint has any more; nil = of any there may be, as it is known only now.
 	Unused func(profiles []string)
 	// Wrote and Failed are the writer's.
@@ -96,7 +96,7 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	k := &Keeper{Config: cfg, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
 	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "pods"), Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
+		Etcd: cfg.Etcd, Problems: cfg.Problems, What: "pods", Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
 		Wrote:    func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
 		Restored: k.restored,
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/controllers/endpoints"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
 	"github.com/calico-go/calico/test/keeper"
@@ -31,7 +32,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{Server: etcd.New(t), unused: map[string]bool{}}
 	w.Keeper = endpoints.New(endpoints.Config{
-		Etcd: w.Store, Logger: slog.New(slog.DiscardHandler), Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		Etcd: w.Store, Problems: problems.New(slog.New(slog.DiscardHandler)), Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
 		Unused: func(profiles []string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

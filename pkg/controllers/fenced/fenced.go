@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -108,7 +109,7 @@ func (s *Store) Lead(ctx context.Context, identity string, holds func(context.Co
 				s.log.Warn("can't lead: another may", "err", err)
 				return
 			}
-			pause(ctx, time.Second)
+			_ = retry.Wait(ctx, time.Second)
 			continue
 		}
 		s.log.Info("this process leads the controllers", "identity", identity)
@@ -163,11 +164,4 @@ func (s *Store) take(ctx context.Context, identity string, holds func(context.Co
 	defer s.mu.Unlock()
 	s.fence, s.lost = revision, make(chan struct{})
 	return lease, s.lost, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

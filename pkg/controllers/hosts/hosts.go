@@ -7,21 +7,21 @@ package hosts
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
 )
 
 // Config is what a keeper works with; see writer.Config.
 type Config struct {
-	Etcd   writer.Etcd
-	Logger *slog.Logger
-	Wrote  func(took time.Duration)
-	Failed func(k model.Key, err error)
+	Etcd     writer.Etcd
+	Problems *problems.Ledger
+	Wrote    func(took time.Duration)
+	Failed   func(k model.Key, err error)
 	// Restored tells of a key of a Node that somebody else had changed or deleted, and that was written again.
 	Restored func(node, uid string, k model.Key)
 	// Endpoints: each Node has a host endpoint. Otherwise those that were made once are deleted.
@@ -43,7 +43,7 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	k := &Keeper{endpoints: cfg.Endpoints, nodes: map[string]string{}, desired: map[model.Key]any{}, actual: map[model.Key]any{}}
 	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "hosts"), Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
+		Etcd: cfg.Etcd, Problems: cfg.Problems, What: "hosts", Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
 		Wrote: func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
 		Restored: func(key model.Key) {
 			node := hostOf(key)

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/controllers/hosts"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
@@ -23,7 +24,7 @@ import (
 
 func run(t *testing.T, s *etcd.Server, endpoints bool, restored func(node, uid string, k model.Key)) (*hosts.Keeper, *keeper.Running) {
 	k := hosts.New(hosts.Config{
-		Etcd: s.Store, Logger: slog.New(slog.DiscardHandler), Endpoints: endpoints,
+		Etcd: s.Store, Problems: problems.New(slog.New(slog.DiscardHandler)), Endpoints: endpoints,
 		Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
 		Restored: restored,
 	})

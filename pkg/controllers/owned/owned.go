@@ -10,12 +10,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -41,8 +41,8 @@ func (o Object) id() Object {
 
 // Config is what a keeper works with.
 type Config struct {
-	Etcd   writer.Etcd
-	Logger *slog.Logger
+	Etcd     writer.Etcd
+	Problems *problems.Ledger
 	// Kinds are what each kind owns. No two may own the same.
 	Kinds map[string]Prefixes
 	// After are kinds that are written only once all objects of another kind are known, and after those. What opens pods comes
@@ -95,7 +95,7 @@ type Keeper struct {
 func New(cfg Config) *Keeper {
 	k := &Keeper{Config: cfg, objects: map[Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{}, synced: map[string]bool{}}
 	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Logger: cfg.Logger.With("of", "policies and profiles"), Owner: k.owner, Decide: k.decide,
+		Etcd: cfg.Etcd, Problems: cfg.Problems, What: "policies and profiles", Owner: k.owner, Decide: k.decide,
 		Wrote:    func(key model.Key, took time.Duration) { cfg.Wrote(k.kindOf(key), took) },
 		Failed:   func(key model.Key, err error) { cfg.Failed(k.kindOf(key), key, err) },
 		Restored: k.restored,

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
 	"github.com/calico-go/calico/test/keeper"
@@ -38,7 +39,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{Server: etcd.New(t), needed: map[model.Key]bool{}, living: map[model.Key]bool{}, failed: map[model.Key]error{}, restored: map[model.Key][]owned.Object{}}
 	w.Keeper = owned.New(owned.Config{
-		Etcd: w.Store, Logger: slog.New(slog.DiscardHandler),
+		Etcd: w.Store, Problems: problems.New(slog.New(slog.DiscardHandler)),
 		Kinds: map[string]owned.Prefixes{"Policy": {prefix}, "Other": {"/calico/v1/policy/tier/other/policy/knp."}},
 		After: map[string]string{"Other": "Policy"},
 		Needed: func(k model.Key) bool {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 const (
@@ -22,7 +23,7 @@ type item struct {
 	again   bool      // it changed while somebody was at it
 	waits   bool      // for its backoff to end
 	alone   bool      // it failed together with others: which of them is bad isn't known
-	retries int
+	backoff retry.Backoff
 }
 
 // queue has the keys that are to be looked at. A key is taken by one worker at a time.
@@ -172,9 +173,8 @@ func (q *queue) retry(k model.Key) {
 		q.push(k)
 		return
 	}
-	d := min(firstBackoff<<min(i.retries, 16), longestBackoff)
-	i.retries++
-	time.AfterFunc(d, func() {
+	i.backoff.First, i.backoff.Longest = firstBackoff, longestBackoff
+	time.AfterFunc(i.backoff.Next(), func() {
 		q.mu.Lock()
 		waits := q.items[k] == i && i.waits
 		q.mu.Unlock()

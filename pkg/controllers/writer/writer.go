@@ -7,13 +7,13 @@ package writer
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/controllers/fenced"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -37,8 +37,10 @@ type Etcd interface {
 
 // Config is what a writer works with. All fields but Restored are required.
 type Config struct {
-	Etcd   Etcd
-	Logger *slog.Logger
+	Etcd     Etcd
+	Problems *problems.Ledger
+	// What is written.
+	What string
 	// Owner says whose a key is, such as the namespace. Owners take turns: none waits for all keys of another.
 	Owner func(model.Key) string
 	// Decide says what to write of a key, by what etcd holds of it: nothing where it is as desired. The writer compares the
@@ -56,9 +58,6 @@ type Config struct {
 type Writer struct {
 	Config
 	queue *queue
-
-	mu   sync.Mutex
-	told string // why nothing can be written, "" = it can
 }
 
 // New makes a writer of nothing.
@@ -86,7 +85,7 @@ func (w *Writer) Run(ctx context.Context) {
 }
 
 func (w *Writer) work(ctx context.Context) {
-	failures := 0
+	backoff := retry.Backoff{First: firstPause, Longest: longestPause}
 	for ctx.Err() == nil {
 		keys := w.queue.take(batch, share)
 		if len(keys) == 0 {
@@ -97,15 +96,10 @@ func (w *Writer) work(ctx context.Context) {
 			continue
 		}
 		if w.write(ctx, keys) {
-			failures = 0
+			backoff.Reset()
 			continue
 		}
-		d := min(firstPause<<min(failures, 10), longestPause)
-		failures++
-		select {
-		case <-ctx.Done():
-		case <-time.After(d/2 + rand.N(d)):
-		}
+		_ = retry.Wait(ctx, backoff.Next()) // the context's is seen above
 	}
 }
 
@@ -196,25 +190,10 @@ func away(err error) bool {
 	return errors.Is(err, store.ErrAuth) && !errors.Is(err, store.ErrDenied)
 }
 
-// say logs once why nothing can be written, and when it can again.
+// say tells why nothing can be written, and when it can again.
 func (w *Writer) say(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	text := ""
-	if err != nil {
-		text = err.Error()
+	if errors.Is(err, fenced.ErrNotReady) {
+		err = nil // as on every new cluster, for a moment
 	}
-	switch {
-	case text == w.told:
-	case text == "":
-		w.Logger.Info("etcd can be written again")
-		w.told = ""
-	case w.told == "":
-		level := slog.LevelWarn
-		if errors.Is(err, fenced.ErrNotReady) {
-			level = slog.LevelInfo // as on every new cluster, for a moment
-		}
-		w.Logger.Log(context.Background(), level, "etcd can't be written, trying again", "err", err)
-		w.told = text
-	}
+	w.Problems.Tell(problems.Host, w.What+" in etcd", err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -44,7 +45,7 @@ func TestSlowQuestions(t *testing.T) {
 		var mu sync.Mutex
 		written := map[model.Key]bool{}
 		w := writer.New(writer.Config{
-			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler), Owner: model.Key.Path,
+			Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Owner: model.Key.Path,
 			Decide: func(ctx context.Context, _ model.Entry, k model.Key) (model.Change, error) {
 				select {
 				case <-ctx.Done():
@@ -80,7 +81,7 @@ func TestSpoiled(t *testing.T) {
 		var mu sync.Mutex
 		var restored []model.Key
 		w := writer.New(writer.Config{
-			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler), Owner: model.Key.Path,
+			Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Owner: model.Key.Path,
 			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
 				if k == key("as desired already") {
 					return model.Change{}, nil
@@ -125,7 +126,7 @@ func TestOwners(t *testing.T) {
 		var mu sync.Mutex
 		var written []string
 		w := writer.New(writer.Config{
-			Etcd: slowly{}, Logger: slog.New(slog.DiscardHandler), Owner: owner,
+			Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Owner: owner,
 			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
 				time.Sleep(50 * time.Millisecond) // the API is asked
 				return model.Change{Deletes: []model.Key{k}}, nil

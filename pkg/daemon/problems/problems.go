@@ -7,9 +7,11 @@ package problems
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -33,6 +35,7 @@ type Ledger struct {
 
 	mu   sync.Mutex
 	open map[problemID]Problem
+	said map[problemID]time.Time // when Tell logged of it
 }
 
 // What a problem is of: the kinds that Report and its like use. Others may be noted as well.
@@ -59,7 +62,7 @@ type Problem struct {
 
 // New makes a ledger without problems, which says what is new in the log.
 func New(log *slog.Logger) *Ledger {
-	return &Ledger{log: log, began: time.Now(), open: map[problemID]Problem{}}
+	return &Ledger{log: log, began: time.Now(), open: map[problemID]Problem{}, said: map[problemID]time.Time{}}
 }
 
 // maxReason bounds what is kept of a value that somebody wrote to etcd. A command for each of several prefixes fits in.
@@ -99,6 +102,57 @@ func (p *Ledger) ReportValue(path string, err error, value, instead string) {
 func (p *Ledger) Note(kind, path string, err error) (before, after string) {
 	was, is := p.Keep(Problem{Path: path, Kind: kind, Reason: Reason(err)})
 	return was.Reason, is.Reason
+}
+
+// sayAgain is when the log is told of another reason for something that is wrong already: how long etcd was waited for, for one, is
+// never the same.
+const sayAgain = time.Minute
+
+// Tell is Note for what is looked at, or tried, again and again by itself: it logs what is new and what is over. It reports whether it
+// has logged that something is wrong.
+func (p *Ledger) Tell(kind, about string, err error) (news bool) {
+	before, after := p.Note(kind, about, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := problemID{kind, about}
+	switch said, now := p.said[id], time.Now(); {
+	case after == "" && before != "":
+		p.log.Info("in order again", "what", about)
+	case after != before && now.Sub(said) >= sayAgain:
+		p.said[id] = now
+		p.log.Warn("not in order", "what", about, "reason", after)
+		return true
+	}
+	if after == "" {
+		delete(p.said, id)
+	}
+	return false
+}
+
+// Group is all that one part of the program finds wrong of a kind, by what it is.
+type Group struct {
+	ledger *Ledger
+	kind   string
+	open   map[string]string
+}
+
+// Group makes a group in which nothing is wrong. One goroutine uses it.
+func (p *Ledger) Group(kind string) *Group { return &Group{ledger: p, kind: kind} }
+
+// Set is Tell for all of it, by reasons: what isn't found is in order. It returns what is news.
+func (g *Group) Set(found map[string]string) (news []string) {
+	for _, about := range slices.Sorted(maps.Keys(g.open)) {
+		if found[about] == "" {
+			g.ledger.Tell(g.kind, about, nil)
+		}
+	}
+	for _, about := range slices.Sorted(maps.Keys(found)) {
+		if g.ledger.Tell(g.kind, about, errors.New(found[about])) {
+			news = append(news, about)
+		}
+	}
+	g.open = found
+	return news
 }
 
 // Keep is Note for all that is known of it.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestProblems(t *testing.T) {
@@ -116,4 +117,57 @@ func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
 		}
 		return a
 	}}))
+}
+
+// TestTell: what is looked at again and again is told once, with another reason not at once, and when it is over; a group knows what is
+// over by itself.
+func TestTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		p := New(untimed(&log, nil))
+		said := func(want string, news, wantNews bool) {
+			t.Helper()
+			if log.String() != want || news != wantNews {
+				t.Errorf("news %v, log:\n%s\nwant %v:\n%s", news, &log, wantNews, want)
+			}
+			log.Reset()
+		}
+		bad, worse := errors.New("bad"), errors.New("worse")
+		said("", p.Tell(Host, "x", nil), false)
+		said("level=WARN msg=\"not in order\" what=x reason=bad\n", p.Tell(Host, "x", bad), true)
+		said("", p.Tell(Host, "x", bad), false)
+		said("", p.Tell(Host, "x", worse), false)
+		if got := p.Of(Host, "x").Reason; got != "worse" {
+			t.Errorf("listed: %q", got)
+		}
+		time.Sleep(sayAgain)
+		said("level=WARN msg=\"not in order\" what=x reason=bad\n", p.Tell(Host, "x", bad), true)
+		said("level=INFO msg=\"in order again\" what=x\n", p.Tell(Host, "x", nil), false)
+		said("level=WARN msg=\"not in order\" what=x reason=bad\n", p.Tell(Host, "x", bad), true)
+
+		g := p.Group(Host)
+		for _, step := range []struct {
+			found map[string]string
+			news  []string
+		}{
+			{nil, nil},
+			{map[string]string{"a": "1", "b": "1"}, []string{"a", "b"}},
+			{map[string]string{"b": "1", "c": "1"}, []string{"c"}},
+			{nil, nil},
+			{map[string]string{"a": "1"}, []string{"a"}},
+		} {
+			if diff := cmp.Diff(step.news, g.Set(step.found)); diff != "" {
+				t.Errorf("%v: news (-want +got):\n%s", step.found, diff)
+			}
+			listed := map[string]string{}
+			for _, o := range p.All() {
+				if o.Path != "x" {
+					listed[o.Path] = o.Reason
+				}
+			}
+			if diff := cmp.Diff(step.found, listed, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("listed (-want +got):\n%s", diff)
+			}
+		}
+	})
 }

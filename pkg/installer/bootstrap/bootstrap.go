@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -178,17 +179,8 @@ func (b *bootstrapper) untilServed(ctx context.Context, do func() error) error {
 			return err
 		}
 		b.log.Info("waiting for etcd", "reason", err)
-		if err := b.pause(ctx); err != nil {
+		if err := retry.Wait(ctx, retryAfter); err != nil {
 			return err
 		}
-	}
-}
-
-func (b *bootstrapper) pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(retryAfter):
-		return nil
 	}
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // What the manifests know of etcd's members.
@@ -73,7 +74,7 @@ func (b *bootstrapper) chosen(ctx context.Context) (members []member, pools []ne
 		chosen, err := chooseMembers(nodes, b.cfg.Members)
 		if err != nil {
 			b.log.Info("waiting for nodes that etcd can run on", "reason", err)
-			if err := b.pause(ctx); err != nil {
+			if err := retry.Wait(ctx, retryAfter); err != nil {
 				return nil, nil, err
 			}
 			continue

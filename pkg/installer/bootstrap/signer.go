@@ -22,6 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -140,7 +141,7 @@ func (b *bootstrapper) sign(ctx context.Context, s signer) error {
 				said = text
 				b.log.Error("not all requests are answered, trying again", "err", err)
 			}
-			_ = b.pause(ctx)
+			_ = retry.Wait(ctx, retryAfter)
 			tell(requests...)
 		}
 	})

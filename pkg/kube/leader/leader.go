@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // Config says for what to run, and as whom. The zero durations are Kubernetes' own.
@@ -81,16 +83,9 @@ func Run(ctx context.Context, leases rest.Interface, cfg Config, lead func(conte
 		elector.Run(part)
 		returned()
 		if part.Err() != nil {
-			pause(ctx, cfg.LeaseDuration)
+			_ = retry.Wait(ctx, cfg.LeaseDuration) // the loop asks the context
 		}
 		leave()
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -4,8 +4,11 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
+
+	"github.com/calico-go/calico/pkg/retry"
 )
 
 // newsHandler leaves out what was said last: while the API is away, client-go says so every two seconds.
@@ -13,7 +16,7 @@ type newsHandler struct {
 	slog.Handler
 
 	mu   sync.Mutex
-	last string
+	last retry.News
 }
 
 // Handle implements slog.Handler.
@@ -26,10 +29,9 @@ func (h *newsHandler) Handle(ctx context.Context, r slog.Record) error {
 		return true
 	})
 	h.mu.Lock()
-	again := h.last == text
-	h.last = text
+	news := h.last.Is(errors.New(text))
 	h.mu.Unlock()
-	if again {
+	if !news {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
