@@ -46,7 +46,7 @@ var layers = map[string]layer{
 	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon, "pkg/daemon/statefile": layerDaemon, "pkg/daemon/runlock": layerDaemon, "pkg/daemon/run": layerDaemon, "pkg/daemon/reconcile": layerDaemon,
 	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
 	"pkg/agent":             layerShell,
-	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerPure,
+	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerPure, "pkg/agent/board": layerPure,
 	"pkg/agent/params": layerShell, "pkg/agent/reclaim": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/leftovers": layerShell, "pkg/agent/forward": layerShell, "pkg/agent/probe": layerShell, "pkg/agent/conflist": layerShell, "pkg/agent/pods": layerShell, "pkg/agent/dhcpd": layerShell,
 	"pkg/agent/availability": layerShell, "pkg/controllers/availability": layerShell,
 	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell, "pkg/nodecert": layerShell, "pkg/classicd": layerShell, "cmd/calico-classic": layerMain,
@@ -175,7 +175,7 @@ var exceptions = map[[2]string]string{
 }
 
 // parts are shells and edges of several packages, each with its reason. A part lies below its shell, which imports it;
-// parts may import one another, and never the shell. An edge is its parts.
+// parts may import one another, but for what shared says, and never the shell. An edge is its parts.
 var parts = map[string]string{
 	"pkg/cni":         "a plugin is one process that does one verb; in rooms, each can be read and tested by itself",
 	"pkg/kernel":      "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
@@ -185,6 +185,11 @@ var parts = map[string]string{
 	"pkg/controllers": "the controllers are one process, whose goroutines write under one fence; in parts, each can be read and tested by itself",
 	"pkg/ctl":         "calicoctl is one program; in parts, each group of commands can be read and tested by itself",
 	"pkg/agent":       "the agent is one process, whose goroutines share what they know; in parts, each can be read and tested by itself",
+}
+
+// shared are the parts of a whole that its other parts may import, where that isn't all of them.
+var shared = map[string][]string{
+	"pkg/agent": {"pkg/agent/board", "pkg/agent/debugstate"}, // values; each reconciler can be read, tested and replaced by itself
 }
 
 // A listed is what `go list` tells of a package.
@@ -257,6 +262,9 @@ func direction(pkg, path string) string {
 	}
 	for whole := range parts {
 		if match(whole+"/...", pkg) && strings.HasPrefix(own, whole+"/") {
+			if known, is := shared[whole]; is && pkg != whole && !slices.Contains(known, own) {
+				return fmt.Sprintf("%s imports %s: of %s's parts none knows another: what they give one another is in %s", pkg, own, whole, strings.Join(known, " and "))
+			}
 			return ""
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/forward"
+	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/reclaim"
@@ -174,7 +175,7 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	}
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })
 	group.Go(func() error { return l.report.Run(ctx) })
-	f := newFeed(l, guard, r)
+	f := newFeed(l, guard, id, r)
 	f.dhcp = newDHCP(cfg, l)
 	if kubernetes != nil {
 		f.podCIDRs = cidrs
@@ -297,14 +298,15 @@ type feed struct {
 	guard    *etcdguard.Guard
 	dhcp     *dhcpd.Keeper // nil: nothing is served
 	status   *status.Reporter
+	identity *identity.Keeper
 	router   *router.Router
 	leader   *leadership // nil, as podCIDRs: there is no Kubernetes
 	podCIDRs *podCIDRs
 	updates  chan<- model.Update
 }
 
-func newFeed(l *loop, guard *etcdguard.Guard, r *router.Router) *feed {
-	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), guard: guard, status: l.report, router: r, updates: l.updates}
+func newFeed(l *loop, guard *etcdguard.Guard, id *identity.Keeper, r *router.Router) *feed {
+	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), guard: guard, status: l.report, identity: id, router: r, updates: l.updates}
 }
 
 // watch feeds what etcd holds until the context ends.
@@ -324,7 +326,7 @@ func (f *feed) watch(ctx context.Context, client *store.Client) error {
 func newReclaim(cfg Config, client *store.Client, l *loop) *reclaim.Keeper {
 	k := reclaim.New(reclaim.Config{
 		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
-		LeadsTo: link.Link.LeadsTo, NameWaits: l.report.Naming.Waits, Health: l.health, Problems: l.problems, Logger: l.log, Entered: l.metrics.reentered.Inc,
+		LeadsTo: link.Link.LeadsTo, NameWaits: l.report.Naming.Get, Health: l.health, Problems: l.problems, Logger: l.log, Entered: l.metrics.reentered.Inc,
 	})
 	l.gate.held = k.Held
 	return k
@@ -342,6 +344,7 @@ func (f *feed) Update(ctx context.Context, u model.Update) error {
 	f.unknown.Hear(u)
 	f.guard.Hear()
 	f.status.Hear(u)
+	f.identity.Hear(u)
 	f.router.Hear(u)
 	if f.dhcp != nil {
 		f.dhcp.Hear(u)

@@ -8,6 +8,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/leftovers"
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/dhcpsock"
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -25,7 +26,7 @@ func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Add
 	}, client)
 	left := leftovers.New(l.log, client, cfg.Node)
 	r := router.New(router.Config{
-		Node: cfg.Node, Handover: l.router.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,
+		Node: cfg.Node, Settings: routerSettings(params.Resolve().Params), Handover: l.router.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,
 		Problems: l.problems, Health: l.health, Metrics: m, Logger: l.log,
 	}, n)
 	l.serving.AddPage("GET /debug/state", debugPage{l, r})

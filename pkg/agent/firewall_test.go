@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/connections"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -119,6 +119,6 @@ func TestLoserIsHidden(t *testing.T) {
 
 // enforced is what the firewall has of an endpoint.
 func (c *clockwork) enforced(key model.Key) (ep *policy.Endpoint) {
-	c.firewall.Enforced(func(p connections.Policy) { ep = p.State.Endpoints[key.Path()] })
+	c.firewall.Enforced(func(p board.Enforced) { ep = p.State.Endpoints[key.Path()] })
 	return ep
 }

@@ -128,7 +128,7 @@ func (g gatekeeper) Ready(host string) error {
 			return err
 		}
 	}
-	reason, doubt := g.loop.health.Unready(), g.loop.report.Naming.Waits()
+	reason, doubt := g.loop.health.Unready(), g.loop.report.Naming.Get()
 	switch {
 	case doubt != "": // health hears of it when the loop turns
 		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt, Undecided: status.Undecided(doubt)}

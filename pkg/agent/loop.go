@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/agent/firewall"
@@ -293,7 +294,7 @@ func (l *loop) writeNode() {
 }
 
 // frozenBy says what must be known before anything is done; "" = nothing.
-func (l *loop) frozenBy() string { return cmp.Or(l.etcd.waitsFor(), l.report.Naming.Waits()) }
+func (l *loop) frozenBy() string { return cmp.Or(l.etcd.waitsFor(), l.report.Naming.Get()) }
 
 // turn acts on what has been taken in.
 func (l *loop) turn(ctx context.Context) error {
@@ -431,4 +432,4 @@ func (l *loop) tellReached() {
 }
 
 // lose has the connections of addresses deleted that no longer lead where they led.
-func (l *loop) lose(addrs []netip.Addr) { l.connections.Add(connections.Work{Lost: addrs}) }
+func (l *loop) lose(addrs []netip.Addr) { l.connections.Add(board.Doubts{Lost: addrs}) }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -55,7 +56,7 @@ func (l *loop) noteNews() {
 func (l *loop) configureRouter() {
 	if !l.router.configured {
 		l.router.configured = true
-		l.router.handover.Configure(l.params)
+		l.router.handover.Configure(routerSettings(l.params))
 	}
 }
 
@@ -90,7 +91,7 @@ func (l *loop) tellStands() {
 	if l.firewall.Err() != nil {
 		return
 	}
-	var families probe.Families
+	var families board.Families
 	families.V4, families.V6 = l.workload.Families()
 	if l.system.forward != nil {
 		d := forward.Desired{

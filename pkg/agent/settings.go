@@ -7,6 +7,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/conflist"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
@@ -32,6 +34,13 @@ func (c Config) conflist() conflist.Config {
 func (l *loop) adopt() {
 	l.params = l.adoption.Adopt(l.etcd.settings, l.etcd.unreadSettings())
 	l.mtu.Enable(l.params.MTULiveUpdate)
-	l.report.Configure(l.params)
+	l.report.Configure(status.Settings{
+		Interval: l.params.ReportInterval, TTL: l.params.ReportTTL, Endpoints: l.params.ReportEndpoints, Delay: l.params.ReportDelay,
+	})
 	l.serving.Configure(l.params.Health, l.params.Metrics)
+}
+
+// routerSettings are the parameters that the router knows.
+func routerSettings(p params.Params) router.Settings {
+	return router.Settings{Prefixes: p.InterfacePrefixes, Refresh: p.RefreshInterval, Routing: p.Routing()}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // check holds for every endpoint that is read or written.
@@ -49,6 +50,11 @@ func (e WorkloadEndpoint) check() error {
 		return inField("mtu", fmt.Errorf("%d: want 0 to %d", e.MTU, maxMTU))
 	}
 	return nil
+}
+
+// IsWorkloadInterface reports whether an interface is a workload's by its name: it begins with one of the prefixes that such names have.
+func IsWorkloadInterface(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // CheckInterface knows what the kernel takes for a name (dev_valid_name), and

@@ -144,7 +144,7 @@ func (in *interfaces) asksOther(old, ep *policy.Endpoint) bool {
 }
 
 func (in *interfaces) isWorkload(name string) bool {
-	return slices.ContainsFunc(in.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return model.IsWorkloadInterface(name, in.prefixes)
 }
 
 func with(list []string, s string) []string {

@@ -157,7 +157,7 @@ func (ls *locals) claimsOf(w *model.WorkloadEndpoint) []claim {
 }
 
 func (ls *locals) isWorkload(name string) bool {
-	return len(ls.prefixes) == 0 || slices.ContainsFunc(ls.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return len(ls.prefixes) == 0 || model.IsWorkloadInterface(name, ls.prefixes)
 }
 
 // update takes in an endpoint of this host.

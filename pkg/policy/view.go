@@ -5,7 +5,6 @@ package policy
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -26,7 +25,7 @@ func (v *view) isWorkload(name string) bool {
 }
 
 func (v *view) hasPrefix(name string) bool {
-	return name != "" && slices.ContainsFunc(v.s.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return name != "" && model.IsWorkloadInterface(name, v.s.Prefixes)
 }
 
 // workload is the endpoint of a workload interface, nil where none is active.

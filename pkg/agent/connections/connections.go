@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/nft"
@@ -46,34 +47,6 @@ const (
 // is silent when the table is back isn't found until it is heard again.
 var silencePauses = [...]time.Duration{time.Second, 6 * time.Second, time.Minute}
 
-// Work is what a walk is for.
-type Work struct {
-	// Lost are addresses that lead nowhere any more, or elsewhere: connections with
-	// them are over.
-	Lost []netip.Addr
-	// Suspects are the addresses whose connections policy may judge otherwise than when
-	// they began; with All, everybody's.
-	Suspects map[netip.Addr]struct{}
-	All      bool
-	// Moved are more suspects: of workloads that came or left. Hardly a connection with
-	// them isn't over, so there is no hurry.
-	Moved map[netip.Addr]struct{}
-	// Outer are the inner addresses of new 1:1 NAT, by the outer one.
-	Outer map[netip.Addr]netip.Addr
-	// Masquerades says that more is masqueraded than before.
-	Masquerades bool
-	// Hole says that the firewall was not as it should be, or stands for the first
-	// time. All are judged, now and after a while.
-	Hole bool
-}
-
-// empty says that there is nothing to do.
-func (w Work) empty() bool {
-	return !w.urgent() && len(w.Lost) == 0 && len(w.Moved) == 0 && len(w.Outer) == 0 && !w.Masquerades
-}
-
-func (w Work) urgent() bool { return w.All || w.Hole || len(w.Suspects) > 0 }
-
 // Firewall keeps flows from beginning a connection: nft.Firewall.
 type Firewall interface {
 	Cut([]nft.Cut) error
@@ -86,7 +59,7 @@ type Config struct {
 	Firewall Firewall
 	// Policy calls a function with the policy that the firewall enforces, which must not
 	// change meanwhile.
-	Policy func(func(Policy))
+	Policy func(func(board.Enforced))
 	// Routes finds the host's interfaces that lead to an address.
 	Routes func() Routes
 	// List and Delete are those of package conntrack.
@@ -148,8 +121,8 @@ func New(cfg Config) *Cutter {
 }
 
 // Add has Run look at more. It never blocks.
-func (c *Cutter) Add(w Work) {
-	if w.empty() {
+func (c *Cutter) Add(w board.Doubts) {
+	if w.Empty() {
 		return
 	}
 	c.mu.Lock()
@@ -166,7 +139,7 @@ func (c *Cutter) Add(w Work) {
 			c.again = append(c.again, later{now.Add(pause), set{all: true}})
 		}
 	}
-	if !w.urgent() {
+	if !w.Urgent() {
 		now = now.Add(gatherTime)
 	}
 	c.dueAt(now)
@@ -307,7 +280,7 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 	routes := c.cfg.Routes()
 	defer routes.Close()
 	var untranslated translations
-	c.cfg.Policy(func(p Policy) { untranslated = work.untranslated(p.State) })
+	c.cfg.Policy(func(p board.Enforced) { untranslated = work.untranslated(p.State) })
 	list, err := c.cfg.List(func(t conntrack.Connection) bool {
 		return involves(t, work.lost) || work.suspect(t) || untranslated.may(t)
 	})
@@ -354,7 +327,7 @@ const judgedAtOnce = 256
 // older than the rules would have endpoints ask for policies that are gone, and those deny.
 func judge[T any](c *Cutter, list []T, routes Routes, f func(*paths, T)) {
 	for some := range slices.Chunk(list, judgedAtOnce) {
-		c.cfg.Policy(func(p Policy) {
+		c.cfg.Policy(func(p board.Enforced) {
 			at := newPaths(p, routes)
 			for _, t := range some {
 				f(at, t)

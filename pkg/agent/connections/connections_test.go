@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -28,7 +29,7 @@ type cutting struct {
 	*Cutter
 	t      *testing.T
 	engine *policy.Engine
-	policy Policy
+	policy board.Enforced
 	mu     sync.Mutex
 	table  []conntrack.Tracked
 	cut    map[nft.Flow]time.Duration
@@ -100,7 +101,7 @@ func newCutting(t *testing.T) *cutting {
 	x.engine.SetPrefixes(x.policy.Settings.Prefixes)
 	x.engine.SetInterfaces([]policy.Interface{{Name: "eth0"}})
 	x.Cutter = New(Config{
-		Firewall: x, Policy: func(use func(Policy)) { use(x.policy) }, Routes: onHost, List: x.list, Delete: x.delete,
+		Firewall: x, Policy: func(use func(board.Enforced)) { use(x.policy) }, Routes: onHost, List: x.list, Delete: x.delete,
 		Count: func(int, int) {}, Deleted: func() { x.freed++ }, Logger: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +115,7 @@ func newCutting(t *testing.T) *cutting {
 		<-ended
 	})
 	open := model.Rules{Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}}}
-	x.write(Work{}, put(model.ProfileRulesKey{Profile: "open"}, open), pod("a", "cali1", "10.0.0.1"), pod("b", "cali2", "10.0.0.2"))
+	x.write(board.Doubts{}, put(model.ProfileRulesKey{Profile: "open"}, open), pod("a", "cali1", "10.0.0.1"), pod("b", "cali2", "10.0.0.2"))
 	return x
 }
 
@@ -139,7 +140,7 @@ func deny(name string, denied ...model.Match) model.Entry {
 }
 
 // write has etcd change, and the work done that comes of it.
-func (x *cutting) write(w Work, entries ...model.Entry) {
+func (x *cutting) write(w board.Doubts, entries ...model.Entry) {
 	x.t.Helper()
 	x.engine.Update(entries...)
 	if err := x.policy.State.Apply(x.engine.Flush()); err != nil {
@@ -209,7 +210,7 @@ func to(port uint16) model.Match {
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
-		a := Work{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.1"): {}}}
+		a := board.Doubts{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.1"): {}}}
 		runs, denied, others := tcp("10.0.0.1", 1000, "10.0.0.2", 80), tcp("10.0.0.1", 1001, "10.0.0.2", 81), tcp("192.0.2.1", 1002, "198.51.100.1", 81)
 		dns := tcp("10.0.0.1", 1003, "10.0.0.2", 81)
 		dns.Protocol, dns.Timeout = model.ProtocolUDP, 30*time.Second
@@ -221,14 +222,14 @@ func TestCut(t *testing.T) {
 		}
 		x.write(a, deny("no-82", to(81), to(82)))
 		x.expect("by another as well", []uint16{1000, 1002}, backOf(denied), backOf(dns))
-		x.write(Work{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.9"): {}}}, deny("no-81"), deny("no-82"))
+		x.write(board.Doubts{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.9"): {}}}, deny("no-81"), deny("no-82"))
 		x.expect("allowed again, and nobody is suspect", []uint16{1000, 1002}, backOf(denied), backOf(dns))
 		x.write(a)
 		x.expect("allowed again", []uint16{1000, 1002})
 
 		// Neither side may begin anew: there is nothing to drop.
 		x.set(denied, others)
-		x.write(Work{All: true}, put(model.PolicyKey{Tier: "default", Policy: "a-nothing"}, model.Policy{Selector: "all()"}))
+		x.write(board.Doubts{All: true}, put(model.PolicyKey{Tier: "default", Policy: "a-nothing"}, model.Policy{Selector: "all()"}))
 		x.expect("with nothing allowed", []uint16{1002})
 	})
 }
@@ -237,7 +238,7 @@ func TestCut(t *testing.T) {
 func TestPolicyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
-		x.write(Work{}, deny("no-81", to(81)), deny("no-82", to(82)))
+		x.write(board.Doubts{}, deny("no-81", to(81)), deny("no-82", to(82)))
 		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 80))
 		list := x.cfg.List
 		x.cfg.List = func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
@@ -247,7 +248,7 @@ func TestPolicyChanges(t *testing.T) {
 			}
 			return list(keep)
 		}
-		x.write(Work{All: true})
+		x.write(board.Doubts{All: true})
 		x.expect("allowed", []uint16{1000})
 	})
 }
@@ -261,7 +262,7 @@ func TestPickedUp(t *testing.T) {
 		high, low := pickedUp(tcp("10.0.0.2", 81, "10.0.0.1", 1000)), pickedUp(tcp("10.0.0.2", 40002, "10.0.0.1", 40003))
 		allowed := pickedUp(tcp("10.0.0.2", 80, "10.0.0.1", 40004))
 		x.set(reversed, known, high, low, allowed)
-		x.write(Work{All: true}, deny("no", to(81), to(40002)))
+		x.write(board.Doubts{All: true}, deny("no", to(81), to(40002)))
 		x.expect("denied", []uint16{40001, 1000, 40003, 40004}, began(reversed.Connection))
 	})
 }
@@ -285,7 +286,7 @@ func TestMissed(t *testing.T) {
 		for i := range uint16(3) {
 			hidden = append(hidden, tcp("10.0.0.1", 1002+i, "10.0.0.2", 81))
 		}
-		suspect := Work{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.1"): {}}}
+		suspect := board.Doubts{Suspects: map[netip.Addr]struct{}{netip.MustParseAddr("10.0.0.1"): {}}}
 		cuts := []nft.Flow{backOf(tcp("10.0.0.1", 1000, "10.0.0.2", 81))}
 		for _, c := range hidden {
 			cuts = append(cuts, backOf(c))
@@ -312,7 +313,7 @@ func TestDeniedForEver(t *testing.T) {
 		x := newCutting(t)
 		x.cfg.Delete = func(list []conntrack.Tracked) (int, error) { return len(list), nil }
 		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 81))
-		x.write(Work{All: true}, deny("no-81", to(81)))
+		x.write(board.Doubts{All: true}, deny("no-81", to(81)))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if x.walks < 60 || x.walks > 80 {
@@ -329,7 +330,7 @@ func TestDeniedForEver(t *testing.T) {
 		x.set(tcp("10.0.0.1", 1001, "203.0.113.1", 53))
 		pool := netip.MustParsePrefix("10.0.0.0/24")
 		x.with(func() { x.walks = 0 })
-		x.write(Work{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, Masquerade: true}))
+		x.write(board.Doubts{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, Masquerade: true}))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if x.walks != 2 {
@@ -343,8 +344,8 @@ func TestDeniedForEver(t *testing.T) {
 func TestHeardLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
-		x.write(Work{}, deny("no-81", to(81)))
-		x.Add(Work{Hole: true})
+		x.write(board.Doubts{}, deny("no-81", to(81)))
+		x.Add(board.Doubts{Hole: true})
 		began := time.Now()
 		for i, after := range silencePauses {
 			heard := tcp("10.0.0.1", uint16(40000+i), "10.0.0.2", 81)
@@ -366,7 +367,7 @@ func TestRefused(t *testing.T) {
 		denied := tcp("10.0.0.1", 1001, "10.0.0.2", 81)
 		x.set(denied)
 		x.with(func() { x.refuse = errors.New("no") })
-		x.write(Work{All: true}, deny("no-81", to(81)))
+		x.write(board.Doubts{All: true}, deny("no-81", to(81)))
 		x.expect("refused", []uint16{1001}, backOf(denied))
 		x.with(func() { x.refuse = nil })
 		time.Sleep(retryPause)
@@ -381,7 +382,7 @@ func TestLost(t *testing.T) {
 		a := netip.MustParseAddr("10.0.0.1")
 		x.set(tcp("192.0.2.1", 1000, "10.0.0.1", 80), tcp("192.0.2.1", 1001, "10.0.0.2", 80))
 		x.with(func() { x.fail = errors.New("no") })
-		x.Add(Work{Lost: []netip.Addr{a}})
+		x.Add(board.Doubts{Lost: []netip.Addr{a}})
 		if synctest.Wait(); x.walks != 0 {
 			t.Error("it walks at once, for what is in no hurry")
 		}
@@ -408,14 +409,14 @@ func TestFailsafe(t *testing.T) {
 		etcd, ssh := pickedUp(tcp("192.0.2.9", 2379, "198.51.100.1", 50000)), pickedUp(tcp("198.51.100.1", 22, "192.0.2.9", 50001))
 		web, known := pickedUp(tcp("192.0.2.9", 80, "198.51.100.1", 50002)), tcp("192.0.2.9", 2379, "198.51.100.1", 50003)
 		x.set(etcd, ssh, web, known)
-		x.write(Work{All: true}, put(model.HostEndpointKey{Host: "h", Endpoint: "1"}, model.HostEndpoint{Name: "eth0"}))
+		x.write(board.Doubts{All: true}, put(model.HostEndpointKey{Host: "h", Endpoint: "1"}, model.HostEndpoint{Name: "eth0"}))
 		x.expect("fail-safe ports", []uint16{50000, 50001}) // the known one is deleted, and its port stays open
 
-		x.write(Work{}, put(model.PolicyKey{Tier: "default", Policy: "in"}, model.Policy{Selector: "has(up)", Types: []model.Direction{model.Inbound}, Inbound: []model.Rule{{Action: model.ActionAllow}}}),
+		x.write(board.Doubts{}, put(model.PolicyKey{Tier: "default", Policy: "in"}, model.Policy{Selector: "has(up)", Types: []model.Direction{model.Inbound}, Inbound: []model.Rule{{Action: model.ActionAllow}}}),
 			put(model.HostEndpointKey{Host: "h", Endpoint: "1"}, model.HostEndpoint{Name: "eth0", Labels: map[string]string{"up": ""}}))
 		out, far := tcp("198.51.100.1", 22, "192.0.2.9", 5000), tcp("198.51.100.1", 80, "192.0.2.9", 5001)
 		x.set(out, far)
-		x.write(Work{All: true})
+		x.write(board.Doubts{All: true})
 		x.expect("from a fail-safe port, which stays open", nil, backOf(far))
 	})
 }
@@ -439,7 +440,7 @@ func TestICMP(t *testing.T) {
 			x := newCutting(t)
 			x.set(ask(8, 0, 1), ask(13, 0, 2), ask(13, 1, 3), ask(17, 0, 4))
 			test.match.Protocol = model.ProtocolICMP
-			x.write(Work{All: true}, deny("no", test.match))
+			x.write(board.Doubts{All: true}, deny("no", test.match))
 			x.expect(name, test.want)
 		}
 	})
@@ -462,12 +463,12 @@ func TestTranslated(t *testing.T) {
 			spec := e.Value.(model.WorkloadEndpoint)
 			spec.IPv4NAT = []model.NAT{{IntIP: inner, ExtIP: ext}}
 			e.Value = spec
-			x.write(Work{Outer: map[netip.Addr]netip.Addr{ext: inner}}, e)
+			x.write(board.Doubts{Outer: map[netip.Addr]netip.Addr{ext: inner}}, e)
 		}
 		leads("a", "cali1", "10.0.0.1")
 		x.expect("an outer address is new", []uint16{1003, 1005})
 		// It leads elsewhere while what it led to is still to be judged once more.
-		x.Add(Work{Outer: map[netip.Addr]netip.Addr{netip.MustParseAddr("192.0.2.1"): netip.MustParseAddr("10.0.0.1")}})
+		x.Add(board.Doubts{Outer: map[netip.Addr]netip.Addr{netip.MustParseAddr("192.0.2.1"): netip.MustParseAddr("10.0.0.1")}})
 		time.Sleep(gatherTime + time.Millisecond)
 		x.engine.Update(pod("a", "cali1", "10.0.0.1"))
 		x.set(outer("10.0.0.1", 1003, false), outer("10.0.0.9", 1004, true))
@@ -480,9 +481,9 @@ func TestTranslated(t *testing.T) {
 		answered, masqueraded := out(1002), out(1003)
 		answered.Replied, masqueraded.ReplyDst = true, netip.MustParseAddr("198.51.100.9")
 		x.set(out(1001), answered, masqueraded, tcp("10.0.0.1", 1004, "10.0.0.2", 80), tcp("203.0.113.1", 1005, "10.0.0.1", 80))
-		x.write(Work{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool}))
+		x.write(board.Doubts{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool}))
 		x.expect("a pool that doesn't masquerade", []uint16{1001, 1002, 1003, 1004, 1005})
-		x.write(Work{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, Masquerade: true}))
+		x.write(board.Doubts{Masquerades: true}, put(model.PoolKey{CIDR: pool}, model.Pool{CIDR: pool, Masquerade: true}))
 		x.expect("it masquerades", []uint16{1002, 1003, 1004, 1005})
 	})
 }

@@ -5,19 +5,13 @@ package connections
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
-
-// Policy is what the firewall enforces on this host.
-type Policy struct {
-	State      *policy.State
-	Settings   policy.Settings
-	Interfaces []policy.Interface // the host's own
-}
 
 // Routes finds the host's interfaces that lead to an address: hostnet.Lookup.
 type Routes interface {
@@ -32,7 +26,7 @@ const elsewhere = "?"
 
 // paths knows between which interfaces a tracked connection runs.
 type paths struct {
-	Policy
+	board.Enforced
 	workloads map[netip.Addr]string         // interfaces by address
 	on        map[string][]*policy.Endpoint // workloads by interface
 	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
@@ -46,8 +40,8 @@ type paths struct {
 // lookup asks for the route to an address from one of the host's, the zero Addr for any.
 type lookup struct{ to, from netip.Addr }
 
-func newPaths(now Policy, routes Routes) *paths {
-	p := &paths{Policy: now, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, mine: map[netip.Addr]string{}, routes: routes, asked: map[lookup][]string{}}
+func newPaths(now board.Enforced, routes Routes) *paths {
+	p := &paths{Enforced: now, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, mine: map[netip.Addr]string{}, routes: routes, asked: map[lookup][]string{}}
 	for _, i := range now.Interfaces {
 		for _, a := range i.Addrs {
 			p.mine[a] = i.Name
@@ -69,7 +63,7 @@ func newPaths(now Policy, routes Routes) *paths {
 			p.host = true
 			continue
 		}
-		named := slices.ContainsFunc(now.Settings.Prefixes, func(prefix string) bool { return strings.HasPrefix(ep.Interface, prefix) })
+		named := model.IsWorkloadInterface(ep.Interface, now.Settings.Prefixes)
 		p.host = p.host || ep.Dropped != "" && !named // the firewall closes its interface
 		p.on[ep.Interface] = append(p.on[ep.Interface], ep)
 		for _, a := range ep.Addrs {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
@@ -59,8 +60,8 @@ func (r testRoutes) To(to, from netip.Addr) ([]string, error) { return r(to, fro
 func (testRoutes) Close()                                     {}
 
 // policyOf is a policy with the default settings.
-func policyOf(st *policy.State, own ...policy.Interface) Policy {
-	return Policy{State: st, Settings: params.Resolve().Params.Firewall(), Interfaces: own}
+func policyOf(st *policy.State, own ...policy.Interface) board.Enforced {
+	return board.Enforced{State: st, Settings: params.Resolve().Params.Firewall(), Interfaces: own}
 }
 
 // TestDeniesRouted has a host with an address on each of two uplinks, of which each

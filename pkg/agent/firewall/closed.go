@@ -3,7 +3,6 @@
 package firewall
 
 import (
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
@@ -41,7 +40,7 @@ func (x *closed) note(path, name string) {
 func (x *closed) has(path string) bool { return x.judged[x.names[path]] }
 
 // look reads the host's links, where they may have changed and bear on anything.
-func (x *closed) look(roles params.LinkRoles) (err error) {
+func (x *closed) look(roles func(prefixes []string) ([]hostnet.Role, error)) (err error) {
 	if x.links = nil; len(x.names) > 0 && x.stale {
 		x.links, err = roles([]string{""})
 	}

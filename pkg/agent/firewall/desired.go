@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/agent/connections"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -246,14 +246,14 @@ func noteOuter(outer map[netip.Addr]netip.Addr, before, after *policy.Endpoint) 
 	}
 }
 
-func newWork() connections.Work {
-	return connections.Work{Suspects: map[netip.Addr]struct{}{}, Moved: map[netip.Addr]struct{}{}, Outer: map[netip.Addr]netip.Addr{}}
+func newWork() board.Doubts {
+	return board.Doubts{Suspects: map[netip.Addr]struct{}{}, Moved: map[netip.Addr]struct{}{}, Outer: map[netip.Addr]netip.Addr{}}
 }
 
 // TakeWork returns which connections may not go on, once: nothing before the firewall stands.
-func (r *Reconciler) TakeWork() connections.Work {
+func (r *Reconciler) TakeWork() board.Doubts {
 	if !r.applied || r.err != nil {
-		return connections.Work{}
+		return board.Doubts{}
 	}
 	work := r.work
 	r.work = newWork()
@@ -261,10 +261,10 @@ func (r *Reconciler) TakeWork() connections.Work {
 }
 
 // Enforced calls a function with what the firewall enforces, which doesn't change meanwhile.
-func (r *Reconciler) Enforced(use func(connections.Policy)) {
+func (r *Reconciler) Enforced(use func(board.Enforced)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	use(connections.Policy{State: r.state, Settings: r.settings, Interfaces: r.interfaces})
+	use(board.Enforced{State: r.state, Settings: r.settings, Interfaces: r.interfaces})
 }
 
 // Denies says why policy drops everything of a workload endpoint that is to be connected,

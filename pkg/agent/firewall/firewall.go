@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/connections"
-	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -46,7 +46,10 @@ type Table interface {
 	Reached() ([]string, error)
 	Subscribe(context.Context) (<-chan nft.Event, error)
 	Close() error
-	connections.Firewall
+	// Cut, Uncut and ReadCuts keep flows from beginning a connection, for who ends those that are denied.
+	Cut([]nft.Cut) error
+	Uncut([]nft.Flow) error
+	ReadCuts() ([]nft.Flow, error)
 }
 
 // Config is what a Reconciler works with.
@@ -55,7 +58,7 @@ type Config struct {
 	// Open opens the kernel's table. It calls alive while an Apply takes long.
 	Open    func(alive func()) (Table, error)
 	Alive   func()
-	Roles   params.LinkRoles
+	Roles   func(prefixes []string) ([]hostnet.Role, error)
 	Logger  *slog.Logger
 	Metrics Metrics
 }
@@ -82,7 +85,7 @@ type Reconciler struct {
 	hosts    map[string]struct{}         // host endpoints on which is to be reported
 	own      own
 	counts   counts
-	work     connections.Work // for when the firewall stands
+	work     board.Doubts // for when the firewall stands
 
 	applied bool             // it has been applied once
 	err     error            // why the latest turn was not applied

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"net/netip"
 
-	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -24,7 +24,7 @@ type own struct {
 }
 
 // SetProbe takes in which workloads the agent has of its own.
-func (r *Reconciler) SetProbe(ends []probe.End) {
+func (r *Reconciler) SetProbe(ends []board.ProbeEnd) {
 	r.own.changes = policy.Changes{Endpoints: map[string]*policy.Endpoint{}, Rules: map[policy.RulesID]*policy.Rules{ProbeRules(): nil}}
 	for path := range r.own.paths {
 		r.own.changes.Endpoints[path] = nil

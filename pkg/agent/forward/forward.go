@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -32,15 +32,15 @@ const (
 // Desired is what is to pass, and what follows where it can't.
 type Desired struct {
 	beside.Desired
-	Unready  Unready
-	Families probe.Families   // of the workloads' addresses
+	Unready  board.Unready
+	Families board.Families   // of the workloads' addresses
 	Blocks   []netip.Prefix   // of the host, which has workloads' addresses from elsewhere too
 	VXLAN    []netip.AddrPort // where it takes other hosts' packets for workloads
 }
 
 // search is what is to be looked for: without workloads, as if they had IPv4.
 func (d Desired) search() beside.Search {
-	s := beside.Search{Own: nft.TableName, Prefixes: d.Prefixes, Probe: probe.Ways(), VXLAN: d.VXLAN}
+	s := beside.Search{Own: nft.TableName, Prefixes: d.Prefixes, Probe: board.ProbeWays(), VXLAN: d.VXLAN}
 	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
 		v4 := all.Addr().Is4()
 		if v4 && d.Families.V6 && !d.Families.V4 || !v4 && !d.Families.V6 {
@@ -58,7 +58,7 @@ func (d Desired) search() beside.Search {
 // Config is what a Keeper works with.
 type Config struct {
 	// Path is what of the path that workloads' packets take was found wrong by trying it; nil = it isn't tried.
-	Path     func() []probe.Finding
+	Path     func() []board.PathFinding
 	Logger   *slog.Logger
 	Problems *problems.Ledger
 	Health   *health.Monitor

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/nft/beside"
@@ -23,12 +23,12 @@ func FuzzTell(f *testing.F) {
 		log := slog.New(slog.DiscardHandler)
 		h := health.New("calico-test")
 		h.SetUnready("")
-		lost := []probe.Finding{{V4: true, Text: "got lost"}}[:bits>>7]
+		lost := []board.PathFinding{{V4: true, Text: "got lost"}}[:bits>>7]
 		ledger := problems.New(log)
-		o := obstacles{cfg: Config{Path: func() []probe.Finding { return lost }, Logger: log, Problems: ledger, Health: h}, noted: ledger.Group(problems.Host)}
+		o := obstacles{cfg: Config{Path: func() []board.PathFinding { return lost }, Logger: log, Problems: ledger, Health: h}, noted: ledger.Group(problems.Host)}
 		b := beside.Block{Family: "inet", Table: inTable, Chain: chain, Hook: "forward", From: bits&1 != 0, To: bits&2 != 0, Pods4: bits&4 != 0, Probe4: bits&32 != 0, Prefixes: []string{"cali"}}
 		o.blocks = []beside.Block{b}
-		o.tell(Desired{Unready: [...]Unready{All, Any, Never}[bits>>3%3]}, nil)
+		o.tell(Desired{Unready: [...]board.Unready{board.UnreadyAll, board.UnreadyAny, board.UnreadyNever}[bits>>3%3]}, nil)
 		w := httptest.NewRecorder()
 		h.Handler(o.cfg.Problems).ServeHTTP(w, httptest.NewRequest("GET", "/readiness", nil))
 		lines := strings.Split(strings.TrimSuffix(w.Body.String(), "\n"), "\n")

@@ -8,20 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/probe"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/nft/beside"
-)
-
-// Unready says where it makes the host not ready that workloads' packets are stopped.
-type Unready string
-
-// The extents.
-const (
-	All   Unready = "All" // no workload can send, or be sent anything
-	Any   Unready = "Any"
-	Never Unready = "Never"
 )
 
 // part is what health calls it, and tables the problem that others' tables can't be read, or changed.
@@ -73,7 +63,7 @@ func (o *obstacles) tell(d Desired, err error) {
 	v4, v6 := d.Families.V4 || !d.Families.V6, d.Families.V6
 	some, cut4, cut6, led := false, false, false, false
 	err = errors.Join(err, o.settingsErr)
-	var lost []probe.Finding
+	var lost []board.PathFinding
 	if o.cfg.Path != nil {
 		lost = o.cfg.Path()
 	}
@@ -106,7 +96,7 @@ func (o *obstacles) tell(d Desired, err error) {
 	all := led || (cut4 || !v4) && (cut6 || !v6)
 	switch {
 	case text == "":
-	case d.Unready == Any && some, d.Unready == All && all:
+	case d.Unready == board.UnreadyAny && some, d.Unready == board.UnreadyAll && all:
 		text, reason = "", "workloads' packets are stopped: "+text[2:]
 	case some:
 		text = "workloads' packets are stopped: " + text[2:]

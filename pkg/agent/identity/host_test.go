@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -101,7 +101,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 	if change != nil {
 		change(&cfg, p.id)
 	}
-	report.Configure(params.Resolve().Params)
+	report.Configure(status.Settings{Interval: 30 * time.Second, TTL: 90 * time.Second})
 	report.FirstUpdate()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -174,7 +174,7 @@ func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 		}
 		planner.SetLinks(p.links)
 		p.state.Apply(planner.Plan(time.Now()))
-		p.id.Want(Wish{
+		p.id.Want(board.HostView{
 			Revision: revision, Links: p.links, Conflict: planner.Conflict,
 			Devices: planner.Devices(),
 		})
@@ -227,7 +227,7 @@ func (c fleet) revisions(name string) map[string]int64 {
 }
 
 // named says whether the name is the host's own, for all it knows.
-func (p *person) named() bool { return p.report.Naming.Waits() == "" }
+func (p *person) named() bool { return p.report.Naming.Get() == "" }
 
 // unready says why the agent can't serve, "" = it can. It has no loop here that could be stuck.
 func (p *person) unready() string {

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -37,7 +37,7 @@ type Keeper struct {
 	reach    reach
 	members  func() []netip.Addr // of etcd
 	kinds    []plan.Tunnel       // those that a host may have
-	naming   *status.Naming
+	naming   *mailbox.Value[string]
 	health   *health.Monitor
 	problems *problems.Ledger
 	now      func() time.Time
@@ -63,22 +63,10 @@ type Config struct {
 	Methods [2]plan.Method
 	// AS is the host's own number, 0 = as etcd says.
 	AS       model.ASNumber
-	Naming   *status.Naming
+	Naming   *mailbox.Value[string]
 	Health   *health.Monitor
 	Problems *problems.Ledger
 	Logger   *slog.Logger
-}
-
-// Wish is what the router knows of the host.
-type Wish struct {
-	// Revision is up to which of etcd's all else is known.
-	Revision int64
-	Links    plan.Links // never changed, only replaced
-	Devices  plan.Devices
-	// Others are addresses of some other hosts that live, by family.
-	Others [2][]netip.Addr
-	// Conflict is plan.Planner's, of what was flushed. It is called by Want alone.
-	Conflict func(own, said []netip.Addr) error
 }
 
 // note is what others have left.
@@ -184,7 +172,7 @@ func (i *Keeper) writes(key model.Key) bool {
 
 // Want leaves a note of what the router knows. It is to be called after each
 // Flush, and when Found says that there is something new to be judged.
-func (i *Keeper) Want(w Wish) {
+func (i *Keeper) Want(w board.HostView) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note

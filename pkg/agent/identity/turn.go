@@ -36,7 +36,7 @@ func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family]
 // when there is another note.
 func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
-	if !n.synced || !n.linked || i.naming.Waits() != "" {
+	if !n.synced || !n.linked || i.naming.Get() != "" {
 		return 0
 	}
 	f := i.find(ctx, n)

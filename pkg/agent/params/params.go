@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/forward"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/beside"
@@ -56,7 +56,7 @@ type Params struct {
 	// ChainInsertMode is where in iptables' FORWARD chains workloads are let through.
 	ChainInsertMode beside.Mode
 	// UnreadyWhenBlocked is where it makes the host not ready that something else stops workloads' packets.
-	UnreadyWhenBlocked forward.Unready
+	UnreadyWhenBlocked board.Unready
 	// ProbePath has the path of workloads' packets tried.
 	ProbePath bool
 	// FlowLogGroup is the NFLOG group of rules that log, 0 = the kernel's log alone.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/calico-go/calico/pkg/agent/forward"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
@@ -45,7 +45,7 @@ func defaults() Params {
 		MetadataPort:      8775,
 		ChainInsertMode:   beside.Insert,
 
-		UnreadyWhenBlocked: forward.All,
+		UnreadyWhenBlocked: board.UnreadyAll,
 		ProbePath:          true,
 
 		ReportInterval:  30 * time.Second,
@@ -144,9 +144,9 @@ func TestParamValues(t *testing.T) {
 			" OFF\n": func(p *Params) { p.ChainInsertMode = beside.Off },
 		}, []string{"", "none", "Insert,Append"}},
 		"UnreadyWhenBlocked": {good{
-			"any":   func(p *Params) { p.UnreadyWhenBlocked = forward.Any },
-			"NEVER": func(p *Params) { p.UnreadyWhenBlocked = forward.Never },
-			"All\n": func(p *Params) { p.UnreadyWhenBlocked = forward.All },
+			"any":   func(p *Params) { p.UnreadyWhenBlocked = board.UnreadyAny },
+			"NEVER": func(p *Params) { p.UnreadyWhenBlocked = board.UnreadyNever },
+			"All\n": func(p *Params) { p.UnreadyWhenBlocked = board.UnreadyAll },
 		}, []string{"", "true", "None"}},
 		"ProbeWorkloadPath":            {booleans(func(p *Params) *bool { return &p.ProbePath }), badFlags},
 		"AllowDNSPacketsFromWorkloads": {booleans(func(p *Params) *bool { return &p.EndpointDNS }), badFlags},

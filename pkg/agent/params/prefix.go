@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -42,7 +43,7 @@ func judgePrefixes(value string, roles LinkRoles) verdict {
 func coversOwn(prefixes []string, links []hostnet.Role) error {
 	refuse := func(link, why string) error {
 		return fmt.Errorf("interface prefix %q: %s begins so and is the host's own, as %s; taken for a workload's it would pass nothing and the host be cut off: "+
-			"want the beginning of workloads' interfaces alone, such as cali or tap", BeginningOf(link, prefixes), link, why)
+			"want the beginning of workloads' interfaces alone, such as cali or tap", prefixOf(link, prefixes), link, why)
 	}
 	for _, l := range links {
 		switch {
@@ -63,9 +64,19 @@ func coversOwn(prefixes []string, links []hostnet.Role) error {
 	}
 	// What isn't there yet comes when a pool asks for it.
 	for _, name := range append(link.TunnelNames(), policy.Loopback) {
-		if BeginningOf(name, prefixes) != "" {
+		if model.IsWorkloadInterface(name, prefixes) {
 			return refuse(name, "that is the name of the loopback or of a tunnel to other hosts")
 		}
 	}
 	return nil
+}
+
+// prefixOf is the prefix of interfaces that covers a link, "" = none does.
+func prefixOf(link string, prefixes []string) string {
+	for _, p := range prefixes {
+		if strings.HasPrefix(link, p) {
+			return p
+		}
+	}
+	return ""
 }

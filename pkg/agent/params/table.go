@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/forward"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/nft/beside"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -76,7 +76,7 @@ func Table() []param {
 		},
 		{
 			Name: "UnreadyWhenBlocked", Initial: "All", Effect: atOnce,
-			Values: oneOf("extent", func(p *Params) *forward.Unready { return &p.UnreadyWhenBlocked }, forward.All, forward.Any, forward.Never),
+			Values: oneOf("extent", func(p *Params) *board.Unready { return &p.UnreadyWhenBlocked }, board.UnreadyAll, board.UnreadyAny, board.UnreadyNever),
 			Does: "Where the host counts as not ready because chains of other tables, sysctls, or rules of routing stop workloads' packets: All where no " +
 				"workload of the host can send, or be sent anything, or where rules lead away all packets of IPv4 or of IPv6; Any where some are stopped; Never. All that is found is at `/debug/invalid` and on the readiness page, whatever this says.",
 		},

@@ -242,13 +242,3 @@ func checkInterface(name string) error {
 	}
 	return nil
 }
-
-// BeginningOf is the prefix of interfaces that covers a link, "" = none does.
-func BeginningOf(link string, prefixes []string) string {
-	for _, p := range prefixes {
-		if strings.HasPrefix(link, p) {
-			return p
-		}
-	}
-	return ""
-}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 )
 
@@ -27,13 +28,10 @@ const (
 	failures = 2
 )
 
-// Families are those of addresses.
-type Families struct{ V4, V6 bool }
-
 // Desired says between which workloads packets are tried.
 type Desired struct {
-	Prefix   string   // of workload interfaces
-	Families Families // that the host's workloads have; none: nothing is tried
+	Prefix   string         // of workload interfaces
+	Families board.Families // that the host's workloads have; none: nothing is tried
 }
 
 // Config is what a Prober works with.
@@ -44,21 +42,15 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Finding is what is wrong.
-type Finding struct {
-	V4   bool // else IPv6
-	Text string
-}
-
 // Prober tries the path once it is told to.
 type Prober struct {
 	cfg     Config
 	told    Desired // by the goroutine that tells
 	desired *mailbox.Box[Desired]
-	wired   *mailbox.Box[[]End]
+	wired   *mailbox.Box[[]board.ProbeEnd]
 
 	mu    sync.Mutex
-	found []Finding
+	found []board.PathFinding
 
 	// What follows is Run's.
 	now   Desired
@@ -70,7 +62,7 @@ type Prober struct {
 // New makes one that tries nothing yet.
 func New(cfg Config) *Prober {
 	cfg.Period = cmp.Or(cfg.Period, period)
-	return &Prober{cfg: cfg, desired: mailbox.New[Desired](), wired: mailbox.New[[]End]()}
+	return &Prober{cfg: cfg, desired: mailbox.New[Desired](), wired: mailbox.New[[]board.ProbeEnd]()}
 }
 
 // Try says what is to be tried from now on. One goroutine calls it.
@@ -82,10 +74,10 @@ func (p *Prober) Try(d Desired) {
 }
 
 // Wired holds the workloads that are to be connected as pods are; none where there are none any more.
-func (p *Prober) Wired() *mailbox.Box[[]End] { return p.wired }
+func (p *Prober) Wired() *mailbox.Box[[]board.ProbeEnd] { return p.wired }
 
 // Findings are what is wrong now, as far as it is known.
-func (p *Prober) Findings() []Finding {
+func (p *Prober) Findings() []board.PathFinding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.found
@@ -106,7 +98,7 @@ func (p *Prober) Run(ctx context.Context) {
 			ticker.Reset(p.cfg.Period)
 		case <-ticker.C:
 			switch {
-			case p.now.Families == Families{}:
+			case p.now.Families == board.Families{}:
 			case p.wire == nil || !p.wire.stands():
 				p.rewire()
 			default:
@@ -143,7 +135,7 @@ func (p *Prober) unwire() {
 
 // try is one round.
 func (p *Prober) try() {
-	var found []Finding
+	var found []board.PathFinding
 	for _, n := range p.wire.namespaces { // a new workload has to ask for its gateway, too
 		if err := n.ForgetNeighbours(); err != nil {
 			p.cfg.Logger.Debug("the probe's workloads go on with the neighbours that they know", "err", err)
@@ -160,13 +152,13 @@ func (p *Prober) try() {
 			continue
 		}
 		if p.lost[family]++; p.lost[family] >= failures {
-			found = append(found, Finding{V4: family == 0, Text: p.explain(i, step, err)})
+			found = append(found, board.PathFinding{V4: family == 0, Text: p.explain(i, step, err)})
 		}
 	}
 	p.tell(found)
 }
 
-func (p *Prober) tell(found []Finding) {
+func (p *Prober) tell(found []board.PathFinding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found = found

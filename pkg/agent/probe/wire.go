@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
-	"github.com/calico-go/calico/pkg/model"
 )
 
 const (
@@ -19,42 +19,15 @@ const (
 	mtu  = 1280 // the least for IPv6, so that no tunnel asks for less
 )
 
-// End is one of the two workloads that a Prober makes, as the agent is to connect it.
-type End struct {
-	Interface string // the host's end
-	MAC       model.MAC
-	Addrs     []netip.Addr
-}
-
-// Addrs are the addresses of an end, 0 or 1, in no pool and the same on every host: each is routed to on its own host alone.
-func addrs(end int, of Families) (list []netip.Addr) {
-	if of.V4 {
-		list = append(list, netip.AddrFrom4([4]byte{169, 254, 1, byte(2 + end)}))
-	}
-	if of.V6 {
-		list = append(list, netip.AddrFrom16([16]byte{0xfd, 0xca, 0x11, 0xc0, 15: byte(2 + end)}))
-	}
-	return list
-}
-
-// Ways are those that packets take between the ends, from and to which address.
-func Ways() (ways [][2]netip.Addr) {
-	one, other := addrs(0, Families{true, true}), addrs(1, Families{true, true})
-	for i := range one {
-		ways = append(ways, [2]netip.Addr{one[i], other[i]}, [2]netip.Addr{other[i], one[i]})
-	}
-	return ways
-}
-
 // wire is both ends as they were made, with a socket for each address of the second.
 type wire struct {
-	ends       [2]End
+	ends       [2]board.ProbeEnd
 	namespaces []*pod.Namespace
 	answering  []*net.UDPConn
 }
 
 // newWire makes both ends. What a former process of this host left is replaced.
-func newWire(prefix string, of Families) (w *wire, err error) {
+func newWire(prefix string, of board.Families) (w *wire, err error) {
 	w = new(wire)
 	defer func() {
 		if err != nil {
@@ -76,7 +49,7 @@ func newWire(prefix string, of Families) (w *wire, err error) {
 	return w, nil
 }
 
-func (w *wire) add(i int, name string, of Families) error {
+func (w *wire) add(i int, name string, of board.Families) error {
 	if err := link.Delete(name); err != nil {
 		return err
 	}
@@ -85,7 +58,7 @@ func (w *wire) add(i int, name string, of Families) error {
 		return err
 	}
 	w.namespaces = append(w.namespaces, n)
-	end := End{Interface: name, Addrs: addrs(i, of)}
+	end := board.ProbeEnd{Interface: name, Addrs: board.ProbeAddrs(i, of)}
 	end.MAC, _, err = pod.CreateVeth(n, pod.Veth{HostName: name, PodName: "eth0", Alias: link.ProbeAlias, MTU: mtu})
 	if err != nil {
 		return err

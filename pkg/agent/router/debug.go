@@ -51,7 +51,7 @@ func (r *Router) State(ctx context.Context) State {
 // describe is called by Run's goroutine.
 func (r *Router) describe(s *State) {
 	s.Busy, s.Acting, s.Planned = false, r.acts, !r.begun.IsZero()
-	s.Waiting = cmp.Or(r.etcd.waits(), r.naming.Waits())
+	s.Waiting = cmp.Or(r.etcd.waits(), r.naming.Get())
 	if s.Waiting == "" && !s.Planned {
 		s.Waiting = "the settings in etcd have not been read yet"
 	}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
@@ -42,9 +41,9 @@ func (n News) equal(o News) bool {
 
 // orders is what the router is told.
 type orders struct {
-	params *params.Params // those that stand in etcd included; nil = as before
-	look   bool           // the host's own links or routes may have changed
-	etcd   fold
+	settings *Settings // those that stand in etcd included; nil = as before
+	look     bool      // the host's own links or routes may have changed
+	etcd     fold
 }
 
 // NewHandover has nothing in it.
@@ -66,10 +65,10 @@ func (h *Handover) Tell(n News) <-chan struct{} {
 // wake has the router turn.
 func (h *Handover) wake() { h.orders.Update(func(o orders) orders { return o }) }
 
-// Configure leaves the router the parameters, those that stand in etcd included.
-func (h *Handover) Configure(p params.Params) {
+// Configure leaves the router its settings, those that stand in etcd included.
+func (h *Handover) Configure(s Settings) {
 	h.orders.Update(func(o orders) orders {
-		o.params = &p
+		o.settings = &s
 		return o
 	})
 }

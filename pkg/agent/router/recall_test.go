@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -25,7 +24,7 @@ func TestRecalls(t *testing.T) {
 	for name, before := range map[string]func(*crossroads){
 		"etcd is away": func(*crossroads) {},
 		"etcd is not ready": func(c *crossroads) {
-			c.handover.Configure(params.Resolve().Params)
+			c.handover.Configure(defaults())
 			c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		},
 		"etcd is empty": func(c *crossroads) { c.Hear(model.Update{Revision: 1, Resync: true}) },
@@ -37,7 +36,7 @@ func TestRecalls(t *testing.T) {
 				time.Sleep(time.Minute)
 				c.expect(t, "the kernel")
 				c.expectSaid(t, "the speaker", saysFormer+" 2s")
-				c.handover.Configure(params.Resolve().Params)
+				c.handover.Configure(defaults())
 				c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 				c.expect(t, "the kernel, by etcd", "whole ["+throughTun+", "+ownRoutes+"] 1m0s")
 				c.expectSaid(t, "the speaker, by etcd", saysNow+" 1m0s")
@@ -59,7 +58,7 @@ func TestSilent(t *testing.T) {
 			t.Errorf("readiness %q", got)
 		}
 		c.expectSaid(t, "the speaker")
-		c.handover.Configure(params.Resolve().Params)
+		c.handover.Configure(defaults())
 		c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 		synctest.Wait()
 		if got := reply(c.kernel.health, "/readiness"); got != "" {

@@ -14,9 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/identity"
-	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -60,17 +58,17 @@ type Router struct {
 	handover     *Handover
 	bgp          *bgpUpdater
 	kernel       *kernel
-	identity     *identity.Keeper // nil = others say who this host is
-	naming       *status.Naming   // nil = the name is the host's own
-	leftover     leftover         // nil = leftovers stay
+	identity     identity               // nil = others say who this host is
+	naming       *mailbox.Value[string] // nil = the name is the host's own
+	leftover     leftover               // nil = leftovers stay
 	reports      *reports
 	disturbances *disturbances
 	metrics      Metrics
 	asks         chan func() // to be called by Run
 
 	plan       *plan.Planner
-	params     params.Params
-	configured bool // params are those that stand in etcd, too
+	settings   Settings
+	configured bool // these are those that stand in etcd, too
 	etcd       etcd
 	links      plan.Links
 	begun      time.Time // when former routes were read; zero = they weren't
@@ -107,14 +105,29 @@ type retrying struct {
 // Config is what a router is told when it starts.
 type Config struct {
 	Node      string // the host's name in the data model
+	Settings  Settings
 	Handover  *Handover
-	Identity  *identity.Keeper // nil = others say who this host is
-	Naming    *status.Naming   // nil = the name is the host's own
-	Leftovers leftover         // nil = leftovers stay
+	Identity  identity               // nil = others say who this host is
+	Naming    *mailbox.Value[string] // nil = the name is the host's own
+	Leftovers leftover               // nil = leftovers stay
 	Problems  *problems.Ledger
 	Health    *health.Monitor
 	Metrics   Metrics
 	Logger    *slog.Logger
+}
+
+// Settings are what a router is told of the agent's parameters.
+type Settings struct {
+	Prefixes []string      // of workload interfaces' names
+	Refresh  time.Duration // how often what the kernel holds is read back
+	Routing  plan.Settings
+}
+
+// identity finds out who this host is: identity.Keeper.
+type identity interface {
+	// Want tells it what is known of the host; Found receives when it is to be told again.
+	Want(board.HostView)
+	Found() <-chan struct{}
 }
 
 // New is of a router that has heard of nothing. Run, and Talk beside it, have it act.
@@ -129,15 +142,12 @@ func New(cfg Config, n network) *Router {
 		kernel:       &kernel{open: n.open, reports: reports, health: cfg.Health, metrics: cfg.Metrics, whole: true},
 		disturbances: &disturbances{losses: n.carriers, reports: reports, metrics: cfg.Metrics, counts: map[string][]carrierCount{}, clock: time.Now()},
 		reports:      reports, metrics: cfg.Metrics, asks: make(chan func()),
-		params: params.Resolve().Params, plan: plan.NewPlanner(cfg.Node, plan.Settings{}), look: looking{due: true},
+		settings: cfg.Settings, plan: plan.NewPlanner(cfg.Node, plan.Settings{}), look: looking{due: true},
 	}
 }
 
 // Hear takes in one update of the watch. It doesn't wait.
 func (r *Router) Hear(u model.Update) {
-	if r.identity != nil {
-		r.identity.Hear(u)
-	}
 	r.handover.orders.Update(func(o orders) orders {
 		o.etcd.add(u)
 		return o
@@ -161,7 +171,7 @@ func (r *Router) Run(ctx context.Context) error {
 	start := time.Now()
 	wake := time.NewTimer(recallAfter)
 	defer wake.Stop()
-	interval := r.params.RefreshInterval
+	interval := r.settings.Refresh
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
 	var found, named <-chan struct{}
@@ -200,8 +210,8 @@ func (r *Router) Run(ctx context.Context) error {
 			r.recall()
 		}
 		wake.Reset(r.next(now, recall).Sub(now))
-		if interval != r.params.RefreshInterval {
-			interval = r.params.RefreshInterval
+		if interval != r.settings.Refresh {
+			interval = r.settings.Refresh
 			audit.Reset(interval)
 		}
 	}
@@ -233,12 +243,12 @@ func (r *Router) takeOrders() {
 	o, _ := r.handover.orders.Take()
 	r.etcd.hear(o.etcd)
 	r.look.due = r.look.due || o.look
-	if o.params == nil {
+	if o.settings == nil {
 		return
 	}
-	before := r.params
-	r.params, r.configured = *o.params, true
-	if !slices.Equal(before.InterfacePrefixes, r.params.InterfacePrefixes) {
+	before := r.settings
+	r.settings, r.configured = *o.settings, true
+	if !slices.Equal(before.Prefixes, r.settings.Prefixes) {
 		r.kernel.close()
 		r.look.due = true
 	}
@@ -246,7 +256,7 @@ func (r *Router) takeOrders() {
 
 // again has the router try again after a while, longer each time.
 func (r *Router) again() {
-	r.retry.pause = min(max(2*r.retry.pause, leastPause), r.params.RefreshInterval)
+	r.retry.pause = min(max(2*r.retry.pause, leastPause), r.settings.Refresh)
 	r.retry.at = time.Now().Add(r.retry.pause)
 }
 
@@ -256,7 +266,7 @@ func (r *Router) turn(ctx context.Context) {
 	if !r.retry.at.IsZero() && !now.Before(r.retry.at) {
 		r.retry.at, r.kernel.whole = time.Time{}, true
 	}
-	waits := cmp.Or(r.etcd.waits(), r.naming.Waits())
+	waits := cmp.Or(r.etcd.waits(), r.naming.Get())
 	if waits != r.waitsFor && !r.begun.IsZero() {
 		if waits == "" {
 			r.log.Info("routes to other hosts follow etcd")
@@ -269,7 +279,7 @@ func (r *Router) turn(ctx context.Context) {
 		return // the settings in etcd have yet to be read, or nothing is to be decided
 	}
 	r.takeEtcd(now)
-	if !r.kernel.ready(ctx, r.params.InterfacePrefixes) {
+	if !r.kernel.ready(ctx, r.settings.Prefixes) {
 		r.again()
 		return
 	}
@@ -281,7 +291,7 @@ func (r *Router) turn(ctx context.Context) {
 	r.metrics.count(r.plan.State())
 	r.reports.changed(c, now)
 	first := !r.acts
-	if first && r.naming.Waits() != "" {
+	if first && r.naming.Get() != "" {
 		r.wish()
 		return
 	}
@@ -331,11 +341,11 @@ func (r *Router) release(complete bool, now time.Time) {
 // takeEtcd has the plan take in what etcd says. A name that is another's leaves what was done
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
 func (r *Router) takeEtcd(now time.Time) {
-	settings := r.params.Routing()
+	settings := r.settings.Routing
 	settings.RouterID = r.memory.routerID
 	r.plan.SetSettings(settings)
 	r.plan.SetEtcd(r.network.etcd())
-	if r.etcd.waits() == "" && (!r.acts || r.naming.Waits() == "") && r.etcd.pending.heard {
+	if r.etcd.waits() == "" && (!r.acts || r.naming.Get() == "") && r.etcd.pending.heard {
 		r.plan.Take(r.etcd.pending.update(), now)
 		r.etcd.revision, r.etcd.pending = r.etcd.pending.revision, fold{}
 	}
@@ -348,7 +358,7 @@ func (r *Router) readLinks(now time.Time) (looked bool) {
 	if !r.look.due || now.Before(r.look.after) {
 		return false
 	}
-	links, err := r.network.links(r.params.InterfacePrefixes)
+	links, err := r.network.links(r.settings.Prefixes)
 	r.kernel.whole = true
 	if !r.reports.ok("the host's own links could not be read; what was known of them is used", err) {
 		r.again()
@@ -450,7 +460,7 @@ func (r *Router) announce() {
 func (r *Router) wish() {
 	const others = 3 // whichever; more would say the same
 	if r.identity != nil {
-		r.identity.Want(identity.Wish{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Others: r.plan.Others(others), Conflict: r.plan.Conflict})
+		r.identity.Want(board.HostView{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Others: r.plan.Others(others), Conflict: r.plan.Conflict})
 	}
 }
 
@@ -482,6 +492,6 @@ func (r *Router) recall() {
 	if former, readErr := r.network.routes(); readErr == nil && len(former) == 0 {
 		return // a first start
 	}
-	r.log.Error("BGP is silent: neighbours forget this host's routes when the restart time is over", "time", r.params.RestartTime, "waiting", waits, "reason", err)
+	r.log.Error("BGP is silent: neighbours forget this host's routes when the restart time is over", "time", max(0, r.settings.Routing.RestartTime), "waiting", waits, "reason", err)
 	r.bgp.health.SetDegraded("BGP", fmt.Sprintf("BGP is silent, as what it said last can't be used (%v): neighbours forget this host's routes when BGPRestartTimeSecs are over", err))
 }

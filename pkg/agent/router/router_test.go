@@ -282,7 +282,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 		learned: c,
 		state:   &c.disk,
 	}
-	c.Router = New(Config{
+	c.Router = New(Config{Settings: defaults(),
 		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New("calico-test"), Metrics: NewMetrics(), Handover: NewHandover(),
 	}, n)
 	prepare(c)
@@ -340,10 +340,16 @@ const (
 	byBGP      = "10.2.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
 )
 
+// defaults are the settings of parameters that nobody has set.
+func defaults() Settings {
+	p := params.Resolve().Params
+	return Settings{Prefixes: p.InterfacePrefixes, Refresh: p.RefreshInterval, Routing: p.Routing()}
+}
+
 // newCrossroads runs a router that has seen the cluster.
 func newCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := startCrossroads(t, prepare)
-	c.handover.Configure(params.Resolve().Params)
+	c.handover.Configure(defaults())
 	c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()})
 	return c
 }
@@ -359,7 +365,7 @@ func TestRouterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCrossroads(t, func(*crossroads) {})
 		c.expect(t, "nothing is known")
-		c.handover.Configure(params.Resolve().Params)
+		c.handover.Configure(defaults())
 		c.expect(t, "settings alone")
 		c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		c.expect(t, "etcd is not ready")
@@ -731,7 +737,7 @@ func TestRouterNotesLeftovers(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.leftover = &notes })
 		expect := func(name string, want ...netip.Prefix) {
 			t.Helper()
-			time.Sleep(params.Resolve().Params.RefreshInterval)
+			time.Sleep(defaults().Refresh)
 			synctest.Wait()
 			notes.mu.Lock()
 			defer notes.mu.Unlock()
@@ -770,11 +776,11 @@ func TestPeersForTheFirewall(t *testing.T) {
 		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{put(model.HostMetadataKey{Host: "p"}, model.HostMetadata{}, 2), hostAddr("p", "192.0.2.3", 2)}})
 		peers.Peers = append(peers.Peers, netip.MustParseAddr("192.0.2.3"))
 		expect("a peer comes", peers)
-		some := params.Resolve().Params
-		some.BGPListen = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+		some := defaults()
+		some.Routing.Listen = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 		c.handover.Configure(some)
 		expect("another program may listen at other addresses", policy.BGP{})
-		c.handover.Configure(params.Resolve().Params)
+		c.handover.Configure(defaults())
 		expect("it listens at all", peers)
 		c.with(func() { c.refuse = &bgp.ListenError{Port: 1179, Err: errors.New("in use"), Stays: true} })
 		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 3)}})

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
@@ -26,14 +25,14 @@ type endpoints struct {
 	store  *store.Client
 	host   string
 	health *health.Monitor
-	naming *Naming
+	naming *mailbox.Value[string]
 	wake   mailbox.Signal
 	named  mailbox.Signal
 	// stored is what etcd holds, by path; nil = unknown, to be read. It is run's alone.
 	stored map[string]model.EndpointStatus
 
 	mu    sync.Mutex
-	how   params.Params
+	how   Settings
 	want  map[string]endpoint // by the endpoint's path
 	first bool                // the first update is done: want is whole
 	doubt bool                // etcd may hold something else than was written
@@ -46,7 +45,7 @@ type endpoint struct {
 	status model.EndpointStatus
 }
 
-func newEndpoints(cfg Config, client *store.Client, n *Naming) *endpoints {
+func newEndpoints(cfg Config, client *store.Client, n *mailbox.Value[string]) *endpoints {
 	return &endpoints{
 		log: cfg.Logger, store: client, host: cfg.Node, health: cfg.Health, naming: n,
 		wake: mailbox.NewSignal(), named: n.Subscribe(), want: map[string]endpoint{},
@@ -97,10 +96,10 @@ func (e *endpoints) firstUpdate() { e.note(func() { e.first = true }) }
 // resync notes that etcd may have been emptied or restored.
 func (e *endpoints) resync() { e.note(func() { e.doubt = true }) }
 
-func (e *endpoints) configure(p params.Params) {
+func (e *endpoints) configure(s Settings) {
 	e.mu.Lock()
-	same := e.how.ReportEndpoints == p.ReportEndpoints
-	e.how = p
+	same := e.how.Endpoints == s.Endpoints
+	e.how = s
 	e.mu.Unlock()
 	if !same {
 		e.wake.Send()
@@ -117,7 +116,7 @@ func (e *endpoints) note(change func()) {
 func (e *endpoints) delay() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.how.ReportDelay
+	return e.how.Delay
 }
 
 // run writes what has changed until the context ends, a burst of changes at once.
@@ -155,14 +154,14 @@ func (e *endpoints) report(ctx context.Context) (err error) {
 		e.stored, e.doubt = nil, false
 	}
 	want := make(map[string]endpoint, len(e.want))
-	if e.how.ReportEndpoints {
+	if e.how.Endpoints {
 		for _, report := range e.want {
 			want[report.path] = report
 		}
 	}
 	first := e.first
 	e.mu.Unlock()
-	if !first || e.naming.Waits() != "" {
+	if !first || e.naming.Get() != "" {
 		return nil // what etcd holds may be of another host of this one's name
 	}
 	if err := e.read(ctx); err != nil {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -28,7 +27,7 @@ type host struct {
 	name      string
 	health    *health.Monitor
 	problems  *problems.Ledger
-	naming    *Naming
+	naming    *mailbox.Value[string]
 	leases    *leases
 	addresses func() ([]netip.Addr, error) // of this host
 	started   time.Time
@@ -42,14 +41,14 @@ type host struct {
 	registered bool          // the object that says that the host exists was made
 
 	mu       sync.Mutex
-	how      params.Params
+	how      Settings
 	first    bool  // the first update is done
 	unlisted bool  // somebody has deleted what says that the host exists
 	doubted  bool  // etcd may be another one
 	written  int64 // the revision of the last status
 }
 
-func newHost(cfg Config, client *store.Client, n *Naming) *host {
+func newHost(cfg Config, client *store.Client, n *mailbox.Value[string]) *host {
 	known, err := openLeases(cfg.VarDir, cfg.Place)
 	if err != nil {
 		cfg.Logger.Warn("the file that proves the host's status to be its own can't be read: where etcd has a status and none of the host's addresses, its lease must end first", "file", filepath.Join(cfg.VarDir, LeasesName), "reason", err)
@@ -62,11 +61,11 @@ func newHost(cfg Config, client *store.Client, n *Naming) *host {
 
 func (h *host) firstUpdate() { h.note(func() { h.first = true }) }
 
-// configure takes parameters into use: at once where they say whether to report at all.
-func (h *host) configure(p params.Params) {
+// configure takes settings into use: at once where they say whether to report at all.
+func (h *host) configure(s Settings) {
 	h.mu.Lock()
-	same := h.how.ReportInterval == p.ReportInterval
-	h.how = p
+	same := h.how.Interval == s.Interval
+	h.how = s
 	h.mu.Unlock()
 	if !same {
 		h.wake.Send()
@@ -91,7 +90,7 @@ func (h *host) hear(u model.Update) {
 		case model.StatusKey{Host: h.name}:
 			h.heard(e, u.Resync)
 		case addressKeys(h.name)[0], addressKeys(h.name)[1]:
-			if h.naming.Waits() != "" {
+			if h.naming.Get() != "" {
 				h.wake.Send() // why names the other host's address
 			}
 		case model.HostMetadataKey{Host: h.name}:
@@ -110,7 +109,7 @@ func (h *host) heard(e model.Entry, resync bool) {
 	if late || e.Exists() && h.leases.owns(e.Lease) {
 		return
 	}
-	if e.Exists() && h.naming.Waits() == "" {
+	if e.Exists() && h.naming.Get() == "" {
 		h.naming.Set((&nameTakenError{Name: h.name}).Error())
 	}
 	h.wake.Send()
@@ -136,16 +135,16 @@ func (h *host) run(ctx context.Context) error {
 			t.timer.Reset(0)
 		case <-t.timer.C:
 			how, err := h.report(ctx)
-			if t.done(ctx, err) && how.ReportInterval > 0 {
-				t.timer.Reset(how.ReportInterval)
+			if t.done(ctx, err) && how.Interval > 0 {
+				t.timer.Reset(how.Interval)
 			}
 			t.tell(h.health, "status of the host")
 		}
 	}
 }
 
-// report writes that the host lives, if the name is its own, and returns the parameters by which it did.
-func (h *host) report(ctx context.Context) (how params.Params, err error) {
+// report writes that the host lives, if the name is its own, and returns the settings by which it did.
+func (h *host) report(ctx context.Context) (how Settings, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	h.mu.Lock()
@@ -158,10 +157,10 @@ func (h *host) report(ctx context.Context) (how params.Params, err error) {
 	}
 	h.registered = h.registered && !unlisted && !doubted
 
-	if how.ReportInterval == 0 {
+	if how.Interval == 0 {
 		err = h.fallSilent(ctx)
 	} else {
-		err = h.write(ctx, how.ReportTTL, first)
+		err = h.write(ctx, how.TTL, first)
 	}
 	taken, isTaken := errors.AsType[*nameTakenError](err)
 	switch {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
@@ -39,9 +38,12 @@ func (m machine) start(e *etcd.Server, log *slog.Logger) *Reporter {
 		}
 		return all, nil
 	}
-	r.Configure(params.Resolve().Params)
+	r.Configure(usual)
 	return r
 }
+
+// usual are the settings of parameters that nobody has set.
+var usual = Settings{Interval: 30 * time.Second, TTL: 90 * time.Second, Endpoints: true, Delay: 100 * time.Millisecond}
 
 // report writes the status once.
 func (r *Reporter) report(t *testing.T) {
@@ -91,25 +93,25 @@ func TestName(t *testing.T) {
 			e.Put(addressKeys("a")[0], model.Text("172.18.0.1"))
 			e.Put(subnetKey("a"), model.Text("172.18.0.0/24"))
 			lease := e.LeaseOf(statusKey)
-			if lease == 0 || one.Naming.Waits() != "" {
-				t.Fatalf("the first has lease %x: %s", lease, one.Naming.Waits())
+			if lease == 0 || one.Naming.Get() != "" {
+				t.Fatalf("the first has lease %x: %s", lease, one.Naming.Get())
 			}
 			two := tt.second.start(e, log)
-			if got := two.Naming.Waits(); got != NotNamed {
+			if got := two.Naming.Get(); got != NotNamed {
 				t.Errorf("at first: %s", got)
 			}
 			two.report(t)
 			if !tt.taken {
-				if e.LeaseOf(statusKey) == lease || two.Naming.Waits() != "" {
-					t.Errorf("it doesn't have its name: %s", two.Naming.Waits())
+				if e.LeaseOf(statusKey) == lease || two.Naming.Get() != "" {
+					t.Errorf("it doesn't have its name: %s", two.Naming.Get())
 				}
-				if one.report(t); tt.second.place != first.place && one.Naming.Waits() == "" {
+				if one.report(t); tt.second.place != first.place && one.Naming.Get() == "" {
 					t.Error("the first takes it back")
 				}
 				return
 			}
 			const want = "another host that is called a lives and has 172.18.0.1: give this one another name, or wait until that one's status is gone"
-			if got := two.Naming.Waits(); got != want || e.LeaseOf(statusKey) != lease {
+			if got := two.Naming.Get(); got != want || e.LeaseOf(statusKey) != lease {
 				t.Errorf("it is told %q", got)
 			}
 			two.host.health.SetUnready("")
@@ -130,8 +132,8 @@ func TestName(t *testing.T) {
 				t.Fatal(err)
 			}
 			two.report(t)
-			if e.LeaseOf(statusKey) == 0 || two.Naming.Waits() != "" || two.host.health.Unready() != "" || two.host.problems.Count() != 0 {
-				t.Errorf("it doesn't have the name of one that is gone: %s", two.Naming.Waits())
+			if e.LeaseOf(statusKey) == 0 || two.Naming.Get() != "" || two.host.health.Unready() != "" || two.host.problems.Count() != 0 {
+				t.Errorf("it doesn't have the name of one that is gone: %s", two.Naming.Get())
 			}
 			if got := e.Field("a", model.BGPHostIPv4); got != "" {
 				t.Errorf("its address is said to be %q", got)
@@ -155,19 +157,19 @@ func TestNameHeard(t *testing.T) {
 	hear(false, 77, r.host.written-1)
 	hear(false, own, r.host.written+1)
 	hear(true, own, 1)
-	if got := r.Naming.Waits(); got != "" {
+	if got := r.Naming.Get(); got != "" {
 		t.Errorf("of its own status it is told: %s", got)
 	}
 	hear(false, 77, r.host.written+1)
-	if got := r.Naming.Waits(); !strings.Contains(got, "another host that is called a lives") {
+	if got := r.Naming.Get(); !strings.Contains(got, "another host that is called a lives") {
 		t.Errorf("another's: %q", got)
 	}
 	r.report(t) // which finds its own
-	if got := r.Naming.Waits(); got != "" {
+	if got := r.Naming.Get(); got != "" {
 		t.Errorf("it has its name, and is told: %s", got)
 	}
 	hear(true, 77, 1)
-	if r.Naming.Waits() == "" {
+	if r.Naming.Get() == "" {
 		t.Error("another etcd says that it is another's")
 	}
 }
@@ -180,7 +182,7 @@ func TestHostReports(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	e.Until("status", func() bool { return e.Get(statusKey) != nil && r.Naming.Waits() == "" })
+	e.Until("status", func() bool { return e.Get(statusKey) != nil && r.Naming.Get() == "" })
 	if e.Get(model.HostMetadataKey{Host: "a"}) != nil {
 		t.Error("the host is registered before the first update")
 	}
@@ -191,14 +193,14 @@ func TestHostReports(t *testing.T) {
 	r.Hear(model.Update{Entries: []model.Entry{{Path: statusKey.Path(), Key: statusKey}, {Key: model.HostMetadataKey{Host: "a"}}}})
 	e.Until("both are there again", func() bool { return e.Get(statusKey) != nil && e.Get(model.HostMetadataKey{Host: "a"}) != nil })
 
-	p := params.Resolve().Params
-	p.ReportInterval = 0
-	r.Configure(p)
+	s := usual
+	s.Interval = 0
+	r.Configure(s)
 	e.Until("silence", func() bool { return e.Get(statusKey) == nil && e.Get(model.LastStatusKey{Host: "a"}) == nil })
 	before := e.LeaseOf(statusKey)
-	p = params.Resolve().Params
-	p.ReportTTL = time.Hour
-	r.Configure(p)
+	s = usual
+	s.TTL = time.Hour
+	r.Configure(s)
 	e.Until("another status", func() bool { return e.LeaseOf(statusKey) != before })
 	e.Until("its lease is on disk", func() bool {
 		text, err := os.ReadFile(filepath.Join(m.disk, LeasesName))

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -40,14 +40,15 @@ type Config struct {
 
 // Reporter writes the status of the host and of its endpoints. Its methods only leave notes: none waits for etcd.
 type Reporter struct {
-	Naming    *Naming
+	// Naming is why nothing may be done in the host's name, as all parts of the agent see it; "" = everything may be.
+	Naming    *mailbox.Value[string]
 	host      *host
 	endpoints *endpoints
 }
 
 // New returns a reporter that writes nothing until Run.
 func New(cfg Config, client *store.Client) *Reporter {
-	n := NewNaming()
+	n := mailbox.NewValue(NotNamed)
 	return &Reporter{Naming: n, host: newHost(cfg, client, n), endpoints: newEndpoints(cfg, client, n)}
 }
 
@@ -77,15 +78,20 @@ func (r *Reporter) FirstUpdate() {
 	r.endpoints.firstUpdate()
 }
 
-// Configure takes parameters into use.
-func (r *Reporter) Configure(p params.Params) {
-	r.host.configure(p)
-	r.endpoints.configure(p)
+// Settings are what is reported, and how often.
+type Settings struct {
+	// Interval is how often the host says that it lives, 0 = never; TTL is how long that stays in etcd without it.
+	Interval, TTL time.Duration
+	// Endpoints has the status of each endpoint written, Delay after it changed.
+	Endpoints bool
+	Delay     time.Duration
 }
 
-// Named waits until it is known that the host's name is its own. The error is a *gate.RejectedError: the name is
-// another's, or the context ended before that was known.
-func (r *Reporter) Named(ctx context.Context) error { return r.Naming.wait(ctx) }
+// Configure takes settings into use.
+func (r *Reporter) Configure(s Settings) {
+	r.host.configure(s)
+	r.endpoints.configure(s)
+}
 
 // Run writes until the context ends; the error is always nil. The host's status stays in etcd then until its lease ends:
 // what is programmed stays as well, and most often another agent comes at once.

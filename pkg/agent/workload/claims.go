@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -205,7 +204,7 @@ func (s *claims) misfit() error {
 	for _, ep := range s.endpoints {
 		switch {
 		case ep.invalid != nil:
-		case params.BeginningOf(ep.spec.Name, s.prefixes) != "":
+		case model.IsWorkloadInterface(ep.spec.Name, s.prefixes):
 			return nil
 		case first == nil || ep.path < first.path:
 			first = ep
@@ -222,7 +221,7 @@ func (s *claims) misfit() error {
 // no endpoint that can be read.
 func (s *claims) outside(path string) string {
 	ep := s.endpoints[path]
-	if ep == nil || ep.invalid != nil || params.BeginningOf(ep.spec.Name, s.prefixes) != "" {
+	if ep == nil || ep.invalid != nil || model.IsWorkloadInterface(ep.spec.Name, s.prefixes) {
 		return ""
 	}
 	return ep.spec.Name

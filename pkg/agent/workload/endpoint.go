@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -17,7 +16,7 @@ import (
 // says why this host cannot have such an endpoint: for its prefixes, as policy.Engine has
 // it. What no host can have the data model refuses, for both.
 func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (hostpath.Endpoint, error) {
-	if params.BeginningOf(spec.Name, prefixes) == "" {
+	if !model.IsWorkloadInterface(spec.Name, prefixes) {
 		return hostpath.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))
 	}

@@ -58,3 +58,64 @@ func (b *Box[T]) Take() (value T, ok bool) {
 	b.value, b.full = none, false
 	return value, ok
 }
+
+// A Value is what many goroutines read, and may be told of when it changes. The zero value holds T's; that of a nil Value is read as such.
+type Value[T comparable] struct {
+	mu      sync.Mutex
+	value   T
+	told    []func()
+	changed chan struct{} // closed when it changes
+}
+
+// NewValue returns one that holds a value.
+func NewValue[T comparable](value T) *Value[T] { return &Value[T]{value: value} }
+
+// Get returns what it holds.
+func (v *Value[T]) Get() T {
+	value, _ := v.Watch()
+	return value
+}
+
+// Watch is Get with a channel that is closed when it holds something else.
+func (v *Value[T]) Watch() (value T, changed <-chan struct{}) {
+	if v == nil {
+		return value, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.changed == nil {
+		v.changed = make(chan struct{})
+	}
+	return v.value, v.changed
+}
+
+// Set has it hold a value, and tells who wants to know where that is another one.
+func (v *Value[T]) Set(value T) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.value == value {
+		return
+	}
+	v.value = value
+	if v.changed != nil {
+		close(v.changed)
+		v.changed = nil
+	}
+	for _, told := range v.told {
+		told()
+	}
+}
+
+// Notify has a function called when it changes. It must not wait.
+func (v *Value[T]) Notify(changed func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.told = append(v.told, changed)
+}
+
+// Subscribe returns a signal that is sent when it changes.
+func (v *Value[T]) Subscribe() Signal {
+	s := NewSignal()
+	v.Notify(s.Send)
+	return s
+}

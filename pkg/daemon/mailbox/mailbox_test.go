@@ -25,3 +25,33 @@ func TestBox(t *testing.T) {
 		t.Errorf("after a take, an update began with %d", v-1)
 	}
 }
+
+// TestValue: who reads sees the latest, who subscribes hears of each change, and who waits is woken.
+func TestValue(t *testing.T) {
+	v := NewValue("a")
+	signal, calls := v.Subscribe(), 0
+	v.Notify(func() { calls++ })
+	got, changed := v.Watch()
+	if got != "a" {
+		t.Errorf("it holds %q", got)
+	}
+	v.Set("a")
+	select {
+	case <-changed:
+		t.Error("the same value is a change")
+	case <-signal:
+		t.Error("the same value is told")
+	default:
+	}
+	v.Set("b")
+	<-changed
+	<-signal
+	if v.Get() != "b" || calls != 1 {
+		t.Errorf("%q after %d calls", v.Get(), calls)
+	}
+	var none *Value[string]
+	var zero Value[int]
+	if zero.Set(1); none.Get() != "" || zero.Get() != 1 {
+		t.Errorf("of none %q, of the zero value %d", none.Get(), zero.Get())
+	}
+}

@@ -11,11 +11,11 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/containernetworking/plugins/pkg/ns"
 )
@@ -216,5 +216,5 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 
 // isWorkload says whether a link of that name is a workload's.
 func (c Config) isWorkload(name string) bool {
-	return slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return model.IsWorkloadInterface(name, c.Prefixes)
 }

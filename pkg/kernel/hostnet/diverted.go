@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // workloadRoutes are the workloads' addresses of a family that are routed to, with their links.
@@ -82,7 +83,7 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([
 	}
 	still, err := workloadRoutes(c, family) // workloads come and go
 	maps.DeleteFunc(lost, func(a netip.Addr, _ netlink.Route) bool { return still[a] != routes[a] })
-	links, err2 := link.Select(c, func(name string) bool { return hasPrefix(name, workloadPrefixes) })
+	links, err2 := link.Select(c, func(name string) bool { return model.IsWorkloadInterface(name, workloadPrefixes) })
 	if err := errors.Join(err, err2); err != nil || len(lost) == 0 {
 		return found, err
 	}

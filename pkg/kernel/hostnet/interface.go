@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Interface is a link of the host's own with its addresses.
@@ -26,7 +27,7 @@ func Interfaces(workloadPrefixes []string) ([]Interface, error) {
 		return nil, err
 	}
 	defer c.Close()
-	links, err := link.Select(c, func(name string) bool { return !hasPrefix(name, workloadPrefixes) })
+	links, err := link.Select(c, func(name string) bool { return !model.IsWorkloadInterface(name, workloadPrefixes) })
 	if err != nil {
 		return nil, fmt.Errorf("list the host's links: %w", err)
 	}

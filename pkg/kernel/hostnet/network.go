@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -35,7 +35,9 @@ func (n *Network) Read(workloadPrefixes ...string) (plan.Links, error) {
 		return plan.Links{}, err
 	}
 	defer c.Close()
-	links, err := link.Select(c, func(name string) bool { return !link.IsTunnelName(name) && !hasPrefix(name, workloadPrefixes) })
+	links, err := link.Select(c, func(name string) bool {
+		return !link.IsTunnelName(name) && !model.IsWorkloadInterface(name, workloadPrefixes)
+	})
 	if err != nil {
 		return plan.Links{}, err
 	}
@@ -58,10 +60,6 @@ func (n *Network) Read(workloadPrefixes ...string) (plan.Links, error) {
 		out.Links = append(out.Links, link)
 	}
 	return out, nil
-}
-
-func hasPrefix(name string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // listAddrs lists the addresses of all links.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Obstacle is a setting of the host's own that stops workloads' packets: a sysctl, or rules of routing.
@@ -53,7 +54,9 @@ func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error
 	}
 	strict, err2 := rtnl.ReadSysctl("ipv4/conf/all/rp_filter")
 	dropped, err3 := o.dropped()
-	links, err4 := link.Select(c, func(name string) bool { return !link.IsTunnelName(name) && !hasPrefix(name, workloadPrefixes) })
+	links, err4 := link.Select(c, func(name string) bool {
+		return !link.IsTunnelName(name) && !model.IsWorkloadInterface(name, workloadPrefixes)
+	})
 	for _, err := range []error{err, err2, err3, err4} {
 		if err != nil {
 			return nil, fmt.Errorf("look for settings that stop workloads' packets: %w", err)

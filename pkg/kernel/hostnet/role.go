@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Role is what tells whether a link is the host's own or a workload's.
@@ -32,7 +33,7 @@ func Roles(prefixes []string) ([]Role, error) {
 		return nil, err
 	}
 	defer c.Close()
-	links, err := link.Select(c, func(name string) bool { return hasPrefix(name, prefixes) })
+	links, err := link.Select(c, func(name string) bool { return model.IsWorkloadInterface(name, prefixes) })
 	if err != nil {
 		return nil, fmt.Errorf("list the host's links: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -48,7 +47,7 @@ type Config struct {
 
 // owns says whether a link of that name is a workload's.
 func (c Config) owns(name string) bool {
-	return slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return model.IsWorkloadInterface(name, c.Prefixes)
 }
 
 // Path keeps the host's side of the workload interfaces: sysctls, routes, permanent neighbours, the gateway of IPv6. It
