@@ -24,7 +24,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/availability"
 	"github.com/calico-go/calico/pkg/agent/conflist"
 	"github.com/calico-go/calico/pkg/agent/connections"
-	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/firewall"
@@ -231,19 +230,19 @@ func begin(cfg *Config, env run.Env) (start params.Params, end func(), err error
 
 func newLoop(cfg Config, env run.Env, start params.Params, r *status.Reporter) *loop {
 	h, trouble := env.Health, env.Problems
-	m := newMetrics(env.Metrics, trouble.Count)
+	m, wake := newMetrics(env.Metrics, trouble.Count), mailbox.NewSignal()
 	trouble.Unread, trouble.Source = h.Unread, h.Source
 	var l *loop
 	known := cfg.settings(env)
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, env),
+		log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, env, wake),
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: params.NewAdoption(known, trouble), serving: env.Pages,
 		updates: make(chan model.Update, updateBuffer),
-		asks:    make(chan chan debugstate.Endpoints), stopped: make(chan struct{}), gate: newWaiters(), deleted: mailbox.NewSignal(),
-		reached: trouble.Group(problems.Host), etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, trouble, start.MTULiveUpdate),
-		router: routerState{handover: router.NewHandover(), etcdAddrs: func() []netip.Addr { return nil }},
+		wake:    wake, asks: make(chan func() bool), stopped: make(chan struct{}), gate: newWaiters(),
+		reached: trouble.Group(problems.Host), etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, trouble, wake, start.MTULiveUpdate),
+		router: routerState{handover: router.NewHandover(wake), etcdAddrs: func() []netip.Addr { return nil }},
 	}
 	return l
 }
@@ -259,9 +258,9 @@ func (l *loop) runToEnd(ctx context.Context) error {
 }
 
 // hostSystem is the host that the process runs on.
-func hostSystem(cfg Config, env run.Env) system {
+func hostSystem(cfg Config, env run.Env, wake mailbox.Signal) system {
 	prober := probe.New(probe.Config{
-		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Logger: env.Logger,
+		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Wake: wake, Logger: env.Logger,
 	})
 	return system{
 		open: func(prefixes []string) (workload.Path, error) {

@@ -54,7 +54,7 @@ func (d debugPage) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (l *loop) describe(ctx context.Context) debugstate.Endpoints {
 	answer := make(chan debugstate.Endpoints, 1)
 	select {
-	case l.asks <- answer:
+	case l.asks <- func() bool { answer <- l.picture(); return false }:
 		return <-answer
 	case <-ctx.Done():
 		return debugstate.Endpoints{Busy: true}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/status"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -28,16 +27,13 @@ type wait struct {
 
 // waiters are the callers that wait for an answer of the gate.
 type waiters struct {
-	waits   chan *wait
-	leaves  chan *wait
-	late    mailbox.Signal // somebody has waited for long
 	waiting map[*wait]struct{}
 	expect  func(revision int64) // tells the watch of etcd that there is one
 	held    func() string        // why no pod is let in, "" = they are
 }
 
 func newWaiters() waiters {
-	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, expect: func(int64) {}, held: func() string { return "" }}
+	return waiters{waiting: map[*wait]struct{}{}, expect: func(int64) {}, held: func() string { return "" }}
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
@@ -65,7 +61,10 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	}
 	w := &wait{request: r, reply: make(chan error, 1)}
 	select {
-	case g.loop.gate.waits <- w:
+	case g.loop.asks <- func() (turn bool) {
+		g.loop.gate.waiting[w] = struct{}{}
+		return true
+	}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -81,7 +80,10 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 				return g.leave(ctx, w, err)
 			}
 			g.loop.gate.expect(r.Revision)
-			g.loop.gate.late.Send()
+			select {
+			case g.loop.asks <- g.loop.isBack: // no update arrives when etcd returns unchanged
+			default: // it turns
+			}
 		case <-ctx.Done():
 		}
 	}
@@ -92,7 +94,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 func (g gatekeeper) leave(ctx context.Context, w *wait, reason error) error {
 	g.loop.metrics.waits.WithLabelValues("left").Inc()
 	select {
-	case g.loop.gate.leaves <- w:
+	case g.loop.asks <- func() bool { g.loop.leave(w); return false }:
 		if err := <-w.reply; err == nil || reason == nil {
 			return err
 		}
@@ -157,6 +159,9 @@ func waitResult(err error) string {
 	}
 	return "left"
 }
+
+// isBack says whether a turn would find that etcd is back.
+func (l *loop) isBack() bool { return l.etcd.disconnected }
 
 // answer answers the waiting callers that can be answered now.
 func (l *loop) answer() {

@@ -26,7 +26,7 @@ const (
 type links struct {
 	own       map[netip.Addr]string // by address
 	overtaken problems.Passing      // readings that changes overtook
-	again     <-chan time.Time      // when they are to be read
+	again     time.Time             // when they are to be read; zero = not
 	looked    time.Time             // when they were, for a notice
 	pause     time.Duration         // how long no notice has them read again
 }
@@ -35,10 +35,11 @@ type links struct {
 // the hundred it does so for a tenth of the time: each look reads all of them.
 func (l *loop) look() {
 	if since := time.Since(l.links.looked); since < l.links.pause {
-		l.links.again = time.After(l.links.pause - since)
+		l.links.again = l.links.looked.Add(l.links.pause)
 		return
 	}
 	start := time.Now()
+	l.links.again = time.Time{}
 	l.writeMTU()
 	l.readInterfaces()
 	l.unsettled = l.adoption.Review() || l.unsettled
@@ -52,7 +53,7 @@ func (l *loop) look() {
 func (l *loop) readInterfaces() {
 	found, err := l.system.interfaces(l.params.InterfacePrefixes)
 	if err != nil {
-		l.links.again = time.After(readPause)
+		l.links.again = time.Now().Add(readPause)
 	}
 	if l.links.overtaken.Hide(err, time.Now()) {
 		l.log.Debug("the host's interfaces changed while they were read, trying again", "err", err)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/agent/connections"
-	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/params"
@@ -68,10 +67,10 @@ type loop struct {
 	serving  *serving.Servers
 
 	updates chan model.Update
-	asks    chan chan debugstate.Endpoints
-	stopped chan struct{} // closed when the loop has ended
+	wake    mailbox.Signal   // something is in one of its boxes, or no longer as it was
+	asks    chan func() bool // what others have it do; they say whether it is to turn then
+	stopped chan struct{}    // closed when the loop has ended
 	gate    waiters
-	deleted mailbox.Signal // connections of addresses that were lost are
 
 	params         params.Params
 	interfaceRetry time.Duration
@@ -87,6 +86,7 @@ type loop struct {
 	links       links
 	router      routerState
 	reports     reports
+	audits      [3]periodic
 	beside      sync.WaitGroup
 }
 
@@ -116,7 +116,7 @@ func (l *loop) start(ctx context.Context) error {
 			l.metrics.connections.Add(float64(over))
 			l.metrics.cut.Add(float64(denied))
 		},
-		Deleted: l.deleted.Send, Logger: l.log,
+		Deleted: l.wake.Send, Logger: l.log,
 	})
 	return nil
 }
@@ -142,24 +142,23 @@ func (l *loop) run(ctx context.Context) error {
 	if l.system.forward != nil {
 		l.beside.Go(func() { l.system.forward.Run(ctx) })
 	}
-	var probed <-chan struct{}
 	if l.system.probe != nil {
 		l.beside.Go(func() { l.system.probe.Run(ctx) })
-		probed = l.system.probe.Wired().Ready()
 	}
 	l.readInterfaces()
 	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
 	l.reserve()
 	l.writeMTU()
 	l.reports.tellHealth(l.frozenBy())
-	audit, firewallAudit := newTicker(l.params.RefreshInterval), newTicker(l.params.FirewallInterval)
-	defer audit.Stop()
-	defer firewallAudit.Stop()
-	beat := time.NewTicker(beatInterval)
-	named := l.report.Naming.Subscribe()
-	defer beat.Stop()
+	l.report.Naming.Notify(l.wake.Send)
+	now := time.Now()
+	l.audits = [...]periodic{{l.params.RefreshInterval, now}, {l.params.FirewallInterval, now}, {beatInterval, now}}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		l.health.Turn()
+		timer.Reset(time.Until(l.next()))
+		turn := true
 		select {
 		case <-ctx.Done():
 			return nil
@@ -167,44 +166,16 @@ func (l *loop) run(ctx context.Context) error {
 			l.fold(u)
 		case e, ok := <-l.workload.Events():
 			l.note(e, ok)
-		case w := <-l.gate.waits:
-			l.gate.waiting[w] = struct{}{}
-		case w := <-l.gate.leaves:
-			l.leave(w)
-			continue
-		case <-l.gate.late:
-			if !l.etcd.disconnected {
-				continue
-			}
-			// No update arrives when etcd returns unchanged.
-		case <-l.deleted:
-		case <-probed:
-			l.connectProbe()
 		case _, ok := <-l.firewall.Tampered():
 			l.firewall.Note(ok)
-		case <-firewallAudit.C:
-			l.firewall.Audit()
-			l.tellReached()
-		case <-l.firewall.Retry():
-		case <-l.workload.Retry():
-			l.workload.Retrying()
-		case <-l.links.again:
-			l.look()
-		case <-l.router.handover.News.Ready():
-			l.noteNews()
-		case <-l.router.patience:
-		case <-l.mtu.Due():
-			l.mtu.Lower()
-		case <-l.mtu.Done():
-			l.mtu.End()
-			continue
-		case <-named:
 		case ask := <-l.asks:
-			ask <- l.picture()
-			continue
-		case <-audit.C:
-			l.audit()
-		case <-beat.C:
+			turn = ask()
+		case <-l.wake:
+			l.take()
+		case <-timer.C:
+			turn = l.due(time.Now())
+		}
+		if !turn {
 			continue
 		}
 		l.health.Turn()
@@ -213,23 +184,17 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.turn(ctx); err != nil {
 			return err
 		}
-		audit.set(l.params.RefreshInterval)
-		firewallAudit.set(l.params.FirewallInterval)
+		l.audits[ofWorkloads].set(l.params.RefreshInterval)
+		l.audits[ofFirewall].set(l.params.FirewallInterval)
 	}
 }
 
-// ticker is one whose interval may change.
-type ticker struct {
-	*time.Ticker
-	interval time.Duration
-}
-
-func newTicker(interval time.Duration) *ticker { return &ticker{time.NewTicker(interval), interval} }
-
-func (t *ticker) set(interval time.Duration) {
-	if t.interval != interval {
-		t.interval = interval
-		t.Reset(interval)
+// take takes what others have left in the loop's boxes.
+func (l *loop) take() {
+	l.noteNews()
+	l.mtu.End()
+	if l.system.probe != nil {
+		l.connectProbe()
 	}
 }
 
@@ -239,8 +204,8 @@ func (l *loop) drain() {
 		select {
 		case u := <-l.updates:
 			l.fold(u)
-		case w := <-l.gate.waits:
-			l.gate.waiting[w] = struct{}{}
+		case ask := <-l.asks:
+			ask()
 		default:
 			return
 		}
@@ -408,7 +373,7 @@ func (l *loop) settle(ctx context.Context) error {
 	}
 	l.lose(lost)
 	l.firewall.SetIndexes(l.workload.AllIndexes())
-	l.links.again = time.After(0) // nothing tells what became of the host's own links since the prefixes were judged
+	l.links.again = time.Now() // nothing tells what became of the host's own links since the prefixes were judged
 	return nil
 }
 

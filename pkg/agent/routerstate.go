@@ -26,11 +26,11 @@ const tunnelsPatience = 2 * time.Second
 type routerState struct {
 	handover   *router.Handover
 	etcdAddrs  func() []netip.Addr
-	attached   bool         // there is a router
-	configured bool         // it has the parameters
-	news       *router.News // the latest, nil = none yet
-	deadline   time.Time    // when the firewall goes up without
-	patience   <-chan time.Time
+	attached   bool            // there is a router
+	configured bool            // it has the parameters
+	news       *router.News    // the latest, nil = none yet
+	deadline   time.Time       // when the firewall goes up without
+	again      time.Time       // when that is to be seen to; zero = not
 	closed     bool            // it did
 	unsaid     []chan struct{} // closed when the firewall stands with the news
 }
@@ -73,8 +73,8 @@ func (l *loop) awaitsTunnels() bool {
 	if r.deadline.IsZero() {
 		r.deadline = now.Add(tunnelsPatience)
 	}
-	if left := r.deadline.Sub(now); left > 0 {
-		r.patience = time.After(left)
+	if now.Before(r.deadline) {
+		r.again = r.deadline
 		return true
 	}
 	if !r.closed {

@@ -95,7 +95,7 @@ type Reconciler struct {
 	suspicious bool      // somebody else changed the table
 	audited    time.Time // because of that
 	repairs    repairs
-	retry      *time.Timer
+	due        time.Time
 	backoff    retry.Backoff
 }
 
@@ -117,7 +117,7 @@ func New(cfg Config) *Reconciler {
 	return &Reconciler{
 		cfg: cfg, engine: policy.NewEngine(cfg.Host), state: &policy.State{}, verdicts: map[string]Verdict{}, decided: map[string]struct{}{}, closed: newClosed(),
 		found: map[string]*policy.Endpoint{}, hosts: map[string]struct{}{}, failing: map[string]error{}, work: newWork(),
-		counts: counts{rules: map[string]int{}, users: newUsers()}, retry: time.NewTimer(time.Hour), backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true},
+		counts: counts{rules: map[string]int{}, users: newUsers()}, backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true},
 	}
 }
 
@@ -142,8 +142,11 @@ func (r *Reconciler) Table() Table { return r.table }
 // Tampered tells that somebody else changed the table, which Note is to be told of.
 func (r *Reconciler) Tampered() <-chan nft.Event { return r.tampered }
 
-// Retry receives when Apply is to be called again.
-func (r *Reconciler) Retry() <-chan time.Time { return r.retry.C }
+// Due is when Retry is to be called, the zero time: not.
+func (r *Reconciler) Due() time.Time { return r.due }
+
+// Retry is before another Apply.
+func (r *Reconciler) Retry() { r.due = time.Time{} }
 
 // Update takes in what changed in etcd.
 func (r *Reconciler) Update(entries ...model.Entry) { r.engine.Update(entries...) }
@@ -239,7 +242,7 @@ func (r *Reconciler) auditTampered(now time.Time) {
 		return
 	}
 	if since := now.Sub(r.audited); since < tamperPause {
-		r.retry.Reset(tamperPause - since)
+		r.due = now.Add(tamperPause - since)
 		return
 	}
 	r.suspicious, r.audited = false, now
@@ -255,7 +258,7 @@ type Outcome struct {
 }
 
 // Apply brings the kernel's table in line and reads it back. What fails is tried again: see
-// Retry and Stands.
+// Due and Stands.
 func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	now := time.Now()
 	r.auditTampered(now)
@@ -281,7 +284,7 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 		r.backoff.Reset()
 	}
 	if report.More {
-		r.retry.Reset(0) // after what has come meanwhile
+		r.due = now // after what has come meanwhile
 	}
 	for _, path := range report.InForce { // it wasn't yet when connections were looked at
 		if ep := r.state.Endpoints[path]; ep != nil {
@@ -337,7 +340,7 @@ func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 
 // again has it tried again after a while, longer each time.
 func (r *Reconciler) again() {
-	r.retry.Reset(r.backoff.Next())
+	r.due = time.Now().Add(r.backoff.Next())
 }
 
 // logRepairs logs that the table was found other than it was left: somebody else has changed it,

@@ -38,7 +38,8 @@ type Desired struct {
 type Config struct {
 	// Accepted is how many packets our own rules have let pass to the probe's workloads.
 	Accepted func() (uint64, error)
-	Period   time.Duration // from round to round, 0 = 10 s
+	Period   time.Duration  // from round to round, 0 = 10 s
+	Wake     mailbox.Signal // of who takes Wired
 	Logger   *slog.Logger
 }
 
@@ -62,7 +63,7 @@ type Prober struct {
 // New makes one that tries nothing yet.
 func New(cfg Config) *Prober {
 	cfg.Period = cmp.Or(cfg.Period, period)
-	return &Prober{cfg: cfg, desired: mailbox.New[Desired](), wired: mailbox.New[[]board.ProbeEnd]()}
+	return &Prober{cfg: cfg, desired: mailbox.New[Desired](), wired: mailbox.NewFor[[]board.ProbeEnd](cfg.Wake)}
 }
 
 // Try says what is to be tried from now on. One goroutine calls it.

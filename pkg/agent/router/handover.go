@@ -46,9 +46,9 @@ type orders struct {
 	etcd     fold
 }
 
-// NewHandover has nothing in it.
-func NewHandover() *Handover {
-	return &Handover{News: mailbox.New[News](), orders: mailbox.New[orders]()}
+// NewHandover has nothing in it. news wakes who takes the News.
+func NewHandover(news mailbox.Signal) *Handover {
+	return &Handover{News: mailbox.NewFor[News](news), orders: mailbox.New[orders]()}
 }
 
 // Tell leaves news. What it returns is closed when the firewall stands with these, or later ones.

@@ -22,6 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/model"
@@ -283,7 +284,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 		state:   &c.disk,
 	}
 	c.Router = New(Config{Settings: defaults(),
-		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New("calico-test"), Metrics: NewMetrics(), Handover: NewHandover(),
+		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New("calico-test"), Metrics: NewMetrics(), Handover: NewHandover(mailbox.NewSignal()),
 	}, n)
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())

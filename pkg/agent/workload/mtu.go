@@ -31,8 +31,8 @@ type Shrinker struct {
 	enabled  bool
 	latest   int
 	mtu      int // to which workloads were last shrunk, 0 = not yet
-	// lower receives when a smaller one has stood for long enough; nil = there is none.
-	lower   <-chan time.Time
+	// lower is when a smaller one has stood for long enough; zero = there is none.
+	lower   time.Time
 	until   time.Time // until when that is done again
 	fresh   bool      // workloads' interfaces came or changed since
 	due     bool      // it is to be done now
@@ -47,9 +47,9 @@ type shrunk struct {
 	err          error
 }
 
-// NewShrinker makes one that does nothing until it has an MTU, and while it isn't enabled.
-func NewShrinker(log *slog.Logger, ledger *problems.Ledger, enabled bool) *Shrinker {
-	return &Shrinker{log: log, problems: ledger, enabled: enabled, done: mailbox.New[shrunk]()}
+// NewShrinker makes one that does nothing until it has an MTU, and while it isn't enabled. It wakes who is to call End.
+func NewShrinker(log *slog.Logger, ledger *problems.Ledger, wake mailbox.Signal, enabled bool) *Shrinker {
+	return &Shrinker{log: log, problems: ledger, enabled: enabled, done: mailbox.NewFor[shrunk](wake)}
 }
 
 // Enable says whether workloads that run get a smaller MTU at all.
@@ -62,23 +62,22 @@ func (s *Shrinker) Enable(enabled bool) {
 
 // Set takes in the MTU of new workloads, 0 = it isn't known.
 func (s *Shrinker) Set(mtu int) {
-	s.latest, s.lower = mtu, nil
+	s.latest, s.lower = mtu, time.Time{}
 	switch {
 	case mtu == 0: // there is no uplink, or none yet
 	case s.mtu == 0, mtu < s.mtu: // at the start, it may have gone down while no agent ran
-		s.lower = time.After(shrinkPatience)
+		s.lower = time.Now().Add(shrinkPatience)
 	default:
 		s.mtu = mtu
 	}
 }
 
-// Due receives when Lower is to be called, Done when End is.
-func (s *Shrinker) Due() <-chan time.Time { return s.lower }
-func (s *Shrinker) Done() <-chan struct{} { return s.done.Ready() }
+// Due is when Lower is to be called, the zero time: not.
+func (s *Shrinker) Due() time.Time { return s.lower }
 
 // Lower takes in that a smaller MTU has stood for long enough.
 func (s *Shrinker) Lower() {
-	s.lower, s.mtu = nil, s.latest
+	s.lower, s.mtu = time.Time{}, s.latest
 	s.measure()
 }
 
@@ -113,7 +112,7 @@ func (s *Shrinker) Begin(ctx context.Context, path Path) {
 	})
 }
 
-// End takes in how that went.
+// End takes in how that went, if it has.
 func (s *Shrinker) End() {
 	went, ok := s.done.Take()
 	if !ok {

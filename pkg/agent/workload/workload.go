@@ -73,7 +73,7 @@ type Reconciler struct {
 	drifted   map[string]struct{} // interfaces to read
 	unrouted  bool                // something switched the host's forwarding off
 	lastDrift time.Time
-	retry     *time.Timer
+	due       time.Time
 	backoff   retry.Backoff
 	overtaken problems.Passing // readings that changes overtook
 }
@@ -81,7 +81,7 @@ type Reconciler struct {
 // New makes a Reconciler that wants nothing yet.
 func New(cfg Config) *Reconciler {
 	return &Reconciler{cfg: cfg, claims: newClaims(cfg.Host, cfg.Prefixes), desired: newDesired(), drifted: map[string]struct{}{}, whole: true,
-		retry: time.NewTimer(time.Hour), backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true}}
+		backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true}}
 }
 
 // Open opens the host's data path and subscribes to what others change.
@@ -113,11 +113,14 @@ func (r *Reconciler) Path() Path { return r.path }
 // Events tells of changes that Note is to be told of; they may be others' after SetPrefixes.
 func (r *Reconciler) Events() <-chan hostpath.Event { return r.events }
 
-// Retry receives when Apply is to be called again.
-func (r *Reconciler) Retry() <-chan time.Time { return r.retry.C }
+// Due is when Retry is to be called, the zero time: not.
+func (r *Reconciler) Due() time.Time { return r.due }
 
-// Retrying has what failed, or what drifted, tried in the next Apply.
-func (r *Reconciler) Retrying() { maps.Copy(r.drifted, r.desired.failing) }
+// Retry has what failed, or what drifted, tried in the next Apply.
+func (r *Reconciler) Retry() {
+	r.due = time.Time{}
+	maps.Copy(r.drifted, r.desired.failing)
+}
 
 // Update takes in what changed in etcd.
 func (r *Reconciler) Update(entries ...model.Entry) {
@@ -273,7 +276,7 @@ func (r *Reconciler) addDrift(w *work, now time.Time) {
 		return
 	}
 	if since := now.Sub(r.lastDrift); since < driftPause {
-		r.retry.Reset(driftPause - since)
+		r.due = now.Add(driftPause - since)
 		return
 	}
 	r.lastDrift, w.fresh = now, false
@@ -331,7 +334,7 @@ func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, l
 
 // again has the kernel told again after a while.
 func (r *Reconciler) again() {
-	r.retry.Reset(cmp.Or(r.cfg.Retry, r.backoff.Next()))
+	r.due = time.Now().Add(cmp.Or(r.cfg.Retry, r.backoff.Next()))
 }
 
 // Applied says that the whole state has been applied once.

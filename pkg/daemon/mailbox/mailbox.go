@@ -30,7 +30,10 @@ type Box[T any] struct {
 }
 
 // New returns an empty box.
-func New[T any]() *Box[T] { return &Box[T]{signal: NewSignal()} }
+func New[T any]() *Box[T] { return NewFor[T](NewSignal()) }
+
+// NewFor returns an empty box of a receiver that has a signal for all that wakes it.
+func NewFor[T any](signal Signal) *Box[T] { return &Box[T]{signal: signal} }
 
 // Put replaces what is in the box and wakes the receiver.
 func (b *Box[T]) Put(value T) {
