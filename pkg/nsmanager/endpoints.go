@@ -37,26 +37,36 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	own := m.endpoints[e.Service+"\x00"+e.Name]
-	m.mu.Unlock()
-	if own != nil && own.Namespace != e.Namespace && spaces[own.Namespace] != "" {
-		return fmt.Errorf("%w: endpoint %s of %s is another pod's of this node: choose another name", nsm.ErrExists, e.Name, e.Service)
-	}
 	n, err := m.endpointNamespace(spaces, e)
 	if err != nil {
 		return err
 	}
 	n.Close()
 	e.Host, e.Address = m.cfg.Node, m.address()
+	if err := m.enterOwn(spaces, e); err != nil {
+		return err
+	}
+	m.Logger.Info("advertised", "service", e.Service, "endpoint", e.Name, "socket", e.Socket)
+	return m.register(ctx, e)
+}
+
+// enterOwn keeps an endpoint, unless another pod's that lives has its name.
+func (m *Manager) enterOwn(spaces crossconnect.Namespaces, e nsm.Endpoint) error {
+	m.naming.Lock()
+	defer m.naming.Unlock()
+	m.mu.Lock()
+	own := m.endpoints[e.Service+"\x00"+e.Name]
+	m.mu.Unlock()
+	if own != nil && own.Namespace != e.Namespace && spaces[own.Namespace] != "" {
+		return fmt.Errorf("%w: endpoint %s of %s is another pod's of this node: choose another name", nsm.ErrExists, e.Name, e.Service)
+	}
 	if err := write(m.advertisedFile(e), e); err != nil {
 		return err
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.know(e)
-	m.mu.Unlock()
-	m.Logger.Info("advertised", "service", e.Service, "endpoint", e.Name, "socket", e.Socket)
-	return m.register(ctx, e)
+	return nil
 }
 
 // Remove takes an endpoint away, for a pod that is in its namespace: it gets no new connections, and keeps those that it has.

@@ -140,10 +140,7 @@ func (r *etcd) take(e model.Entry) {
 func endpointOf(k model.NetworkServiceEndpointKey, v model.NetworkServiceEndpoint) nsm.Endpoint {
 	e := nsm.Endpoint{Service: k.Service, Host: k.Host, Name: k.Name, Address: v.Address}
 	for _, i := range v.Interfaces {
-		kind, err := nsm.ParseInterfaceType(i.Type)
-		if err == nil {
-			e.Interfaces = append(e.Interfaces, nsm.Interface{Type: kind, Parameters: i.Parameters})
-		}
+		offer(&e, i.Type, i.Parameters)
 	}
 	return e
 }

@@ -213,10 +213,7 @@ func toldOf(o *kube.NetworkServiceEndpoint) told {
 	s := o.Spec
 	e := nsm.Endpoint{Service: s.Service, Host: s.Host, Name: s.Name, Address: s.Address}
 	for _, i := range s.Interfaces {
-		kind, err := nsm.ParseInterfaceType(i.Type)
-		if err == nil {
-			e.Interfaces = append(e.Interfaces, nsm.Interface{Type: kind, Parameters: i.Parameters.Parameters})
-		}
+		offer(&e, i.Type, i.Parameters.Parameters)
 	}
 	return told{o.Name, e, e.Check()}
 }

@@ -59,6 +59,7 @@ type Manager struct {
 	now      func() time.Time
 	seed     func() uint64
 
+	naming    sync.Mutex // is held while it is looked whose an endpoint's name is, and it is entered
 	guarding  sync.Mutex // is held while the rules for tunnels are compared and written
 	mu        sync.Mutex
 	ledger    nsm.Ledger

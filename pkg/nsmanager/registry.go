@@ -93,3 +93,10 @@ func (k *known) isWhole() bool {
 	defer k.mu.Unlock()
 	return k.whole
 }
+
+// offer adds an interface that a registry has of an endpoint. A type of a later version is left out.
+func offer(e *nsm.Endpoint, typ string, parameters map[string]string) {
+	if kind, err := nsm.ParseInterfaceType(typ); err == nil {
+		e.Interfaces = append(e.Interfaces, nsm.Interface{Type: kind, Parameters: parameters})
+	}
+}

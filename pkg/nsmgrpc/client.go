@@ -26,9 +26,9 @@ import (
 var (
 	// ErrUnreachable is in the chain where nobody answered: the peer is gone, or not there yet.
 	ErrUnreachable = errors.New("unreachable")
-	// ErrNeverReached is in the chain, beside ErrUnreachable, where no connection was made: the peer has heard nothing.
+	// ErrNeverReached is in the chain, beside ErrUnreachable, where no call went out: the peer has heard nothing.
 	ErrNeverReached = errors.New("nothing was sent")
-	// ErrRefused is in the chain where another manager has said no: it has nothing of the connection.
+	// ErrRefused is in the chain where another manager has said no: it has made nothing, and may have what there was before.
 	ErrRefused = errors.New("the endpoint's manager refuses")
 	// ErrUnknownCall is in the chain where a peer doesn't have the call.
 	ErrUnknownCall = errors.New("it doesn't have the call")
