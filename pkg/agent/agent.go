@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,6 +29,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/reclaim"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -44,7 +44,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
-	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/plan"
@@ -150,12 +149,25 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h.OfHost = true
 	h.Reads(client)
-	l := newLoop(cfg, env, params, status.New(status.Config{
-		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: env.Logger, Health: h, Problems: trouble,
-	}, client))
-	guard := etcdguard.New(env.Logger, client)
-	l.gate.expect, l.router.etcdAddrs = client.Expect, guard.Needed
-	r, id, left := attach(cfg, client, l, guard.Addrs)
+	p := parts{
+		metrics: newMetrics(env.Metrics, trouble.Count), wake: mailbox.NewSignal(), routed: true,
+		report: status.New(status.Config{Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: env.Logger, Health: h, Problems: trouble}, client),
+	}
+	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(cfg, env, p.metrics)
+	guard, entered := etcdguard.New(env.Logger, client), newReclaim(cfg, env, client, p.report, p.metrics)
+	p.source = etcdSource{client, guard, entered}
+	f := &feed{reclaim: entered, unknown: problems.NewUnknown(cfg.Node, trouble), guard: guard, dhcp: p.dhcp, status: p.report}
+	var known *pods.Keeper
+	if kubernetes != nil {
+		f.podCIDRs = &podCIDRs{log: env.Logger, problems: trouble}
+		f.leader = &leadership{log: env.Logger, health: h, problems: trouble, gauge: p.metrics.unled}
+		known = newPods(cfg, kubernetes, f.podCIDRs.SetNode)
+		p.warnPod = podEvents(kubernetes, known)
+	}
+	r, id, left := newRouter(cfg, env, client, p, guard)
+	l := newLoop(cfg, env, params, p)
+	f.identity, f.router, f.updates = id, r, l.updates
+	env.Pages.AddPage("GET /debug/state", debugPage{l, r})
 	l.adopt()
 	if err := l.serve(cfg); err != nil {
 		r.CloseGracefully(ctx)
@@ -163,33 +175,19 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
-	gates, cidrs := gatekeeper{loop: l}, &podCIDRs{log: env.Logger, problems: trouble}
+	gates := gatekeeper{loop: l}
 	if certificate != nil {
 		group.Go(func() error { return certificate.Run(ctx) })
 	}
 	if kubernetes != nil {
-		keeper := newPods(cfg, kubernetes, cidrs.SetNode)
-		gates.pods, l.system.warnPod = keeper, podEvents(kubernetes, keeper)
-		group.Go(func() error { return keeper.Run(ctx) })
+		gates.pods = known
+		group.Go(func() error { return known.Run(ctx) })
 	}
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })
-	group.Go(func() error { return l.report.Run(ctx) })
-	f := newFeed(l, guard, id, r)
-	f.dhcp = newDHCP(cfg, l)
-	if kubernetes != nil {
-		f.podCIDRs = cidrs
-		f.leader = &leadership{log: env.Logger, health: h, problems: trouble, gauge: l.metrics.unled}
-	}
-	group.Go(func() error { return f.dhcp.Run(ctx) })
-	f.reclaim = newReclaim(cfg, client, l)
 	group.Go(func() error { return f.watch(ctx, client) })
-	group.Go(func() error { return f.reclaim.Run(ctx) })
-	group.Go(func() error { return guard.Run(ctx) })
-	group.Go(func() error { return r.Talk(ctx) })
-	group.Go(func() error { return r.Run(ctx) })
-	group.Go(func() error { return id.Run(ctx) })
-	group.Go(func() error { return left.Run(ctx) })
-	group.Go(func() error { return l.runToEnd(ctx) })
+	for _, run := range []func(context.Context) error{l.report.Run, f.dhcp.Run, entered.Run, guard.Run, r.Talk, r.Run, id.Run, left.Run, l.runToEnd} {
+		group.Go(func() error { return run(ctx) })
+	}
 	served := make(chan struct{})
 	group.Go(func() error { return closeWhenServing(ctx, h, served) })
 	if cfg.CNI.Dir != "" {
@@ -228,23 +226,16 @@ func begin(cfg *Config, env run.Env) (start params.Params, end func(), err error
 	return params.Resolve(cfg.settings(env).Layers(params.Stored{})...).Params, func() { release(); pass() }, nil
 }
 
-func newLoop(cfg Config, env run.Env, start params.Params, r *status.Reporter) *loop {
+func newLoop(cfg Config, env run.Env, start params.Params, p parts) *loop {
 	h, trouble := env.Health, env.Problems
-	m, wake := newMetrics(env.Metrics, trouble.Count), mailbox.NewSignal()
 	trouble.Unread, trouble.Source = h.Unread, h.Source
-	var l *loop
-	known := cfg.settings(env)
-	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
-	l = &loop{
-		log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, env, wake),
-		metrics: m, health: h, report: r, problems: trouble,
-		adoption: params.NewAdoption(known, trouble), serving: env.Pages,
-		updates: make(chan model.Update, updateBuffer),
-		wake:    wake, asks: make(chan func() bool), stopped: make(chan struct{}), gate: newWaiters(),
-		reached: trouble.Group(problems.Host), etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, trouble, wake, start.MTULiveUpdate),
-		router: routerState{handover: router.NewHandover(wake), etcdAddrs: func() []netip.Addr { return nil }},
+	system := hostSystem(cfg, env, p.wake)
+	return &loop{
+		parts: p, log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: system,
+		health: h, problems: trouble, adoption: params.NewAdoption(cfg.settings(env), trouble), serving: env.Pages,
+		updates: make(chan model.Update, updateBuffer), asks: make(chan func() bool), stopped: make(chan struct{}), gate: waiters{map[*wait]struct{}{}},
+		reached: trouble.Group(problems.Host), etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, trouble, p.wake, start.MTULiveUpdate),
 	}
-	return l
 }
 
 // runToEnd is run, and what that began beside itself, which ends with it and may use the kernel until then.
@@ -277,7 +268,6 @@ func hostSystem(cfg Config, env run.Env, wake mailbox.Signal) system {
 		routes:            func() connections.Routes { return &hostnet.Lookup{} },
 		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
-		programmed:        func(string, int64) {},
 		writeMTU: func(mtu int) error {
 			return statefile.Write(filepath.Join(cfg.VarDir, mtuName), []byte(strconv.Itoa(mtu)+"\n"))
 		},
@@ -304,10 +294,6 @@ type feed struct {
 	updates  chan<- model.Update
 }
 
-func newFeed(l *loop, guard *etcdguard.Guard, id *identity.Keeper, r *router.Router) *feed {
-	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), guard: guard, status: l.report, identity: id, router: r, updates: l.updates}
-}
-
 // watch feeds what etcd holds until the context ends.
 func (f *feed) watch(ctx context.Context, client *store.Client) error {
 	for {
@@ -319,16 +305,6 @@ func (f *feed) watch(ctx context.Context, client *store.Client) error {
 			return err
 		}
 	}
-}
-
-// newReclaim makes what keeps the host's pods in whatever etcd there is.
-func newReclaim(cfg Config, client *store.Client, l *loop) *reclaim.Keeper {
-	k := reclaim.New(reclaim.Config{
-		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
-		LeadsTo: link.Link.LeadsTo, NameWaits: l.report.Naming.Get, Health: l.health, Problems: l.problems, Logger: l.log, Entered: l.metrics.reentered.Inc,
-	})
-	l.gate.held = k.Held
-	return k
 }
 
 // Update hands on one update; nil even where the context ends, as the source does so by itself, but for one of another

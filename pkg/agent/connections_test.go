@@ -83,7 +83,7 @@ func TestTooManyConnections(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) {
 			c.first[1] = put(model.GlobalConfigKey{Name: "NftablesRefreshInterval"}, model.Text("10"), 1)
 			c.first = append(c.first, put(model.GlobalConfigKey{Name: "MaxConnectionsPerEndpoint"}, model.Text("500"), 1), put(testKey("b"), testSpec("cali2", "10.0.0.2"), 1))
-			c.system.warnPod = func(key model.WorkloadEndpointKey, reason, message string) {
+			c.warnPod = func(key model.WorkloadEndpointKey, reason, message string) {
 				events = append(events, key.Workload+" "+reason+": "+message)
 			}
 		})

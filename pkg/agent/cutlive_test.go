@@ -25,7 +25,7 @@ func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) 
 	t.Helper()
 	env := testEnv(t)
 	cfg := Config{Node: "h", RunDir: t.TempDir(), VarDir: t.TempDir()}
-	l := newLoop(cfg, env, params.Resolve().Params, named("h", env.Health, env.Logger))
+	l := newLoop(cfg, env, params.Resolve().Params, testParts(env, named("h", env.Health, env.Logger)))
 	l.system.open = func([]string) (workload.Path, error) { return &clockwork{start: time.Now()}, nil }
 	l.system.interfaces = func([]string) ([]hostnet.Interface, error) { return nil, nil }
 	l.system.routes = func() connections.Routes { return noRoutes{} }

@@ -28,12 +28,6 @@ type wait struct {
 // waiters are the callers that wait for an answer of the gate.
 type waiters struct {
 	waiting map[*wait]struct{}
-	expect  func(revision int64) // tells the watch of etcd that there is one
-	held    func() string        // why no pod is let in, "" = they are
-}
-
-func newWaiters() waiters {
-	return waiters{waiting: map[*wait]struct{}{}, expect: func(int64) {}, held: func() string { return "" }}
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
@@ -79,7 +73,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			if err := g.held(false); err != nil {
 				return g.leave(ctx, w, err)
 			}
-			g.loop.gate.expect(r.Revision)
+			g.loop.source.Expect(r.Revision)
 			select {
 			case g.loop.asks <- g.loop.isBack: // no update arrives when etcd returns unchanged
 			default: // it turns
@@ -106,7 +100,7 @@ func (g gatekeeper) leave(ctx context.Context, w *wait, reason error) error {
 // held refuses a pod whose address may be another's that etcd doesn't know yet. A pod that has its address already must not
 // ask again: it would keep the address from the pod that lives with it until this host lets pods in, and start with it then.
 func (g gatekeeper) held(retry bool) error {
-	if why := g.loop.gate.held(); why != "" {
+	if why := g.loop.source.Held(); why != "" {
 		return &gate.RejectedError{Reason: why, Retry: retry, Name: gate.NameOwn}
 	}
 	return nil

@@ -20,6 +20,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -79,6 +82,13 @@ func testEnv(tb testing.TB) run.Env {
 		tb.Fatal(err)
 	}
 	return env
+}
+
+// testParts are those beside a loop that has no etcd.
+func testParts(env run.Env, report *status.Reporter) parts {
+	p := parts{metrics: newMetrics(env.Metrics, env.Problems.Count), wake: mailbox.NewSignal(), report: report, source: plainSource{}}
+	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(Config{Node: "h"}, env, p.metrics)
+	return p
 }
 
 // start runs an agent in this process, until the returned function is called.

@@ -95,7 +95,7 @@ func (l *loop) reserve() {
 			reserved[a] = "the router on " + link
 		}
 	}
-	for _, a := range l.router.etcdAddrs() {
+	for _, a := range l.source.Needed() {
 		reserved[a] = "etcd"
 	}
 	if news := l.router.news; news != nil {

@@ -18,10 +18,8 @@ import (
 	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/probe"
-	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
@@ -48,26 +46,23 @@ type system struct {
 	roles             params.LinkRoles
 	writeMTU          func(mtu int) error
 	writeNode         func() error
-	forward           *forward.Keeper                                             // nil: nobody looks what others' chains do
-	probe             *probe.Prober                                               // nil: nobody tries the path of packets
-	programmed        func(path string, revision int64)                           // see reports
-	warnPod           func(key model.WorkloadEndpointKey, reason, message string) // by an event; nil: there is no API to tell
+	forward           *forward.Keeper // nil: nobody looks what others' chains do
+	probe             *probe.Prober   // nil: nobody tries the path of packets
 }
 
 // loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in
 // what happened, all that is queued, has each decide, applies the firewall first, and answers at
 // the gate. What is connected is so only once the firewall stands with it.
 type loop struct {
+	parts
+
 	log      *slog.Logger
 	system   system
-	metrics  *metrics
 	health   *health.Monitor
-	report   *status.Reporter
 	problems *problems.Ledger
 	serving  *serving.Servers
 
 	updates chan model.Update
-	wake    mailbox.Signal   // something is in one of its boxes, or no longer as it was
 	asks    chan func() bool // what others have it do; they say whether it is to turn then
 	stopped chan struct{}    // closed when the loop has ended
 	gate    waiters
@@ -101,7 +96,7 @@ func (l *loop) start(ctx context.Context) error {
 	})
 	l.reports = reports{
 		log: l.log, health: l.health, report: l.report, problems: l.problems, gauge: l.metrics.endpoints,
-		etcd: l.etcd, workload: l.workload, firewall: l.firewall, programmed: l.system.programmed, absent: map[string]string{}, ownerless: map[string]struct{}{},
+		etcd: l.etcd, workload: l.workload, firewall: l.firewall, dhcp: l.dhcp, absent: map[string]string{}, ownerless: map[string]struct{}{},
 	}
 	if err := l.workload.Open(ctx); err != nil {
 		return err
@@ -237,7 +232,7 @@ func (l *loop) note(e hostpath.Event, ok bool) {
 		l.mtu.Changed()
 	}
 	if e.All || e.Host {
-		l.router.handover.Look()
+		l.handover.Look()
 		l.look()
 	}
 }
@@ -390,8 +385,8 @@ func (l *loop) tellReached() {
 			"MaxConnectionsPerEndpoint (where the agent's environment has it: FELIX_MAXCONNECTIONSPERENDPOINT) and, where the pod has it, the annotation cni.projectcalico.org/maxConnections", bound)
 	}
 	for _, path := range l.reached.Set(found) {
-		if key, ok := l.etcd.objects[path].key.(model.WorkloadEndpointKey); ok && l.system.warnPod != nil {
-			l.system.warnPod(key, "TooManyConnections", found[path])
+		if key, ok := l.etcd.objects[path].key.(model.WorkloadEndpointKey); ok && l.warnPod != nil {
+			l.warnPod(key, "TooManyConnections", found[path])
 		}
 	}
 }

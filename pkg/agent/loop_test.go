@@ -130,12 +130,32 @@ func named(host string, h *health.Monitor, log *slog.Logger) *status.Reporter {
 	return r
 }
 
+// asked is a source of which a test wants to know.
+type asked struct {
+	plainSource
+	held   func() string
+	expect func(revision int64)
+}
+
+func (a asked) Held() string {
+	if a.held == nil {
+		return ""
+	}
+	return a.held()
+}
+
+func (a asked) Expect(revision int64) {
+	if a.expect != nil {
+		a.expect(revision)
+	}
+}
+
 // startClockwork is newClockwork, prepared before it starts.
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event), kernelTable: doubles.NewTable()}
 	params := params.Resolve().Params
 	env := testEnv(t)
-	c.loop = newLoop(Config{Node: "h"}, env, params, named("h", env.Health, env.Logger))
+	c.loop = newLoop(Config{Node: "h"}, env, params, testParts(env, named("h", env.Health, env.Logger)))
 	c.system = system{
 		open:              func([]string) (workload.Path, error) { return c, nil },
 		openFirewall:      func(func()) (firewall.Table, error) { return c.kernelTable, nil },
@@ -147,9 +167,8 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 			time.Sleep(c.tracked)
 			return nil, nil
 		},
-		writeMTU:   func(int) error { return nil },
-		writeNode:  func() error { return nil },
-		programmed: func(string, int64) {},
+		writeMTU:  func(int) error { return nil },
+		writeNode: func() error { return nil },
 	}
 	c.params.RefreshInterval, c.params.FirewallInterval = 10*time.Second, time.Hour // an audit of the firewall would be a turn like any other
 	c.first = []model.Entry{
@@ -233,7 +252,7 @@ func TestHeldAtTheGate(t *testing.T) {
 		c := newClockwork(t)
 		var why atomic.Pointer[string]
 		why.Store(new(string))
-		c.loop.gate.held = func() string { return *why.Load() }
+		c.source = asked{held: func() string { return *why.Load() }}
 		wait := func() error {
 			return (gatekeeper{loop: c.loop}).Wait(c.ctx, gate.Request{Endpoint: model.WorkloadEndpointKey{Host: "h", Orchestrator: "cni", Workload: "w", Endpoint: "eth0"}, Revision: 9})
 		}
@@ -459,7 +478,7 @@ func TestGateBack(t *testing.T) {
 func TestGateLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expected []int64
-		c := startClockwork(t, func(c *clockwork) { c.gate.expect = func(r int64) { expected = append(expected, r) } })
+		c := startClockwork(t, func(c *clockwork) { c.source = asked{expect: func(r int64) { expected = append(expected, r) }} })
 		ask := func(revision int64) <-chan error {
 			done := make(chan error, 1)
 			go func() {

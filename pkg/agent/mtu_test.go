@@ -37,15 +37,15 @@ func TestMTU(t *testing.T) {
 		})
 		c.expect(t, "nothing is known", "whole 0s")
 		time.Sleep(time.Second) // what falls due at once with the audit comes before or after it
-		c.router.handover.Tell(router.News{MTU: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "at the start it may pass")
 		time.Sleep(11 * time.Second)
 		c.expect(t, "it has stood", "whole 10s", "shrink 1500 11s")
 		time.Sleep(113 * time.Second)
 		c.did()
-		c.router.handover.Tell(router.News{MTU: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "as before")
-		c.router.handover.Tell(router.News{MTU: 1450})
+		c.handover.Tell(router.News{MTU: 1450})
 		c.expect(t, "it shrinks, which may pass")
 		time.Sleep(11 * time.Second)
 		c.expect(t, "it has stood", "whole 2m10s", "shrink 1450 2m15s")
@@ -53,16 +53,16 @@ func TestMTU(t *testing.T) {
 		c.expect(t, "once more, for what was made meanwhile", "whole 2m20s", "shrink 1450 2m20s")
 		time.Sleep(time.Minute)
 		c.did()
-		c.router.handover.Tell(router.News{MTU: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "it grows")
-		c.router.handover.Tell(router.News{})
+		c.handover.Tell(router.News{})
 		c.expect(t, "it isn't known any more")
 		c.with(func() { c.unshrunk = errors.New("no") })
 		live := func(is string, revision int64) {
 			c.updates <- model.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
 		}
 		live("false", 2)
-		c.router.handover.Tell(router.News{MTU: 1400})
+		c.handover.Tell(router.News{MTU: 1400})
 		time.Sleep(12 * time.Second)
 		c.expect(t, "workloads keep it", "whole 3m30s")
 		live("true", 3)
@@ -78,11 +78,11 @@ func TestMTU(t *testing.T) {
 func TestMTUPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
-		c.router.handover.Tell(router.News{MTU: 9000})
+		c.handover.Tell(router.News{MTU: 9000})
 		time.Sleep(91 * time.Second)
 		c.did()
 		for _, mtu := range []int{1400, 9000, 1400, 0, 1400, 1450, 9000} {
-			c.router.handover.Tell(router.News{MTU: mtu})
+			c.handover.Tell(router.News{MTU: mtu})
 			time.Sleep(9 * time.Second)
 		}
 		time.Sleep(time.Minute)
@@ -91,8 +91,8 @@ func TestMTUPasses(t *testing.T) {
 				t.Error(call)
 			}
 		}
-		c.router.handover.Tell(router.News{MTU: 1400})
-		c.router.handover.Tell(router.News{MTU: 1450})
+		c.handover.Tell(router.News{MTU: 1400})
+		c.handover.Tell(router.News{MTU: 1450})
 		time.Sleep(11 * time.Second)
 		if did := c.did(); !slices.ContainsFunc(did, func(s string) bool { return strings.HasPrefix(s, "shrink 1450 ") }) {
 			t.Errorf("less than 9000 has stood: %q", did)
@@ -104,16 +104,16 @@ func TestMTUPasses(t *testing.T) {
 // not for ever.
 func TestFirewallAwaitsTunnels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.router.attached = true })
+		c := startClockwork(t, func(c *clockwork) { c.routed = true })
 		time.Sleep(time.Second)
 		c.expect(t, "it waits")
 		time.Sleep(5 * time.Second)
 		c.expect(t, "not for ever", "whole 2s")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.router.attached = true })
+		c := startClockwork(t, func(c *clockwork) { c.routed = true })
 		time.Sleep(time.Second)
-		c.router.handover.Tell(router.News{})
+		c.handover.Tell(router.News{})
 		c.expect(t, "it is told", "whole 1s")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
@@ -31,8 +32,8 @@ type reports struct {
 	etcd     *etcdState
 	workload *workload.Reconciler
 	firewall *firewall.Reconciler
-	// programmed is told of each endpoint's standing: the revision as of which it is up, 0 = it isn't.
-	programmed func(path string, revision int64)
+	// dhcp is told of each endpoint's standing: the revision as of which it is up, 0 = it isn't.
+	dhcp *dhcpd.Keeper
 
 	waiting      string              // why nothing is done, as it was logged
 	invalid      map[string]struct{} // objects that only policy finds wrong
@@ -126,9 +127,9 @@ func (r *reports) tellStatus(t *workload.Target) {
 	r.gauge.set(t.Path, status)
 	r.reportOwnerless(t.Path, workload.IsAbsent(t.Problem) && t.Want.Container == "" && (t.Key.Orchestrator == "cni" || t.Key.Orchestrator == "k8s"))
 	if status == model.EndpointUp {
-		r.programmed(t.Path, t.Revision)
+		r.dhcp.Programmed(t.Path, t.Revision)
 	} else {
-		r.programmed(t.Path, 0)
+		r.dhcp.Programmed(t.Path, 0)
 	}
 }
 

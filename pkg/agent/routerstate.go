@@ -5,7 +5,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/board"
@@ -24,9 +23,6 @@ const tunnelsPatience = 2 * time.Second
 
 // routerState is what the loop knows of the router, which runs beside it.
 type routerState struct {
-	handover   *router.Handover
-	etcdAddrs  func() []netip.Addr
-	attached   bool            // there is a router
 	configured bool            // it has the parameters
 	news       *router.News    // the latest, nil = none yet
 	deadline   time.Time       // when the firewall goes up without
@@ -37,7 +33,7 @@ type routerState struct {
 
 // noteNews takes in what the router has left.
 func (l *loop) noteNews() {
-	n, ok := l.router.handover.News.Take()
+	n, ok := l.handover.News.Take()
 	if !ok {
 		return
 	}
@@ -56,7 +52,7 @@ func (l *loop) noteNews() {
 func (l *loop) configureRouter() {
 	if !l.router.configured {
 		l.router.configured = true
-		l.router.handover.Configure(routerSettings(l.params))
+		l.handover.Configure(routerSettings(l.params))
 	}
 }
 
@@ -66,7 +62,7 @@ func (l *loop) configureRouter() {
 // what it does in the end: nothing fails open.
 func (l *loop) awaitsTunnels() bool {
 	r := &l.router
-	if !r.attached || r.news != nil || l.firewall.Applied() {
+	if !l.routed || r.news != nil || l.firewall.Applied() {
 		return false
 	}
 	now := time.Now()

@@ -10,13 +10,14 @@ import (
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/run"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
 // settings are what is known of the parameters without etcd.
 func (c Config) settings(env run.Env) params.Sources {
 	return params.Sources{
 		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.felix, Health: c.Health, Metrics: c.Metrics,
-		Logger: env.Logger, Level: env.Level, LogFile: env.LogFile.Set,
+		Logger: env.Logger, Level: env.Level, LogFile: env.LogFile.Set, Roles: hostnet.Roles,
 	}
 }
 

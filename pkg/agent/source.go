@@ -8,7 +8,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/gate"
@@ -43,9 +45,13 @@ func runFrom(ctx context.Context, cfg Config, env run.Env, source Source) error 
 	}
 	defer end()
 	env.Health.Source, env.Health.OfHost = source.Name, true
-	l := newLoop(cfg, env, params, status.New(status.Config{Node: cfg.Node, Logger: env.Logger, Health: env.Health, Problems: env.Problems}, nil))
-	l.report.Naming.Set("") // nobody else could have it
-	unknown, dhcp := problems.NewUnknown(cfg.Node, env.Problems), newDHCP(cfg, l)
+	p := parts{
+		metrics: newMetrics(env.Metrics, env.Problems.Count), wake: mailbox.NewSignal(), source: plainSource{},
+		report: status.New(status.Config{Node: cfg.Node, Logger: env.Logger, Health: env.Health, Problems: env.Problems}, nil),
+	}
+	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(cfg, env, p.metrics)
+	p.report.Naming.Set("") // nobody else could have it
+	l, unknown, dhcp := newLoop(cfg, env, params, p), problems.NewUnknown(cfg.Node, env.Problems), p.dhcp
 	tell, err := source.Start(Parts{Env: env, Update: func(ctx context.Context, u model.Update) {
 		unknown.Hear(u)
 		dhcp.Hear(u)

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/agent/dhcpd"
+	"github.com/calico-go/calico/pkg/agent/etcdguard"
+	"github.com/calico-go/calico/pkg/agent/identity"
+	"github.com/calico-go/calico/pkg/agent/leftovers"
+	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/reclaim"
+	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/run"
+	"github.com/calico-go/calico/pkg/dhcpsock"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// parts are what works beside the loop, as the loop uses it.
+type parts struct {
+	metrics  *metrics
+	wake     mailbox.Signal // the loop's
+	report   *status.Reporter
+	source   source
+	handover *router.Handover // with a router, where there is one
+	routed   bool             // there is
+	dhcp     *dhcpd.Keeper
+	// warnPod records an event of a pod; nil: there is no API to tell.
+	warnPod func(key model.WorkloadEndpointKey, reason, message string)
+}
+
+// source is where the agent's updates come from.
+type source interface {
+	// Expect says that somebody waits for what is there as of a revision.
+	Expect(revision int64)
+	// Held is why no pod is let in, "" = they are.
+	Held() string
+	// Needed are addresses without which nothing comes: no workload may have them.
+	Needed() []netip.Addr
+}
+
+// etcdSource is etcd.
+type etcdSource struct {
+	client  *store.Client
+	guard   *etcdguard.Guard
+	reclaim *reclaim.Keeper
+}
+
+func (s etcdSource) Expect(revision int64) { s.client.Expect(revision) }
+func (s etcdSource) Held() string          { return s.reclaim.Held() }
+func (s etcdSource) Needed() []netip.Addr  { return s.guard.Needed() }
+
+// plainSource is one that needs nothing of the host.
+type plainSource struct{}
+
+func (plainSource) Expect(int64)         {}
+func (plainSource) Held() string         { return "" }
+func (plainSource) Needed() []netip.Addr { return nil }
+
+// newRouter makes the router, and what it leaves to others: who the host is, and blocks that it needs no more.
+func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *etcdguard.Guard) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
+	m := router.NewMetrics()
+	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: guard.Addrs, Logger: env.Logger})
+	p.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(env.Problems), newWatchMetric(client))
+	id := identity.New(identity.Config{
+		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, Naming: p.report.Naming, Health: env.Health, Problems: env.Problems, Logger: env.Logger,
+	}, client)
+	left := leftovers.New(env.Logger, client, cfg.Node)
+	return router.New(router.Config{
+		Node: cfg.Node, Settings: routerSettings(params.Resolve().Params), Handover: p.handover, Identity: id, Naming: p.report.Naming, Leftovers: left,
+		Problems: env.Problems, Health: env.Health, Metrics: m, Logger: env.Logger,
+	}, n), id, left
+}
+
+// newDHCP makes what serves virtual machines.
+func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Keeper {
+	return dhcpd.New(dhcpd.Config{
+		Host: cfg.Node, MAC: link.TapMAC(), Logger: env.Logger, Problems: env.Problems, Metrics: m.dhcp,
+		Open: func(iface string) (dhcpd.Socket, error) {
+			s, err := dhcpsock.Open(iface)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+	})
+}
+
+// newReclaim makes what keeps the host's pods in whatever etcd there is.
+func newReclaim(cfg Config, env run.Env, client *store.Client, report *status.Reporter, m *metrics) *reclaim.Keeper {
+	return reclaim.New(reclaim.Config{
+		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
+		LeadsTo: link.Link.LeadsTo, NameWaits: report.Naming.Get, Health: env.Health, Problems: env.Problems, Logger: env.Logger, Entered: m.reentered.Inc,
+	})
+}
