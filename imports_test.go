@@ -35,7 +35,7 @@ const (
 
 // layers names the layer of every package; a new package must be given its place here.
 var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/ipam/invariants": layerPure, "pkg/ipam/usage": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/dhcp": layerPure, "pkg/classic": layerPure, "pkg/classic/source": layerPure, "pkg/garbage": layerPure, "pkg/kubepolicy": layerPure, "pkg/nft/table": layerPure, "pkg/nft/fate": layerPure, "pkg/nft/render": layerPure,
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/ipam/invariants": layerPure, "pkg/ipam/usage": layerPure, "pkg/policy": layerPure, "pkg/ownership": layerPure, "pkg/plan": layerPure, "pkg/dhcp": layerPure, "pkg/classic": layerPure, "pkg/classic/source": layerPure, "pkg/garbage": layerPure, "pkg/kubepolicy": layerPure, "pkg/nft/table": layerPure, "pkg/nft/fate": layerPure, "pkg/nft/render": layerPure,
 	"pkg/controllers/collector": layerShell,
 	"netconf":                   layerConf,
 	"pkg/server":                layerBase,

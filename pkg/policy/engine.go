@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/ownership"
 )
 
 // Engine turns what etcd holds into what the firewall of one host is to be. It
@@ -33,7 +34,8 @@ type Engine struct {
 func NewEngine(host string) *Engine {
 	x := newIndex()
 	ss := &sets{index: x, byID: map[SetID]*set{}, touched: map[*set]struct{}{}}
-	ls := &locals{index: x, byPath: map[string]*local{}, claims: map[claim][]*local{}, unplaced: map[string]error{}}
+	ls := &locals{index: x, byPath: map[string]*local{}, unplaced: map[string]error{}}
+	ls.owners = ownership.New(func(path string) { ls.touch(ls.byPath[path], anything) })
 	x.all.changed = ss.membership
 	x.own.changed = func(ep *endpoint, _ *query, _ bool) { ls.touch(ep.local, itsRules) }
 	return &Engine{

@@ -84,14 +84,13 @@ func (ls *locals) buildWorkload(l *local, ep *Endpoint) {
 		return
 	}
 	var without []netip.Addr // the ext_ip that are another's
-	for _, c := range l.claims {
-		owner := slices.MinFunc(ls.claims[c], c.compare)
-		switch {
-		case owner == l:
-		case !l.is(c):
-			without = append(without, c.addr)
+	for _, c := range ls.owners.Claims(l.path) {
+		switch owner := ls.owners.Holder(l.path, c); {
+		case owner == "":
+		case !ls.owners.Needs(l.path, c):
+			without = append(without, c.Addr)
 		default:
-			ep.Dropped = fmt.Sprintf("%s belongs to an older endpoint, %s", c, owner.path)
+			ep.Dropped = fmt.Sprintf("%s belongs to an older endpoint, %s", c, owner)
 			return
 		}
 	}

@@ -82,7 +82,7 @@ func (r *rig) empty() error {
 	e, x, ls := r.engine, r.engine.index, r.engine.locals
 	for what, n := range map[string]int{
 		"endpoints": len(x.endpoints), "owners": len(x.owners), "profiles": len(x.profiles), "missing profiles": len(x.missing), "tiers": len(e.policies.tiers),
-		"selectors": len(e.policies.selectors), "locals": len(ls.byPath), "claims": len(ls.claims), "rules": len(e.rules.used), "sets": len(e.sets.byID),
+		"selectors": len(e.policies.selectors), "locals": len(ls.byPath), "claims": ls.owners.Len(), "rules": len(e.rules.used), "sets": len(e.sets.byID),
 		"pools": len(e.pools.byCIDR), "profile labels": len(x.profileIndex.labels), "profile tags": len(x.profileIndex.tags),
 		"entries": len(e.spellings.entries), "odd spellings": len(e.spellings.odd), "invalid": len(e.invalid),
 	} {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/ownership"
 )
 
 // local is an endpoint of this host, valid or not.
@@ -22,7 +23,6 @@ type local struct {
 	isHost   bool
 	invalid  error
 	iface    string // that a host endpoint was found to be, invalid or not
-	claims   []claim
 	dirty    touched
 	told     *Endpoint // by the last Flush
 	applied  *applied  // the rules that it goes by, as told
@@ -37,13 +37,13 @@ const (
 	anything
 )
 
-// locals keep the endpoints of this host, and which of them has what only one may have.
+// locals keep the endpoints of this host.
 type locals struct {
 	index      *index
 	prefixes   []string    // of workload interfaces
 	interfaces []Interface // the host's own, sorted by name
 	byPath     map[string]*local
-	claims     map[claim][]*local
+	owners     *ownership.Table
 	dirty      []*local // those that the next Flush looks at
 	place      bool     // host endpoints must find their interfaces
 	// unplaced says why host endpoints have no interface, by path.
@@ -58,9 +58,7 @@ func (ls *locals) setPrefixes(prefixes []string) {
 	ls.prefixes, ls.place = slices.Clone(prefixes), true
 	for _, l := range ls.byPath {
 		ls.touch(l, anything)
-		if l.workload != nil {
-			ls.claim(l, ls.claimsOf(l.workload))
-		}
+		ls.claim(l)
 	}
 }
 
@@ -81,79 +79,13 @@ func (ls *locals) touch(l *local, what touched) {
 	l.dirty = max(l.dirty, what)
 }
 
-// claim is what only one workload endpoint of a host may have.
-type claim struct {
-	iface string
-	addr  netip.Addr
-}
-
-func (c claim) String() string {
-	if c.addr.IsValid() {
-		return "address " + c.addr.String()
+// claim enters a workload endpoint in the table of owners, where its interface is a workload's.
+func (ls *locals) claim(l *local) {
+	spec := l.workload
+	if spec != nil && !ls.isWorkload(spec.Name) {
+		spec = nil
 	}
-	return "interface " + c.iface
-}
-
-// compare orders endpoints that claim one thing: first those that can't be without,
-// whichever is older, then by age, and those of one transaction by path.
-func (c claim) compare(a, b *local) int {
-	if is := a.is(c); is != b.is(c) {
-		if is {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path))
-}
-
-// is says that the workload can't be without what it claims: its interface or an
-// address of its own, not an ext_ip.
-func (l *local) is(c claim) bool {
-	return !c.addr.IsValid() || slices.Contains(l.workload.Addrs(), c.addr)
-}
-
-// claim enters what a workload endpoint claims, instead of what it did.
-func (ls *locals) claim(l *local, claims []claim) {
-	for _, c := range l.claims {
-		rest := slices.DeleteFunc(ls.claims[c], func(o *local) bool { return o == l })
-		if len(rest) == 0 {
-			delete(ls.claims, c)
-		} else {
-			ls.claims[c] = rest
-		}
-		ls.touchClaim(c)
-	}
-	l.claims = claims
-	for _, c := range claims {
-		ls.touchClaim(c)
-		ls.claims[c] = append(ls.claims[c], l)
-	}
-}
-
-func (ls *locals) touchClaim(c claim) {
-	for _, o := range ls.claims[c] {
-		ls.touch(o, anything)
-	}
-}
-
-// claimsOf lists what an endpoint claims: nothing where its name is none for
-// a workload's interface.
-func (ls *locals) claimsOf(w *model.WorkloadEndpoint) []claim {
-	if !ls.isWorkload(w.Name) {
-		return nil
-	}
-	addrs := slices.Clone(w.Addrs())
-	for _, nats := range [][]model.NAT{w.IPv4NAT, w.IPv6NAT} {
-		for _, n := range nats {
-			addrs = append(addrs, n.ExtIP)
-		}
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	claims := []claim{{iface: w.Name}}
-	for _, a := range slices.Compact(addrs) {
-		claims = append(claims, claim{addr: a})
-	}
-	return claims
+	ls.owners.Put(l.path, l.created, spec)
 }
 
 func (ls *locals) isWorkload(name string) bool {
@@ -163,7 +95,6 @@ func (ls *locals) isWorkload(name string) bool {
 // update takes in an endpoint of this host.
 func (ls *locals) update(entry model.Entry, l *local) {
 	if old := ls.byPath[entry.Path]; old != nil {
-		ls.claim(old, nil)
 		l.dirty, l.told, l.applied = old.dirty, old.told, old.applied
 		if l.host != nil {
 			l.iface = old.iface
@@ -180,9 +111,7 @@ func (ls *locals) update(entry model.Entry, l *local) {
 		}
 		ep.local = l
 	}
-	if l.workload != nil {
-		ls.claim(l, ls.claimsOf(l.workload))
-	}
+	ls.claim(l)
 }
 
 // placeHosts finds out which interface each host endpoint is, where that may have changed. In the order of

@@ -108,8 +108,8 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s: verdicts (-want +got):\n%s", step.name, diff)
 		}
 	}
-	if len(s.by) != 2 {
-		t.Errorf("claims are left: %v", s.by)
+	if s.owners.Len() != 2 {
+		t.Errorf("%d claims are left", s.owners.Len())
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/ownership"
 )
 
 // setReserved takes in whose addresses no endpoint may have.
@@ -17,9 +19,7 @@ func (s *claims) setReserved(reserved map[netip.Addr]string) {
 			if others[a] == whose {
 				continue
 			}
-			for _, ep := range s.by[claim{addr: a}] {
-				s.dirty[ep.path] = struct{}{}
-			}
+			s.owners.Touch(ownership.Claim{Addr: a})
 		}
 	}
 	touch(s.reserved, reserved)
@@ -33,16 +33,16 @@ func (s *claims) setReserved(reserved map[netip.Addr]string) {
 func (s *claims) untranslated(ep *endpoint) error {
 	var hosts, others []string
 	for _, n := range slices.Concat(ep.spec.IPv4NAT, ep.spec.IPv6NAT) {
-		c := claim{addr: n.ExtIP}
-		whose, holder := s.reserved[n.ExtIP], s.holder(ep, c)
+		c := ownership.Claim{Addr: n.ExtIP}
+		whose, holder := s.reserved[n.ExtIP], s.owners.Holder(ep.path, c)
 		switch {
 		case whose != "":
 			hosts = append(hosts, fmt.Sprintf("ext_ip %s of int_ip %s is an address of %s", n.ExtIP, n.IntIP, whose))
-		case holder == nil:
-		case holder.is(c):
-			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s is the own address of another endpoint, %s", n.ExtIP, n.IntIP, holder.path))
+		case holder == "":
+		case s.owners.Needs(holder, c):
+			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s is the own address of another endpoint, %s", n.ExtIP, n.IntIP, holder))
 		default:
-			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s belongs to an older endpoint, %s", n.ExtIP, n.IntIP, holder.path))
+			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s belongs to an older endpoint, %s", n.ExtIP, n.IntIP, holder))
 		}
 	}
 	var errs []error
