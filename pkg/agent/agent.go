@@ -20,19 +20,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/calico-go/calico/pkg/agent/availability"
 	"github.com/calico-go/calico/pkg/agent/conflist"
 	"github.com/calico-go/calico/pkg/agent/connections"
-	"github.com/calico-go/calico/pkg/agent/dhcpd"
-	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/forward"
-	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/agent/probe"
-	"github.com/calico-go/calico/pkg/agent/reclaim"
-	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -40,7 +33,6 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/runlock"
 	"github.com/calico-go/calico/pkg/daemon/statefile"
-	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
@@ -120,7 +112,6 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 		return err
 	}
 	defer end()
-	h, trouble := env.Health, env.Problems
 	if cfg.place, err = status.Place(); err != nil {
 		env.Logger.Warn("it isn't known where this agent runs: a lease of its former run counts as another's", "reason", err)
 	}
@@ -147,60 +138,17 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
-	h.OfHost = true
-	h.Reads(client)
-	p := parts{
-		metrics: newMetrics(env.Metrics, trouble.Count), wake: mailbox.NewSignal(), routed: true,
-		report: status.New(status.Config{Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: env.Logger, Health: h, Problems: trouble}, client),
-	}
-	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(cfg, env, p.metrics)
-	guard, entered := etcdguard.New(env.Logger, client), newReclaim(cfg, env, client, p.report, p.metrics)
-	p.source = etcdSource{client, guard, entered}
-	f := &feed{reclaim: entered, unknown: problems.NewUnknown(cfg.Node, trouble), guard: guard, dhcp: p.dhcp, status: p.report}
-	var known *pods.Keeper
-	if kubernetes != nil {
-		f.podCIDRs = &podCIDRs{log: env.Logger, problems: trouble}
-		f.leader = &leadership{log: env.Logger, health: h, problems: trouble, gauge: p.metrics.unled}
-		known = newPods(cfg, kubernetes, f.podCIDRs.SetNode)
-		p.warnPod = podEvents(kubernetes, known)
-	}
-	r, id, left := newRouter(cfg, env, client, p, guard)
-	l := newLoop(cfg, env, params, p)
-	f.identity, f.router, f.updates = id, r, l.updates
-	env.Pages.AddPage("GET /debug/state", debugPage{l, r})
-	l.adopt()
-	if err := l.serve(cfg); err != nil {
-		r.CloseGracefully(ctx)
+	env.Health.OfHost = true
+	env.Health.Reads(client)
+	a := assemble(cfg, env, params, client, kubernetes)
+	a.loop.adopt()
+	if err := a.loop.serve(cfg); err != nil {
+		a.router.CloseGracefully(ctx)
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return l.serving.Run(ctx) })
-	gates := gatekeeper{loop: l}
-	if certificate != nil {
-		group.Go(func() error { return certificate.Run(ctx) })
-	}
-	if kubernetes != nil {
-		gates.pods = known
-		group.Go(func() error { return known.Run(ctx) })
-	}
-	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gates) })
-	group.Go(func() error { return f.watch(ctx, client) })
-	for _, run := range []func(context.Context) error{l.report.Run, f.dhcp.Run, entered.Run, guard.Run, r.Talk, r.Run, id.Run, left.Run, l.runToEnd} {
+	for _, run := range a.runs(client, kubernetes, certificate) {
 		group.Go(func() error { return run(ctx) })
-	}
-	served := make(chan struct{})
-	group.Go(func() error { return closeWhenServing(ctx, h, served) })
-	if cfg.CNI.Dir != "" {
-		cni := cfg.conflist()
-		cni.Logger = env.Logger
-		cni.Served, cni.Health, cni.Problems, cni.Event = served, h, trouble, nodeEvents(cfg.Node, kubernetes)
-		group.Go(func() error { return conflist.New(cni).Run(ctx) })
-	}
-	if kubernetes != nil {
-		node := availability.New(availability.Config{
-			Node: cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable", Served: served, Unready: h.Unready, Problems: trouble, Logger: env.Logger,
-		})
-		group.Go(func() error { return node.Run(ctx) })
 	}
 	env.Logger.Info("calico-node runs", "version", env.Version, "node", cfg.Node)
 	err = group.Wait()
@@ -277,66 +225,6 @@ func hostSystem(cfg Config, env run.Env, wake mailbox.Signal) system {
 // writeNode leaves the node's name for the plugin.
 func writeNode(cfg Config) error {
 	return statefile.Write(filepath.Join(cfg.VarDir, nodenameName), []byte(cfg.Node+"\n"))
-}
-
-// feed is where what etcd holds enters the agent, whatever source it comes from.
-type feed struct {
-	reclaim  *reclaim.Keeper // nil: etcd is never another one
-	readable readable
-	unknown  *problems.Unknown
-	guard    *etcdguard.Guard
-	dhcp     *dhcpd.Keeper // nil: nothing is served
-	status   *status.Reporter
-	identity *identity.Keeper
-	router   *router.Router
-	leader   *leadership // nil, as podCIDRs: there is no Kubernetes
-	podCIDRs *podCIDRs
-	updates  chan<- model.Update
-}
-
-// watch feeds what etcd holds until the context ends.
-func (f *feed) watch(ctx context.Context, client *store.Client) error {
-	for {
-		err := client.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !errors.Is(err, reclaim.ErrReplaced) {
-			return err
-		}
-	}
-}
-
-// Update hands on one update; nil even where the context ends, as the source does so by itself, but for one of another
-// etcd: reclaim.ErrReplaced. The loop comes last, as only that may have to be waited for.
-func (f *feed) Update(ctx context.Context, u model.Update) error {
-	if f.reclaim != nil {
-		if err := f.reclaim.Hear(ctx, u); err != nil {
-			return err
-		}
-	}
-	f.readable.fill(u)
-	f.unknown.Hear(u)
-	f.guard.Hear()
-	f.status.Hear(u)
-	f.identity.Hear(u)
-	f.router.Hear(u)
-	if f.dhcp != nil {
-		f.dhcp.Hear(u)
-	}
-	if f.leader != nil {
-		f.leader.Hear(u)
-		f.podCIDRs.Hear(u)
-	}
-	u, ok := forLoop(u)
-	if !ok {
-		return nil
-	}
-	select {
-	case f.updates <- u:
-	case <-ctx.Done():
-	}
-	return nil
 }
 
 // serve has health and metrics served, where they were asked for when the agent was started.
