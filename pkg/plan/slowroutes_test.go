@@ -222,11 +222,14 @@ func (s *slow) owner(a netip.Addr) string {
 	if len(ends) == 0 {
 		return allocated
 	}
-	if up := slices.DeleteFunc(slices.Clone(ends), func(host string) bool { return !s.up(host, a) || !s.alive(host) }); len(up) > 0 {
+	if up := slices.DeleteFunc(slices.Clone(ends), func(host string) bool { return !s.up(host, a) || s.dead(host) }); len(up) > 0 {
 		ends = up
 	}
 	return slices.MinFunc(ends, func(x, y string) int { return cmp.Compare(s.made(y, a), s.made(x, a)) })
 }
+
+// dead says that a host that is there has an agent that isn't.
+func (s *slow) dead(name string) bool { return slices.Contains(s.names, name) && !s.alive(name) }
 
 // with are the active endpoints of a host that have an address, as those do that come first.
 func (s *slow) with(host string, a netip.Addr) []model.WorkloadEndpointKey {
@@ -457,7 +460,7 @@ func (s *slow) source(p netip.Prefix) netip.Addr {
 func (s *slow) toHost(p netip.Prefix, name string, pool slowPool) {
 	kind := pool.kind()
 	outer := s.mine(name, familyOf(p.Addr()))
-	if slices.Contains(s.names, name) && !s.alive(name) {
+	if s.dead(name) {
 		s.problem(deadHost, model.StatusKey{Host: name}.Path())
 	}
 	if !s.alive(name) || !outer.IsValid() {
