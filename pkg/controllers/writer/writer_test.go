@@ -143,7 +143,7 @@ func TestOwners(t *testing.T) {
 		}
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx) }()
-		time.Sleep(time.Second)
+		time.Sleep(1025 * time.Millisecond) // when no worker is between two shares
 		mu.Lock()
 		before := len(written)
 		mu.Unlock()
