@@ -16,7 +16,7 @@ type hostMetrics struct {
 
 func newHostMetrics(p *problems.Ledger) hostMetrics {
 	return hostMetrics{p, prometheus.NewDesc("calico_node_host_problems",
-		"1 for each thing that is wrong with this host: IP, IP6, NODENAME, addresses in etcd and of tunnels, BGP that can't speak as it should, an etcd that has not been read, and chains of other tables, sysctls and rules of routing that stop workloads' packets; see /debug/invalid.", []string{"what"}, nil)}
+		"1 for each thing that is wrong with this host: IP, IP6, NODENAME, addresses in etcd and of tunnels, BGP that can't speak as it should, an etcd that has not been read, and chains of other tables, sysctls and rules of routing that stop workloads' packets, and what else the agent has to try again; see /debug/invalid.", []string{"what"}, nil)}
 }
 
 // Describe sends what Collect's metrics are called.

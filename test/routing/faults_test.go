@@ -220,7 +220,7 @@ func sameAddress(r *rig) {
 	if err := r.a.Agent().Launch(); err != nil {
 		r.Fatal(err)
 	}
-	r.Says(r.a, "the host is not in order", "ghost", ours)
+	r.Says(r.a, `"not in order" what=IP`, "ghost", ours)
 	r.Counts(r.a, `calico_node_host_problems{what="IP"}`, Exactly(1))
 	r.Until("the host isn't ready", func() error {
 		body, err := fetch(r.Context(), r.a, "http://127.0.0.1:9099/readiness")
@@ -230,7 +230,7 @@ func sameAddress(r *rig) {
 		return err
 	})
 	r.Delete(key("ghost"), model.StatusKey{Host: "ghost"}, model.HostMetadataKey{Host: "ghost"})
-	r.Says(r.a, "the host is in order again", "what=IP")
+	r.Says(r.a, `"in order again" what=IP`)
 	for _, h := range r.Hosts() {
 		r.Established(h, 2)
 	}
