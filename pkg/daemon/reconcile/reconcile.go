@@ -20,8 +20,6 @@ type Loop struct {
 
 // Timing is when a Loop calls what keeps the thing, beside when it is woken.
 type Timing struct {
-	// Least is the least time between two calls: all that wakes the loop meanwhile is one call. 0: none.
-	Least time.Duration
 	// Every is the time after which it is called without being woken, where a call doesn't say another. 0: never.
 	Every time.Duration
 	// Retry is the time after a call that fails, each time longer, and at most Every where that is less. The zero value: Every.
@@ -55,12 +53,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		default:
 			again = l.timing.Every
 		}
-		if l.timing.Least > 0 && retry.Wait(ctx, l.timing.Least) != nil {
-			break
-		}
 		var due <-chan time.Time
 		if again > 0 {
-			due = time.After(max(0, again-l.timing.Least))
+			due = time.After(again)
 		}
 		select {
 		case <-ctx.Done():

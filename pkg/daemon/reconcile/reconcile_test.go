@@ -57,14 +57,18 @@ func TestLoop(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			wake()
 		}, seconds(0, 3)},
-		{"a burst is one call", Timing{Least: 2 * time.Second}, well, func(wake func()) {
+		{"all that wakes it during a call is one call", Timing{}, func(call int) (time.Duration, error) {
+			if call == 1 {
+				time.Sleep(2 * time.Second)
+			}
+			return 0, nil
+		}, func(wake func()) {
+			time.Sleep(time.Second)
 			for range 5 {
-				time.Sleep(500 * time.Millisecond)
 				wake()
 			}
-		}, seconds(0, 2, 4)},
+		}, seconds(0, 2)},
 		{"every four seconds", Timing{Every: 4 * time.Second}, well, nothing, seconds(0, 4, 8)},
-		{"every four seconds, and not sooner than one after another", Timing{Least: time.Second, Every: 4 * time.Second}, well, nothing, seconds(0, 4, 8)},
 		{"as a call says", Timing{Every: 4 * time.Second}, func(call int) (time.Duration, error) { return time.Duration(call) * time.Second, nil }, nothing, seconds(0, 1, 3, 6)},
 		{"what fails without a backoff waits for its time", Timing{Every: 4 * time.Second}, func(int) (time.Duration, error) { return 0, bad }, nothing, seconds(0, 4, 8)},
 		{"what fails once is tried again", Timing{Every: 4 * time.Second, Retry: at}, func(call int) (time.Duration, error) {

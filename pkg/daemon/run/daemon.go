@@ -69,9 +69,9 @@ func (d Daemon) Prepare(version string, args, environ []string, out io.Writer) (
 	options := d.Options
 	if d.Health != "" {
 		options = slices.Concat(options, []Option{
-			{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: d.Health, Help: "host:port of /liveness, /readiness and /debug/invalid; 0 = off", Set: Address(&healthAt)},
-			{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: d.Metrics, Help: "host:port of /metrics; 0 = off", Set: Address(&metricsAt)},
-			Level(level),
+			{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Initial: d.Health, Help: "host:port of /liveness, /readiness and /debug/invalid; 0 = off", Set: address(&healthAt)},
+			{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Initial: d.Metrics, Help: "host:port of /metrics; 0 = off", Set: address(&metricsAt)},
+			levelOption(level),
 		})
 	}
 	flags := flag.NewFlagSet(d.Name, flag.ContinueOnError)

@@ -13,13 +13,13 @@ import (
 )
 
 // Main is what a program does once its command line is read, with the error err. It runs do until that ends, which SIGTERM and SIGINT
-// ask for, and returns the exit status: 2 for err, 1 for an error of do, and 0, as where err is flag.ErrHelp or ErrVersion.
+// ask for, and returns the exit status: 2 for err, 1 for an error of do, and 0, as where err is flag.ErrHelp or that of Parse for the version.
 func Main(name, version string, err error, do func(context.Context) error) int {
 	status := 2
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
-	case errors.Is(err, ErrVersion):
+	case errors.Is(err, errVersion):
 		fmt.Println(name, version)
 		return 0
 	case err == nil:

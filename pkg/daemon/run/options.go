@@ -24,12 +24,12 @@ type Option struct {
 	Set func(string) error
 }
 
-// ErrVersion says that the version is asked for, and nothing else.
-var ErrVersion = errors.New("the version is asked for")
+// errVersion says that the version is asked for, and nothing else.
+var errVersion = errors.New("the version is asked for")
 
 // Parse reads a command line and an environment: flags win, and a variable that is empty is not set. It defines the options as flags
 // beside those that are there, and -version. The error names every value that makes no sense; it is flag.ErrHelp where help was asked
-// for, and printed, and ErrVersion.
+// for, and printed, and one that Main knows where the version is.
 func Parse(flags *flag.FlagSet, options []Option, args, environ []string) error {
 	version := flags.Bool("version", false, "print the version and exit")
 	for _, o := range options {
@@ -46,7 +46,7 @@ func Parse(flags *flag.FlagSet, options []Option, args, environ []string) error 
 	case err != nil:
 		return err
 	case *version:
-		return ErrVersion
+		return errVersion
 	case flags.NArg() > 0:
 		return fmt.Errorf("argument %q is not understood: %s takes flags only, see -help", flags.Arg(0), flags.Name())
 	}

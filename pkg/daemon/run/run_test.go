@@ -36,10 +36,10 @@ type config struct {
 func (c *config) parse(args, environ []string, out io.Writer) error {
 	flags, level := flag.NewFlagSet("calico-test", flag.ContinueOnError), new(slog.LevelVar)
 	flags.SetOutput(out)
-	options := append(Etcd(&c.Store), Level(level),
+	options := append(Etcd(&c.Store), levelOption(level),
 		Option{Flag: "dir", Variable: "DIR", Initial: "/d", Help: "a directory", Set: Absolute(&c.Dir)},
 		Option{Flag: "own", Variable: "OWN", Initial: "false", Help: "own", Set: Bool(&c.Own)},
-		Option{Flag: "at", Variable: "AT", Initial: ":9094", Help: "where to serve", Set: Address(&c.At)})
+		Option{Flag: "at", Variable: "AT", Initial: ":9094", Help: "where to serve", Set: address(&c.At)})
 	err := Parse(flags, options, args, environ)
 	c.Level = level.Level()
 	return err
@@ -108,7 +108,7 @@ func TestAsked(t *testing.T) {
 	if err := new(config).parse([]string{"-help"}, []string{"DIR=d"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "(ETCD_ENDPOINTS)") {
 		t.Errorf("-help: %v, %s", err, help.String())
 	}
-	if err := new(config).parse([]string{"-version"}, []string{"DIR=d"}, io.Discard); !errors.Is(err, ErrVersion) {
+	if err := new(config).parse([]string{"-version"}, []string{"DIR=d"}, io.Discard); !errors.Is(err, errVersion) {
 		t.Errorf("-version: %v", err)
 	}
 }
@@ -136,7 +136,7 @@ func TestStatus(t *testing.T) {
 		{nil, wrong, 1, true},
 		{wrong, nil, 2, false},
 		{flag.ErrHelp, nil, 0, false},
-		{ErrVersion, nil, 0, false},
+		{errVersion, nil, 0, false},
 	} {
 		ran := false
 		got := Main("calico-test", "0", test.parsed, func(context.Context) error {

@@ -71,16 +71,16 @@ func Count(p *int) func(string) error {
 	}
 }
 
-// Address sets where to serve: see serving.ParseAddress.
-func Address(p *serving.Address) func(string) error {
+// address sets where to serve: see serving.ParseAddress.
+func address(p *serving.Address) func(string) error {
 	return func(s string) (err error) {
 		*p, err = serving.ParseAddress(s)
 		return err
 	}
 }
 
-// Level is the option of the log's level.
-func Level(p *slog.LevelVar) Option {
+// levelOption is the option of the log's level.
+func levelOption(p *slog.LevelVar) Option {
 	return Option{Flag: "log-level", Variable: "LOG_LEVEL", Initial: "info", Help: "debug, info, warning or error", Set: func(s string) error {
 		level, ok := map[string]slog.Level{
 			"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "warn": slog.LevelWarn, "error": slog.LevelError, "fatal": slog.LevelError,
