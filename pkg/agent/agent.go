@@ -14,39 +14,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/agent/conflist"
-	"github.com/calico-go/calico/pkg/agent/connections"
-	"github.com/calico-go/calico/pkg/agent/firewall"
-	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/agent/workload"
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/daemon/runlock"
-	"github.com/calico-go/calico/pkg/daemon/statefile"
-	"github.com/calico-go/calico/pkg/kernel/conntrack"
-	"github.com/calico-go/calico/pkg/kernel/hostnet"
-	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
-)
-
-// Names of files in the run and the var directory.
-const (
-	socketName   = "agent.sock"
-	nodenameName = "nodename"
-	mtuName      = "mtu"
 )
 
 // refusedTimeout is when the log says that nothing listens where etcd should be.
@@ -115,7 +96,7 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	if cfg.place, err = status.Place(); err != nil {
 		env.Logger.Warn("it isn't known where this agent runs: a lease of its former run counts as another's", "reason", err)
 	}
-	if err := writeNode(cfg); err != nil {
+	if err := (pluginFiles{cfg.VarDir, cfg.Node}).writeNode(); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -177,9 +158,8 @@ func begin(cfg *Config, env run.Env) (start params.Params, end func(), err error
 func newLoop(cfg Config, env run.Env, start params.Params, p parts) *loop {
 	h, trouble := env.Health, env.Problems
 	trouble.Unread, trouble.Source = h.Unread, h.Source
-	system := hostSystem(cfg, env, p.wake)
 	return &loop{
-		parts: p, log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: system,
+		parts: p, log: env.Logger, params: start, interfaceRetry: cfg.InterfaceRetry, system: hostSystem(cfg, env, p.wake),
 		health: h, problems: trouble, adoption: params.NewAdoption(cfg.settings(env), trouble), serving: env.Pages,
 		updates: make(chan model.Update, updateBuffer), asks: make(chan func() bool), stopped: make(chan struct{}), gate: waiters{map[*wait]struct{}{}},
 		reached: trouble.Group(problems.Host), etcd: newEtcdState(cfg.Node, h.Source), mtu: workload.NewShrinker(env.Logger, trouble, p.wake, start.MTULiveUpdate),
@@ -194,37 +174,6 @@ func (l *loop) runToEnd(ctx context.Context) error {
 	defer l.beside.Wait()
 	defer cancel() // run may end by itself, with an error
 	return l.run(ctx)
-}
-
-// hostSystem is the host that the process runs on.
-func hostSystem(cfg Config, env run.Env, wake mailbox.Signal) system {
-	prober := probe.New(probe.Config{
-		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Wake: wake, Logger: env.Logger,
-	})
-	return system{
-		open: func(prefixes []string) (workload.Path, error) {
-			return hostpath.New(hostpath.Config{Prefixes: prefixes, Logger: env.Logger})
-		},
-		openFirewall: func(alive func()) (firewall.Table, error) {
-			return nft.Open(nft.Config{Logger: env.Logger, Between: alive})
-		},
-		connections:       conntrack.List,
-		deleteConnections: conntrack.Delete,
-		interfaces:        hostnet.Interfaces,
-		forward:           forward.New(forward.Config{Path: prober.Findings, Logger: env.Logger, Problems: env.Problems, Health: env.Health}),
-		probe:             prober,
-		routes:            func() connections.Routes { return &hostnet.Lookup{} },
-		roles:             hostnet.Roles,
-		writeNode:         func() error { return writeNode(cfg) },
-		writeMTU: func(mtu int) error {
-			return statefile.Write(filepath.Join(cfg.VarDir, mtuName), []byte(strconv.Itoa(mtu)+"\n"))
-		},
-	}
-}
-
-// writeNode leaves the node's name for the plugin.
-func writeNode(cfg Config) error {
-	return statefile.Write(filepath.Join(cfg.VarDir, nodenameName), []byte(cfg.Node+"\n"))
 }
 
 // serve has health and metrics served, where they were asked for when the agent was started.

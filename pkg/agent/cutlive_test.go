@@ -11,13 +11,25 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/connections"
+	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/workload"
-	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 )
+
+// justFirewall is a kernel of which the firewall alone is real.
+type justFirewall struct {
+	*clockwork
+	real kernel
+}
+
+func (k justFirewall) Firewall(alive func()) (firewall.Table, error) { return k.real.Firewall(alive) }
+
+// byEth0 is the real tracker on a host without pods.
+type byEth0 struct{ connections.Tracker }
+
+func (byEth0) Routes() connections.Routes { return noRoutes{} }
 
 // cutLive runs a loop with the real firewall and tracker, and what etcd says,
 // until the condition is met.
@@ -26,9 +38,7 @@ func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) 
 	env := testEnv(t)
 	cfg := Config{Node: "h", RunDir: t.TempDir(), VarDir: t.TempDir()}
 	l := newLoop(cfg, env, params.Resolve().Params, testParts(env, named("h", env.Health, env.Logger)))
-	l.system.open = func([]string) (workload.Path, error) { return &clockwork{start: time.Now()}, nil }
-	l.system.interfaces = func([]string) ([]hostnet.Interface, error) { return nil, nil }
-	l.system.routes = func() connections.Routes { return noRoutes{} }
+	l.system.kernel, l.system.tracker = justFirewall{&clockwork{start: time.Now()}, l.system.kernel}, byEth0{l.system.tracker}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.runToEnd(ctx) }()

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -41,9 +40,7 @@ func TestStopWhileFlushing(t *testing.T) {
 // TestEndsByItself has the kernel not be opened again: the loop ends, and so does what runs beside it.
 func TestEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) {
-			c.system.open = func([]string) (workload.Path, error) { return c, c.end }
-		})
+		c := newClockwork(t)
 		c.end = errors.New("no socket")
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"), 2)}}
 		<-c.stopped

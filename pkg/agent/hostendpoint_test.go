@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +23,6 @@ import (
 // TestInvalidHostEndpoint: its state is listed, and changes with the interfaces.
 func TestInvalidHostEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
 		there := []hostnet.Interface{{Name: "eth0"}}
 		key := model.HostEndpointKey{Host: "h", Endpoint: "1"}
 		write := func(value string, revision int64) model.Update {
@@ -36,11 +34,7 @@ func TestInvalidHostEndpoint(t *testing.T) {
 			return u
 		}
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.interfaces = func([]string) ([]hostnet.Interface, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				return there, nil
-			}
+			c.there = there
 			c.first = append(c.first, write(`{"expected_ipv4_addrs": ["192.0.2.10"], "labels": 5}`, 1).Entries...)
 		})
 		for i, step := range []struct {
@@ -56,9 +50,7 @@ func TestInvalidHostEndpoint(t *testing.T) {
 			{`{"name": "eth0"`, there, "not JSON: at byte 15: unexpected end of JSON input; until it is corrected, it has no effect"},
 			{`{"name": "eth0"}`, there, ""},
 		} {
-			mu.Lock()
-			there = step.interfaces
-			mu.Unlock()
+			c.with(func() { c.there = step.interfaces })
 			if step.value != "" {
 				c.updates <- write(step.value, int64(i+2))
 			}
@@ -80,17 +72,12 @@ func TestInvalidHostEndpoint(t *testing.T) {
 // TestAbsentInterface: which interface a host endpoint names in vain is listed until there is one, or none names it.
 func TestAbsentInterface(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
 		there := []hostnet.Interface{{Name: "eth0"}}
 		a, b := model.HostEndpointKey{Host: "h", Endpoint: "a"}, model.HostEndpointKey{Host: "h", Endpoint: "b"}
 		var log bytes.Buffer // written by the loop, which waits while it is read
 		c := startClockwork(t, func(c *clockwork) {
 			c.log = slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &log), nil))
-			c.system.interfaces = func([]string) ([]hostnet.Interface, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				return there, nil
-			}
+			c.there = there
 			c.first = append(c.first, put(a, model.HostEndpoint{Name: "eht1"}, 1), put(model.HostEndpointKey{Host: "h", Endpoint: "c"}, model.HostEndpoint{Name: "*"}, 1))
 		})
 		list := func(names ...string) (all []hostnet.Interface) {
@@ -118,9 +105,7 @@ func TestAbsentInterface(t *testing.T) {
 			{[]model.Entry{put(a, model.HostEndpoint{Name: "eth7"}, 5)}, there, map[string]string{"interface eth7": named(a, "eth0")}, 5},
 			{[]model.Entry{gone(a)}, there, map[string]string{}, 5},
 		} {
-			mu.Lock()
-			there = step.interfaces
-			mu.Unlock()
+			c.with(func() { c.there = step.interfaces })
 			c.events <- hostpath.Event{Host: true}
 			time.Sleep(time.Second)
 			if step.entries != nil {

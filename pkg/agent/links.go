@@ -51,7 +51,7 @@ func (l *loop) look() {
 // readInterfaces learns the host's own interfaces, which host endpoints are found by, and
 // whose addresses no workload may have.
 func (l *loop) readInterfaces() {
-	found, err := l.system.interfaces(l.params.InterfacePrefixes)
+	found, err := l.system.kernel.Interfaces(l.params.InterfacePrefixes)
 	if err != nil {
 		l.links.again = time.Now().Add(readPause)
 	}

@@ -15,15 +15,11 @@ import (
 	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/firewall"
-	"github.com/calico-go/calico/pkg/agent/forward"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/probe"
 	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/serving"
-	"github.com/calico-go/calico/pkg/kernel/conntrack"
-	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -34,21 +30,6 @@ const (
 	// updateBuffer is how many updates may queue up behind one turn.
 	updateBuffer = 256
 )
-
-// system is the host as the loop sees it; a test puts another in its place.
-type system struct {
-	open              func(prefixes []string) (workload.Path, error)
-	openFirewall      func(alive func()) (firewall.Table, error)
-	connections       func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
-	deleteConnections func([]conntrack.Tracked) (int, error)
-	interfaces        func(prefixes []string) ([]hostnet.Interface, error)
-	routes            func() connections.Routes
-	roles             params.LinkRoles
-	writeMTU          func(mtu int) error
-	writeNode         func() error
-	forward           *forward.Keeper // nil: nobody looks what others' chains do
-	probe             *probe.Prober   // nil: nobody tries the path of packets
-}
 
 // loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in
 // what happened, all that is queued, has each decide, applies the firewall first, and answers at
@@ -88,11 +69,11 @@ type loop struct {
 // start makes the reconcilers and opens the kernel for them.
 func (l *loop) start(ctx context.Context) error {
 	l.workload = workload.New(workload.Config{
-		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.open, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload, Retry: l.interfaceRetry,
+		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.kernel.Workloads, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload, Retry: l.interfaceRetry,
 	})
 	l.workload.SetLoopback(l.params.Firewall().Metadata.Addr().IsLoopback())
 	l.firewall = firewall.New(firewall.Config{
-		Host: l.etcd.host, Open: l.system.openFirewall, Alive: l.health.Turn, Roles: l.system.roles, Logger: l.log, Metrics: l.metrics.firewall,
+		Host: l.etcd.host, Open: l.system.kernel.Firewall, Alive: l.health.Turn, Roles: l.system.kernel.Roles, Logger: l.log, Metrics: l.metrics.firewall,
 	})
 	l.reports = reports{
 		log: l.log, health: l.health, report: l.report, problems: l.problems, gauge: l.metrics.endpoints,
@@ -106,12 +87,7 @@ func (l *loop) start(ctx context.Context) error {
 		return err
 	}
 	l.connections = connections.New(connections.Config{
-		Firewall: l.firewall.Table(), Policy: l.firewall.Enforced, Routes: l.system.routes, List: l.system.connections, Delete: l.system.deleteConnections,
-		Count: func(over, denied int) {
-			l.metrics.connections.Add(float64(over))
-			l.metrics.cut.Add(float64(denied))
-		},
-		Deleted: l.wake.Send, Logger: l.log,
+		Firewall: l.firewall.Table(), Policy: l.firewall.Enforced, Tracker: l.system.tracker, Metrics: l.metrics.connections, Wake: l.wake, Logger: l.log,
 	})
 	return nil
 }
@@ -250,7 +226,7 @@ func (l *loop) audit() {
 // writeNode keeps the file in which the plugin finds the node's name, and by
 // which it knows that an agent is to be waited for.
 func (l *loop) writeNode() {
-	l.problems.Tell(problems.Host, "the node's name for the plugin", l.system.writeNode())
+	l.problems.Tell(problems.Host, "the node's name for the plugin", l.system.files.writeNode())
 }
 
 // frozenBy says what must be known before anything is done; "" = nothing.

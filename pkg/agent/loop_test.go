@@ -55,8 +55,45 @@ type clockwork struct {
 	tracked  time.Duration // how long it takes to delete connections
 	stale    []hostpath.StaleLink
 	links    map[string]int // their indexes
-	end      error          // of the loop
+	there    []hostnet.Interface
+	end      error // of the loop, where the kernel is opened again
+	opened   bool
 }
+
+// Workloads is of kernel.
+func (c *clockwork) Workloads([]string) (workload.Path, error) {
+	again := c.opened
+	c.opened = true
+	if again {
+		return c, c.end
+	}
+	return c, nil
+}
+
+// Firewall is of kernel.
+func (c *clockwork) Firewall(func()) (firewall.Table, error) { return c.kernelTable, nil }
+
+// Interfaces is of kernel.
+func (c *clockwork) Interfaces([]string) ([]hostnet.Interface, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.there, nil
+}
+
+// Roles is of kernel.
+func (c *clockwork) Roles([]string) ([]hostnet.Role, error) { return nil, nil }
+
+// List is of connections.Tracker.
+func (c *clockwork) List(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
+	time.Sleep(c.tracked)
+	return nil, nil
+}
+
+// Delete is of connections.Tracker.
+func (c *clockwork) Delete([]conntrack.Tracked) (int, error) { return 0, nil }
+
+// Routes is of connections.Tracker.
+func (c *clockwork) Routes() connections.Routes { return noRoutes{} }
 
 func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.Report, error) {
 	c.mu.Lock()
@@ -156,20 +193,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	params := params.Resolve().Params
 	env := testEnv(t)
 	c.loop = newLoop(Config{Node: "h"}, env, params, testParts(env, named("h", env.Health, env.Logger)))
-	c.system = system{
-		open:              func([]string) (workload.Path, error) { return c, nil },
-		openFirewall:      func(func()) (firewall.Table, error) { return c.kernelTable, nil },
-		deleteConnections: func([]conntrack.Tracked) (int, error) { return 0, nil },
-		interfaces:        func([]string) ([]hostnet.Interface, error) { return nil, nil },
-		routes:            func() connections.Routes { return noRoutes{} },
-		roles:             func([]string) ([]hostnet.Role, error) { return nil, nil },
-		connections: func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
-			time.Sleep(c.tracked)
-			return nil, nil
-		},
-		writeMTU:  func(int) error { return nil },
-		writeNode: func() error { return nil },
-	}
+	c.system = system{kernel: c, tracker: c, files: pluginFiles{t.TempDir(), "h"}}
 	c.params.RefreshInterval, c.params.FirewallInterval = 10*time.Second, time.Hour // an audit of the firewall would be a turn like any other
 	c.first = []model.Entry{
 		put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("10"), 1), put(model.GlobalConfigKey{Name: "NftablesRefreshInterval"}, model.Text("3600"), 1),
@@ -354,15 +378,10 @@ func TestFlushBeforeAnswer(t *testing.T) {
 // TestHostEndpointStatus: one on an interface that isn't there is down.
 func TestHostEndpointStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
 		there := []hostnet.Interface{{Name: "eth0"}}
 		key := model.HostEndpointKey{Host: "h", Endpoint: "1"}
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.interfaces = func([]string) ([]hostnet.Interface, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				return there, nil
-			}
+			c.there = there
 			c.first = append(c.first, put(key, model.HostEndpoint{Name: "eth1"}, 1), put(model.HostEndpointKey{Host: "h", Endpoint: "2"}, model.HostEndpoint{Name: "*"}, 1))
 		})
 		for _, step := range []struct {
@@ -373,9 +392,7 @@ func TestHostEndpointStatus(t *testing.T) {
 			{[]hostnet.Interface{{Name: "eth0"}, {Name: "eth1"}}, model.EndpointUp},
 			{there, model.EndpointDown},
 		} {
-			mu.Lock()
-			there = step.interfaces
-			mu.Unlock()
+			c.with(func() { c.there = step.interfaces })
 			c.events <- hostpath.Event{Host: true}
 			time.Sleep(time.Second)
 			one, wildcard := c.report.Noted(key.Path()), c.report.Noted("/calico/v1/host/h/endpoint/2")

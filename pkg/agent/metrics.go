@@ -5,6 +5,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -18,8 +19,7 @@ type metrics struct {
 	registry    *prometheus.Registry
 	endpoints   endpointGauge
 	workload    workload.Metrics
-	connections prometheus.Counter
-	cut         prometheus.Counter
+	connections connections.Metrics
 	firewall    firewall.Metrics
 	waiting     prometheus.Gauge
 	waits       *prometheus.CounterVec
@@ -40,9 +40,8 @@ func newMetrics(registry *prometheus.Registry, invalid func() int) *metrics {
 		registry:    registry,
 		endpoints:   newEndpointGauge(),
 		workload:    workload.NewMetrics(latencies()),
-		cut:         counter("calico_node_connections_cut_total", "Tracked connections cut because policy came to deny them."),
 		firewall:    firewall.NewMetrics(latencies()),
-		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away, or leads elsewhere now."),
+		connections: connections.NewMetrics(),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "calico_node_gate_waiting", Help: "Callers that wait at the gate now.",
 		}),
@@ -60,7 +59,7 @@ func newMetrics(registry *prometheus.Registry, invalid func() int) *metrics {
 	m.firewall.Register(m.registry)
 	m.dhcp.Register(m.registry)
 	m.registry.MustRegister(
-		m.endpoints.vec, m.endpoints.ownerless, m.connections, m.cut, m.waiting, m.waits, m.resyncs, m.reentered, m.unled,
+		m.endpoints.vec, m.endpoints.ownerless, m.connections.Over, m.connections.Denied, m.waiting, m.waits, m.resyncs, m.reentered, m.unled,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),

@@ -95,6 +95,6 @@ func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Keeper {
 func newReclaim(cfg Config, env run.Env, client *store.Client, report *status.Reporter, m *metrics) *reclaim.Keeper {
 	return reclaim.New(reclaim.Config{
 		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
-		LeadsTo: link.Link.LeadsTo, NameWaits: report.Naming.Get, Health: env.Health, Problems: env.Problems, Logger: env.Logger, Entered: m.reentered.Inc,
+		LeadsTo: link.Link.LeadsTo, Naming: report.Naming, Health: env.Health, Problems: env.Problems, Logger: env.Logger, Entered: m.reentered,
 	})
 }

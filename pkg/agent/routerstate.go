@@ -119,7 +119,7 @@ func (l *loop) writeMTU() {
 	}
 	err := errNoUplink
 	if mtu := l.router.news.MTU; mtu != 0 {
-		if err = l.system.writeMTU(mtu); err != nil {
+		if err = l.system.files.writeMTU(mtu); err != nil {
 			err = fmt.Errorf("%d is not written, and the plugin takes what is in the file: %w", mtu, err)
 		}
 	}

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/calico-go/calico/pkg/agent/board"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
@@ -54,23 +56,40 @@ type Firewall interface {
 	ReadCuts() ([]nft.Flow, error)
 }
 
+// Tracker is the kernel's table of connections: package conntrack.
+type Tracker interface {
+	List(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
+	Delete([]conntrack.Tracked) (int, error)
+	// Routes finds the host's interfaces that lead to an address.
+	Routes() Routes
+}
+
+// Metrics are what a Cutter counts: connections that were deleted as they are over, and as policy denies them.
+type Metrics struct{ Over, Denied prometheus.Counter }
+
+// NewMetrics makes them.
+func NewMetrics() Metrics {
+	return Metrics{
+		Over: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "calico_node_connections_deleted_total", Help: "Tracked connections deleted because their address went away, or leads elsewhere now.",
+		}),
+		Denied: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "calico_node_connections_cut_total", Help: "Tracked connections cut because policy came to deny them.",
+		}),
+	}
+}
+
 // Config is what a Cutter works with.
 type Config struct {
 	Firewall Firewall
+	Tracker  Tracker
 	// Policy calls a function with the policy that the firewall enforces, which must not
 	// change meanwhile.
-	Policy func(func(board.Enforced))
-	// Routes finds the host's interfaces that lead to an address.
-	Routes func() Routes
-	// List and Delete are those of package conntrack.
-	List   func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
-	Delete func([]conntrack.Tracked) (int, error)
-	// Count is told how many connections were deleted as they are over, and how many as
-	// policy denies them.
-	Count func(over, denied int)
-	// Deleted is called when the connections of lost addresses are deleted.
-	Deleted func()
-	Logger  *slog.Logger
+	Policy  func(func(board.Enforced))
+	Metrics Metrics
+	// Wake is sent when the connections of lost addresses are deleted.
+	Wake   mailbox.Signal
+	Logger *slog.Logger
 }
 
 // Cutter ends connections, one walk at a time.
@@ -262,7 +281,7 @@ func (c *Cutter) turn() error {
 		c.found = 0
 	}
 	if lost {
-		c.cfg.Deleted()
+		c.cfg.Wake.Send()
 	}
 	return nil
 }
@@ -277,11 +296,11 @@ func (c *Cutter) requeue(work set, pause time.Duration) {
 // walk finds the connections that the work is about, and deletes those that may not go on. It reports whether there were
 // any but those of lost addresses.
 func (c *Cutter) walk(work set) (found bool, err error) {
-	routes := c.cfg.Routes()
+	routes := c.cfg.Tracker.Routes()
 	defer routes.Close()
 	var untranslated translations
 	c.cfg.Policy(func(p board.Enforced) { untranslated = work.untranslated(p.State) })
-	list, err := c.cfg.List(func(t conntrack.Connection) bool {
+	list, err := c.cfg.Tracker.List(func(t conntrack.Connection) bool {
 		return involves(t, work.lost) || work.suspect(t) || untranslated.may(t)
 	})
 	if err != nil {
@@ -307,13 +326,14 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 		}
 	})
 	var errs []error
-	n, err := c.cfg.Delete(over)
+	n, err := c.cfg.Tracker.Delete(over)
 	errs = append(errs, err)
 	if err := c.cfg.Firewall.Cut(cuts); err != nil {
 		errs, denied = append(errs, err), nil // they would go on, begun by the side that answers
 	}
-	m, err := c.cfg.Delete(denied)
-	c.cfg.Count(n, m)
+	m, err := c.cfg.Tracker.Delete(denied)
+	c.cfg.Metrics.Over.Add(float64(n))
+	c.cfg.Metrics.Denied.Add(float64(m))
 	if m > 0 {
 		c.cfg.Logger.Info("cut connections that policy denies now", "connections", m)
 	}

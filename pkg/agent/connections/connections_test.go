@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/board"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -36,11 +37,16 @@ type cutting struct {
 	fail   error // of listing
 	refuse error // of the firewall
 	walks  int
-	freed  int // times that Deleted was called
+	freed  mailbox.Signal // Config.Wake
+	during func()         // each walk, after it has listed; nil = nothing
+	clings bool           // what is deleted stays
 }
 
-// list is Config.List.
-func (x *cutting) list(keep func(conntrack.Connection) bool) (kept []conntrack.Tracked, err error) {
+// List is of Tracker.
+func (x *cutting) List(keep func(conntrack.Connection) bool) (kept []conntrack.Tracked, err error) {
+	if x.during != nil {
+		defer x.during()
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.walks++
@@ -52,9 +58,13 @@ func (x *cutting) list(keep func(conntrack.Connection) bool) (kept []conntrack.T
 	return kept, x.fail
 }
 
-func (x *cutting) delete(list []conntrack.Tracked) (int, error) {
+// Delete is of Tracker.
+func (x *cutting) Delete(list []conntrack.Tracked) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.clings {
+		return len(list), nil
+	}
 	before := len(x.table)
 	x.table = slices.DeleteFunc(x.table, func(t conntrack.Tracked) bool {
 		return slices.ContainsFunc(list, func(o conntrack.Tracked) bool { return o.Connection == t.Connection })
@@ -85,6 +95,9 @@ func (x *cutting) Uncut(flows []nft.Flow) error {
 // ReadCuts is of Firewall.
 func (x *cutting) ReadCuts() ([]nft.Flow, error) { return slices.Collect(maps.Keys(x.cut)), nil }
 
+// Routes is of Tracker.
+func (*cutting) Routes() Routes { return onHost() }
+
 // onHost has 198.51.100.1 be the host's own, and all others beyond eth0.
 func onHost() Routes {
 	return testRoutes(func(to, _ netip.Addr) ([]string, error) {
@@ -97,12 +110,11 @@ func onHost() Routes {
 
 // newCutting runs a Cutter in a synctest bubble.
 func newCutting(t *testing.T) *cutting {
-	x := &cutting{t: t, engine: policy.NewEngine("h"), policy: policyOf(&policy.State{}), cut: map[nft.Flow]time.Duration{}}
+	x := &cutting{t: t, engine: policy.NewEngine("h"), policy: policyOf(&policy.State{}), cut: map[nft.Flow]time.Duration{}, freed: mailbox.NewSignal()}
 	x.engine.SetPrefixes(x.policy.Settings.Prefixes)
 	x.engine.SetInterfaces([]policy.Interface{{Name: "eth0"}})
 	x.Cutter = New(Config{
-		Firewall: x, Policy: func(use func(board.Enforced)) { use(x.policy) }, Routes: onHost, List: x.list, Delete: x.delete,
-		Count: func(int, int) {}, Deleted: func() { x.freed++ }, Logger: slog.New(slog.DiscardHandler),
+		Firewall: x, Policy: func(use func(board.Enforced)) { use(x.policy) }, Tracker: x, Metrics: NewMetrics(), Wake: x.freed, Logger: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -240,13 +252,11 @@ func TestPolicyChanges(t *testing.T) {
 		x := newCutting(t)
 		x.write(board.Doubts{}, deny("no-81", to(81)), deny("no-82", to(82)))
 		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 80))
-		list := x.cfg.List
-		x.cfg.List = func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
+		x.during = func() {
 			x.engine.Update(model.Entry{Path: model.PolicyKey{Tier: "default", Policy: "no-81"}.Path(), Key: model.PolicyKey{Tier: "default", Policy: "no-81"}})
 			if err := x.policy.State.Apply(x.engine.Flush()); err != nil {
 				t.Error(err)
 			}
-			return list(keep)
 		}
 		x.write(board.Doubts{All: true})
 		x.expect("allowed", []uint16{1000})
@@ -273,14 +283,12 @@ func TestMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
 		var hidden []conntrack.Tracked
-		list := x.cfg.List
-		x.cfg.List = func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
-			defer x.with(func() {
+		x.during = func() {
+			x.with(func() {
 				if len(hidden) > 0 {
 					x.table, hidden = append(x.table, hidden[0]), hidden[1:]
 				}
 			})
-			return list(keep)
 		}
 		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 81), tcp("10.0.0.1", 1001, "10.0.0.2", 80))
 		for i := range uint16(3) {
@@ -311,7 +319,7 @@ func TestMissed(t *testing.T) {
 func TestDeniedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
-		x.cfg.Delete = func(list []conntrack.Tracked) (int, error) { return len(list), nil }
+		x.clings = true
 		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 81))
 		x.write(board.Doubts{All: true}, deny("no-81", to(81)))
 		time.Sleep(time.Hour)
@@ -395,8 +403,8 @@ func TestLost(t *testing.T) {
 		x.with(func() { x.fail = nil })
 		time.Sleep(retryPause)
 		x.expect("deleted", []uint16{1001})
-		if x.freed != 1 || x.Deleting([]netip.Addr{a}) {
-			t.Errorf("that was said %d times", x.freed)
+		if len(x.freed) != 1 || x.Deleting([]netip.Addr{a}) {
+			t.Errorf("that was said %d times", len(x.freed))
 		}
 	})
 }

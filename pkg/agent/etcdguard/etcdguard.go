@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/fabric"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 const (
@@ -26,17 +25,27 @@ const (
 	pause = time.Minute
 )
 
+// etcd has the addresses in use, and the names that addresses are looked up of: store.Client.
+type etcd interface {
+	Addrs() []netip.Addr
+	Names() []string
+}
+
+// resolver is net.Resolver.
+type resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
 // Guard knows the addresses of etcd. Any goroutine may ask it.
 type Guard struct {
-	log   *slog.Logger
-	addrs func() []netip.Addr // store.Client's
-	names func() []string     // store.Client's
+	log      *slog.Logger
+	etcd     etcd
+	resolver resolver
 	// led says whether a route to a workload leads to an address, and remove removes
 	// those of a former run that do: fabric's.
-	led     func(netip.Addr) (bool, error)
-	remove  func(...netip.Addr) (removed []netip.Prefix, restore func() error, err error)
-	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	heard   chan struct{} // closed when etcd has answered
+	led    func(netip.Addr) (bool, error)
+	remove func(...netip.Addr) (removed []netip.Prefix, restore func() error, err error)
+	heard  chan struct{} // closed when etcd has answered
 
 	mu       sync.Mutex
 	answered bool
@@ -44,10 +53,9 @@ type Guard struct {
 }
 
 // New is of a client of etcd, of which nothing was heard yet.
-func New(log *slog.Logger, client *store.Client) *Guard {
+func New(log *slog.Logger, client etcd) *Guard {
 	return &Guard{
-		log: log, addrs: client.Addrs, names: client.Names, led: fabric.LedByRoute, remove: fabric.ClearWay,
-		resolve: net.DefaultResolver.LookupNetIP, heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
+		log: log, etcd: client, resolver: net.DefaultResolver, led: fabric.LedByRoute, remove: fabric.ClearWay, heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
 	}
 }
 
@@ -69,7 +77,7 @@ func (g *Guard) Addrs() map[netip.Addr]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := map[netip.Addr]bool{}
-	for _, a := range g.addrs() {
+	for _, a := range g.etcd.Addrs() {
 		if a.IsLoopback() {
 			continue // no route leads there
 		}
@@ -140,9 +148,9 @@ func (g *Guard) silent(ctx context.Context, wait time.Duration) bool {
 func (g *Guard) configured(ctx context.Context) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	list := g.addrs()
-	for _, name := range g.names() {
-		found, _ := g.resolve(ctx, "ip", name) // what has none now is asked for again
+	list := g.etcd.Addrs()
+	for _, name := range g.etcd.Names() {
+		found, _ := g.resolver.LookupNetIP(ctx, "ip", name) // what has none now is asked for again
 		for _, a := range found {
 			list = append(list, a.Unmap().WithZone(""))
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,23 +16,30 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// known are the addresses of an etcd that has two names, of which DNS knows one.
+type known []netip.Addr
+
+func (k known) Addrs() []netip.Addr { return slices.Clone(k) }
+
+func (known) Names() []string { return []string{"etcd-1", "etcd-2"} }
+
+func (known) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	if host == "etcd-1" {
+		return nil, errors.New("no such host")
+	}
+	return []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}, nil
+}
+
 // testGuard has etcd at two addresses and a name, the second of which routes to workloads lead to.
 func testGuard(t *testing.T, said func(string)) *Guard {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("10.65.0.9"), netip.MustParseAddr("127.0.0.1")}
 	return &Guard{
-		log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
-		addrs: func() []netip.Addr { return addrs[:len(addrs):len(addrs)] },
-		names: func() []string { return []string{"etcd-1", "etcd-2"} },
-		led:   func(a netip.Addr) (bool, error) { return a == addrs[1], nil },
+		log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		etcd: known(addrs), resolver: known(nil),
+		led: func(a netip.Addr) (bool, error) { return a == addrs[1], nil },
 		remove: func(to ...netip.Addr) ([]netip.Prefix, func() error, error) {
 			said(fmt.Sprint("remove ", to))
 			return []netip.Prefix{netip.MustParsePrefix("192.0.2.0/26")}, func() error { said("restore"); return nil }, nil
-		},
-		resolve: func(_ context.Context, _, host string) ([]netip.Addr, error) {
-			if host == "etcd-1" {
-				return nil, errors.New("no such host")
-			}
-			return []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}, nil
 		},
 		heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
 	}

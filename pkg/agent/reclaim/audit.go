@@ -80,7 +80,7 @@ func (k *Keeper) review(ctx context.Context, links []link.Link) bool {
 // affinities, its blocks and their handles. It reviews what a reclaim has left. It says whether all is in order.
 func (k *Keeper) audit(ctx context.Context) bool {
 	links, err := k.listLinks()
-	if err != nil || k.NameWaits() != "" {
+	if err != nil || k.Naming.Get() != "" {
 		return false
 	}
 	reviewed := k.review(ctx, links)

@@ -177,7 +177,7 @@ func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
 		return fmt.Errorf("endpoint %s: %w", l.key.Path(), err)
 	}
 	if wrote {
-		k.Entered()
+		k.Entered.Inc()
 		k.Logger.Info("a pod is entered again", "endpoint", l.key.Path(), "addresses", l.spec.Addrs())
 	}
 	if without != nil {

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -58,13 +60,13 @@ type Config struct {
 	Links func() ([]link.Link, error)
 	// LeadsTo says whether the host has a route to one of the addresses alone by the link.
 	LeadsTo func(l link.Link, addrs []netip.Addr) bool
-	// NameWaits says why the node's name may be another host's, "" = it is its own.
-	NameWaits func() string
-	Health    *health.Monitor
-	Problems  *problems.Ledger
-	Logger    *slog.Logger
+	// Naming says why the node's name may be another host's, "" = it is its own.
+	Naming   *mailbox.Value[string]
+	Health   *health.Monitor
+	Problems *problems.Ledger
+	Logger   *slog.Logger
 	// Entered counts endpoints that were entered again.
-	Entered func()
+	Entered prometheus.Counter
 	// Settle is for how long new pods wait at least, so that other hosts' pods are entered too before addresses are given
 	// out: all agents hear of such an etcd within seconds. 0 = 10 s.
 	Settle time.Duration
@@ -265,7 +267,7 @@ func (k *Keeper) waits(ctx context.Context) error {
 	if e, _ := snapshot.Get(model.ReadyKey{}); e.Value != model.Ready(true) {
 		return errors.New(model.ReadyKey{}.Path() + " is not true")
 	}
-	if why := k.NameWaits(); why != "" {
+	if why := k.Naming.Get(); why != "" {
 		return errors.New(why)
 	}
 	return nil

@@ -15,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -29,7 +32,7 @@ type host struct {
 	*Keeper
 	links    []link.Link
 	leads    map[string]netip.Addr // the route by a link, by its name
-	entered  atomic.Int32
+	entered  counter
 	run      string
 	vars     string
 	restored bool // the next snapshot is of an etcd that was
@@ -48,11 +51,19 @@ func newHost(t *testing.T) *host {
 func (h *host) start() {
 	h.Keeper = New(Config{
 		Node: "a", RunDir: h.run, VarDir: h.vars, Etcd: h.Store, Links: func() ([]link.Link, error) { return h.links, nil },
-		LeadsTo:   func(l link.Link, addrs []netip.Addr) bool { return slices.Contains(addrs, h.leads[l.Name]) },
-		NameWaits: func() string { return "" }, Health: health.New("calico-test"), Problems: problems.New(slog.New(slog.DiscardHandler)),
-		Logger: slog.New(slog.DiscardHandler), Entered: func() { h.entered.Add(1) }, Settle: 20 * time.Millisecond,
+		LeadsTo: func(l link.Link, addrs []netip.Addr) bool { return slices.Contains(addrs, h.leads[l.Name]) },
+		Naming:  mailbox.NewValue(""), Health: health.New("calico-test"), Problems: problems.New(slog.New(slog.DiscardHandler)),
+		Logger: slog.New(slog.DiscardHandler), Entered: &h.entered, Settle: 20 * time.Millisecond,
 	})
 }
+
+// counter is Config.Entered.
+type counter struct {
+	prometheus.Counter
+	n atomic.Int32
+}
+
+func (c *counter) Inc() { c.n.Add(1) }
 
 func (h *host) setUp() {
 	h.Put(model.ReadyKey{}, model.Ready(true))
@@ -189,8 +200,8 @@ func TestMadeAnew(t *testing.T) {
 			if held := h.Server.Held("net.c2.eth0"); len(held) != 1 || held[0].String() != "10.0.0.2" {
 				t.Errorf("held: %v", held)
 			}
-			if h.Get(key("dead")) != nil || len(h.Server.Held("net.c3.eth0")) > 0 || h.entered.Load() != 2 {
-				t.Errorf("%d endpoints are entered", h.entered.Load())
+			if h.Get(key("dead")) != nil || len(h.Server.Held("net.c3.eth0")) > 0 || h.entered.n.Load() != 2 {
+				t.Errorf("%d endpoints are entered", h.entered.n.Load())
 			}
 			if h.Get(model.ProfileRulesKey{Profile: "net"}) == nil {
 				t.Error("the network's profile isn't there")
@@ -217,8 +228,8 @@ func TestYoung(t *testing.T) {
 	guid := h.Get(guidKey)
 	h.start()
 	h.mustHear()
-	if now := h.Get(guidKey); now != guid || h.entered.Load() != 1 {
-		t.Errorf("GUID %v, was %v; %d endpoints are entered", now, guid, h.entered.Load())
+	if now := h.Get(guidKey); now != guid || h.entered.n.Load() != 1 {
+		t.Errorf("GUID %v, was %v; %d endpoints are entered", now, guid, h.entered.n.Load())
 	}
 }
 
@@ -335,8 +346,8 @@ func TestOlderVersions(t *testing.T) {
 	if got := h.endpoint("one"); !got.Equal(before) || len(h.Server.Held("c1")) != 1 {
 		t.Errorf("%+v has %v; it was %+v", got, h.Server.Held("c1"), before)
 	}
-	if h.Get(key("two")) != nil || h.entered.Load() != 1 {
-		t.Errorf("%d endpoints are entered", h.entered.Load())
+	if h.Get(key("two")) != nil || h.entered.n.Load() != 1 {
+		t.Errorf("%d endpoints are entered", h.entered.n.Load())
 	}
 	h.expectListed(nil)
 	h.change(free(1))

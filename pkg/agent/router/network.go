@@ -22,15 +22,22 @@ type learnedRoutes interface {
 // network is the host's part in the network as the router sees it; a test puts
 // another in its place.
 type network struct {
-	open   func(prefixes []string) (programming, error)
-	links  func(prefixes []string) (plan.Links, error)
-	routes func() ([]plan.Route, error) // of a former run
-	// carriers is how often links have lost their carrier.
-	carriers func(names []string) (map[string]uint32, error)
-	etcd     func() map[netip.Addr]bool // etcd's addresses, as plan.Planner.SetEtcd has them
-	speaker  speaker
-	learned  learnedRoutes
-	state    stateStore
+	kernel  hostKernel
+	etcd    func() map[netip.Addr]bool // etcd's addresses, as plan.Planner.SetEtcd has them
+	speaker speaker
+	learned learnedRoutes
+	state   stateStore
+}
+
+// hostKernel is what the router opens and reads of the host.
+type hostKernel interface {
+	// Open opens what programs routes and tunnels. prefixes are of workload interfaces' names.
+	Open(prefixes []string) (programming, error)
+	Links(prefixes []string) (plan.Links, error)
+	// FormerRoutes are those of a former run.
+	FormerRoutes() ([]plan.Route, error)
+	// CarrierLosses is how often links have lost their carrier.
+	CarrierLosses(names []string) (map[string]uint32, error)
 }
 
 // NetworkConfig is what a host's part in the network is made of.
@@ -44,17 +51,25 @@ type NetworkConfig struct {
 
 // HostNetwork is that of the host which the process runs on. Its BGP speaks when the router has it.
 func HostNetwork(cfg NetworkConfig) network {
-	s, links := bgp.New(bgp.Config{Logger: cfg.Logger}), new(hostnet.Network)
+	s := bgp.New(bgp.Config{Logger: cfg.Logger})
 	return network{
-		open: func(prefixes []string) (programming, error) {
-			return fabric.New(fabric.Config{Prefixes: prefixes, Logger: cfg.Logger})
-		},
-		links:    func(prefixes []string) (plan.Links, error) { return links.Read(prefixes...) },
-		routes:   fabric.Routes,
-		carriers: hostnet.CarrierLosses,
-		etcd:     cfg.Etcd,
-		speaker:  s,
-		learned:  s.Subscribe(),
-		state:    newStateFile(cfg.VarDir, cfg.Node, cfg.Boot),
+		kernel: &ownKernel{log: cfg.Logger}, etcd: cfg.Etcd, speaker: s, learned: s.Subscribe(), state: newStateFile(cfg.VarDir, cfg.Node, cfg.Boot),
 	}
+}
+
+type ownKernel struct {
+	log   *slog.Logger
+	links hostnet.Network
+}
+
+func (k *ownKernel) Open(prefixes []string) (programming, error) {
+	return fabric.New(fabric.Config{Prefixes: prefixes, Logger: k.log})
+}
+
+func (k *ownKernel) Links(prefixes []string) (plan.Links, error) { return k.links.Read(prefixes...) }
+
+func (*ownKernel) FormerRoutes() ([]plan.Route, error) { return fabric.Routes() }
+
+func (*ownKernel) CarrierLosses(names []string) (map[string]uint32, error) {
+	return hostnet.CarrierLosses(names)
 }

@@ -139,8 +139,8 @@ func New(cfg Config, n network) *Router {
 			log: cfg.Logger, speaker: n.speaker, state: n.state, problems: cfg.Problems, health: cfg.Health,
 			desired: mailbox.New[bgp.Desired](), wake: cfg.Handover.wake,
 		},
-		kernel:       &kernel{open: n.open, reports: reports, health: cfg.Health, metrics: cfg.Metrics, whole: true},
-		disturbances: &disturbances{losses: n.carriers, reports: reports, metrics: cfg.Metrics, counts: map[string][]carrierCount{}, clock: time.Now()},
+		kernel:       &kernel{open: n.kernel.Open, reports: reports, health: cfg.Health, metrics: cfg.Metrics, whole: true},
+		disturbances: &disturbances{losses: n.kernel.CarrierLosses, reports: reports, metrics: cfg.Metrics, counts: map[string][]carrierCount{}, clock: time.Now()},
 		reports:      reports, metrics: cfg.Metrics, asks: make(chan func()),
 		settings: cfg.Settings, plan: plan.NewPlanner(cfg.Node, plan.Settings{}), look: looking{due: true},
 	}
@@ -319,7 +319,7 @@ func (r *Router) turn(ctx context.Context) {
 // begin has the plan keep the routes that a former run of the agent learned, until BGP has
 // learned them again.
 func (r *Router) begin(now time.Time) bool {
-	former, err := r.network.routes()
+	former, err := r.network.kernel.FormerRoutes()
 	if !r.reports.ok("the routes that BGP learned before could not be read, trying again", err) {
 		r.again()
 		return false
@@ -358,7 +358,7 @@ func (r *Router) readLinks(now time.Time) (looked bool) {
 	if !r.look.due || now.Before(r.look.after) {
 		return false
 	}
-	links, err := r.network.links(r.settings.Prefixes)
+	links, err := r.network.kernel.Links(r.settings.Prefixes)
 	r.kernel.whole = true
 	if !r.reports.ok("the host's own links could not be read; what was known of them is used", err) {
 		r.again()
@@ -489,7 +489,7 @@ func (r *Router) recall() {
 		r.bgp.set(d)
 		return
 	}
-	if former, readErr := r.network.routes(); readErr == nil && len(former) == 0 {
+	if former, readErr := r.network.kernel.FormerRoutes(); readErr == nil && len(former) == 0 {
 		return // a first start
 	}
 	r.log.Error("BGP is silent: neighbours forget this host's routes when the restart time is over", "time", max(0, r.settings.Routing.RestartTime), "waiting", waits, "reason", err)

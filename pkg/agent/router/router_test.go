@@ -257,23 +257,31 @@ func (c *crossroads) expectSaid(t *testing.T, name string, want ...string) {
 	c.said = nil
 }
 
+// Open is of hostKernel.
+func (c *crossroads) Open([]string) (programming, error) { return c, nil }
+
+// Links is of hostKernel.
+func (*crossroads) Links([]string) (plan.Links, error) {
+	return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true, Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}}, nil
+}
+
+// FormerRoutes is of hostKernel.
+func (c *crossroads) FormerRoutes() ([]plan.Route, error) { return c.former, nil }
+
+// CarrierLosses is of hostKernel.
+func (c *crossroads) CarrierLosses([]string) (map[string]uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return map[string]uint32{"eth0": c.losses}, nil
+}
+
 // startCrossroads runs a router, in a synctest bubble, that has heard of nothing.
 func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := &crossroads{start: time.Now(), ready: make(chan struct{}, 1)}
 	c.disk.c = c
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	n := network{
-		open: func([]string) (programming, error) { return c, nil },
-		links: func([]string) (plan.Links, error) {
-			return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true,
-				Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}}, nil
-		},
-		routes: func() ([]plan.Route, error) { return c.former, nil },
-		carriers: func([]string) (map[string]uint32, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return map[string]uint32{"eth0": c.losses}, nil
-		},
+		kernel: c,
 		etcd: func() map[netip.Addr]bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
