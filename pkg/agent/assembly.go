@@ -30,8 +30,8 @@ type assembly struct {
 	loop   *loop
 	feed   *feed
 	router *router.Router
-	left   *leftovers.Keeper
-	pods   *pods.Keeper // nil: there is no Kubernetes
+	left   *leftovers.Blocks
+	pods   *pods.Cache // nil: there is no Kubernetes
 }
 
 func assemble(cfg Config, env run.Env, start params.Params, client *store.Client, kubernetes *kube.Client) assembly {
@@ -40,10 +40,10 @@ func assemble(cfg Config, env run.Env, start params.Params, client *store.Client
 		report: status.New(status.Config{Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: env.Logger, Health: env.Health, Problems: env.Problems}, client),
 	}
 	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(cfg, env, p.metrics)
-	guard, entered := etcdguard.New(env.Logger, client), newReclaim(cfg, env, client, p.report, p.metrics)
+	guard, entered := etcdguard.New(env.Logger, client), newReentry(cfg, env, client, p.report, p.metrics)
 	p.source = etcdSource{client, guard, entered}
 	a := assembly{cfg: cfg, env: env}
-	a.feed = &feed{reclaim: entered, unknown: problems.NewUnknown(cfg.Node, env.Problems), guard: guard, dhcp: p.dhcp, status: p.report}
+	a.feed = &feed{reentry: entered, unknown: problems.NewUnknown(cfg.Node, env.Problems), guard: guard, dhcp: p.dhcp, status: p.report}
 	if kubernetes != nil {
 		a.feed.podCIDRs = &podCIDRs{log: env.Logger, problems: env.Problems}
 		a.feed.leader = &leadership{log: env.Logger, health: env.Health, problems: env.Problems, gauge: p.metrics.unled}
@@ -58,10 +58,10 @@ func assemble(cfg Config, env run.Env, start params.Params, client *store.Client
 }
 
 // runs are all that the agent does at the same time, each until a context ends.
-func (a assembly) runs(client *store.Client, kubernetes *kube.Client, certificate *nodecert.Keeper) []func(context.Context) error {
+func (a assembly) runs(client *store.Client, kubernetes *kube.Client, certificate *nodecert.Certificate) []func(context.Context) error {
 	f, l, served, gates := a.feed, a.loop, make(chan struct{}), gatekeeper{loop: a.loop}
 	runs := []func(context.Context) error{
-		l.serving.Run, l.report.Run, f.dhcp.Run, f.reclaim.Run, f.guard.Run, f.identity.Run, a.router.Talk, a.router.Run, a.left.Run, l.runToEnd,
+		l.serving.Run, l.report.Run, f.dhcp.Run, f.reentry.Run, f.guard.Run, f.identity.Run, a.router.RunBGP, a.router.Run, a.left.Run, l.runToEnd,
 		func(ctx context.Context) error { return f.watch(ctx, client) },
 		func(ctx context.Context) error { return closeWhenServing(ctx, a.env.Health, served) },
 	}

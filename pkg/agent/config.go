@@ -11,7 +11,7 @@ import (
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/reclaim"
+	"github.com/calico-go/calico/pkg/agent/reentry"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/run"
@@ -96,7 +96,7 @@ func HostOptions(c *Config) []run.Option {
 	}
 	return []run.Option{
 		{Flag: "run-dir", Variable: "CALICO_RUN_DIR", Initial: "/run/calico", Help: "directory of the gate's socket, " + socketName, Set: run.Absolute(&c.RunDir)},
-		{Flag: "var-dir", Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + ", " + reclaim.GUIDName + " and " + router.BGPStateName, Set: run.Absolute(&c.VarDir)},
+		{Flag: "var-dir", Variable: "CALICO_VAR_DIR", Initial: "/var/lib/calico", Help: "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + ", " + reentry.GUIDName + " and " + router.BGPStateName, Set: run.Absolute(&c.VarDir)},
 		{Flag: "config", Variable: "CALICO_CONFIG_FILE", Initial: params.DefaultFile, Help: "file of parameters, [global] and lines Name = value; it need not be there", Set: run.Absolute(&c.ConfigFile)},
 		{Flag: "health", Variable: "CALICO_HEALTH_ADDRESS", Help: "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", Set: address(&c.Health)},
 		{Flag: "metrics", Variable: "CALICO_METRICS_ADDRESS", Help: "host:port of /metrics; 0 = off; default: as the PrometheusMetrics parameters say, :9091", Set: address(&c.Metrics)},

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/dhcpd"
 	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/identity"
-	"github.com/calico-go/calico/pkg/agent/reclaim"
+	"github.com/calico-go/calico/pkg/agent/reentry"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -19,13 +19,13 @@ import (
 
 // feed is where what etcd holds enters the agent.
 type feed struct {
-	reclaim  *reclaim.Keeper
+	reentry  *reentry.Pods
 	readable readable
 	unknown  *problems.Unknown
 	guard    *etcdguard.Guard
-	dhcp     *dhcpd.Keeper
+	dhcp     *dhcpd.Servers
 	status   *status.Reporter
-	identity *identity.Keeper
+	identity *identity.Host
 	router   *router.Router
 	leader   *leadership // nil, as podCIDRs: there is no Kubernetes
 	podCIDRs *podCIDRs
@@ -39,28 +39,28 @@ func (f *feed) watch(ctx context.Context, client *store.Client) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !errors.Is(err, reclaim.ErrReplaced) {
+		if !errors.Is(err, reentry.ErrReplaced) {
 			return err
 		}
 	}
 }
 
 // Update hands on one update; nil even where the context ends, as the source does so by itself, but for one of another
-// etcd: reclaim.ErrReplaced. The loop comes last, as only that may have to be waited for.
+// etcd: reentry.ErrReplaced. The loop comes last, as only that may have to be waited for.
 func (f *feed) Update(ctx context.Context, u model.Update) error {
-	if err := f.reclaim.Hear(ctx, u); err != nil {
+	if err := f.reentry.Update(ctx, u); err != nil {
 		return err
 	}
 	f.readable.fill(u)
-	f.unknown.Hear(u)
-	f.guard.Hear()
-	f.status.Hear(u)
-	f.identity.Hear(u)
-	f.router.Hear(u)
-	f.dhcp.Hear(u)
+	f.unknown.Update(u)
+	f.guard.Answered()
+	f.status.Update(u)
+	f.identity.Update(u)
+	f.router.Update(u)
+	f.dhcp.Update(u)
 	if f.leader != nil {
-		f.leader.Hear(u)
-		f.podCIDRs.Hear(u)
+		f.leader.Update(u)
+		f.podCIDRs.Update(u)
 	}
 	u, ok := forLoop(u)
 	if !ok {

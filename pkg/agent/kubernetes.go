@@ -51,7 +51,7 @@ func (c Config) kubernetes(env run.Env) (*kube.Client, error) {
 }
 
 // certificate makes sure that there is one of this host's own for etcd; nil where none is to be asked for.
-func (c Config) certificate(ctx context.Context, client *kube.Client, env run.Env) (*nodecert.Keeper, error) {
+func (c Config) certificate(ctx context.Context, client *kube.Client, env run.Env) (*nodecert.Certificate, error) {
 	if c.Kubernetes.Certificate == "" {
 		return nil, nil
 	}
@@ -66,7 +66,7 @@ func (c Config) certificate(ctx context.Context, client *kube.Client, env run.En
 const confDir = "/etc/cni/net.d"
 
 // newPods makes what knows the host's pods.
-func newPods(cfg Config, client *kube.Client, podCIDRs func([]netip.Prefix)) *pods.Keeper {
+func newPods(cfg Config, client *kube.Client, podCIDRs func([]netip.Prefix)) *pods.Cache {
 	dir := statefile.OnHost(cmp.Or(cfg.CNI.Dir, confDir))
 	return pods.New(pods.Config{Node: cfg.Node, API: pods.Kubernetes{Client: client}, Unshaped: func() bool { return pods.Unshaped(dir) }, PodCIDRs: podCIDRs})
 }
@@ -82,7 +82,7 @@ func nodeEvents(node string, client *kube.Client) func(reason, message string) {
 }
 
 // podEvents records warnings about pods that the API has on this host. Endpoints in etcd that are called like others are passed over.
-func podEvents(client *kube.Client, known *pods.Keeper) func(key model.WorkloadEndpointKey, reason, message string) {
+func podEvents(client *kube.Client, known *pods.Cache) func(key model.WorkloadEndpointKey, reason, message string) {
 	return func(key model.WorkloadEndpointKey, reason, message string) {
 		namespace, name := key.Pod()
 		if uid := known.UID(namespace, name); uid != "" {

@@ -31,8 +31,8 @@ type leadership struct {
 	said  string
 }
 
-// Hear takes in what etcd holds.
-func (k *leadership) Hear(u model.Update) {
+// Update takes in what etcd holds.
+func (k *leadership) Update(u model.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	led := !u.Resync && k.since.IsZero()

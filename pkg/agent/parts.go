@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/leftovers"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/reclaim"
+	"github.com/calico-go/calico/pkg/agent/reentry"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -29,7 +29,7 @@ type parts struct {
 	source   source
 	handover *router.Handover // with a router, where there is one
 	routed   bool             // there is
-	dhcp     *dhcpd.Keeper
+	dhcp     *dhcpd.Servers
 	// warnPod records an event of a pod; nil: there is no API to tell.
 	warnPod func(key model.WorkloadEndpointKey, reason, message string)
 }
@@ -48,11 +48,11 @@ type source interface {
 type etcdSource struct {
 	client  *store.Client
 	guard   *etcdguard.Guard
-	reclaim *reclaim.Keeper
+	reentry *reentry.Pods
 }
 
 func (s etcdSource) Expect(revision int64) { s.client.Expect(revision) }
-func (s etcdSource) Held() string          { return s.reclaim.Held() }
+func (s etcdSource) Held() string          { return s.reentry.Held() }
 func (s etcdSource) Needed() []netip.Addr  { return s.guard.Needed() }
 
 // plainSource is one that needs nothing of the host.
@@ -63,7 +63,7 @@ func (plainSource) Held() string         { return "" }
 func (plainSource) Needed() []netip.Addr { return nil }
 
 // newRouter makes the router, and what it leaves to others: who the host is, and blocks that it needs no more.
-func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *etcdguard.Guard) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
+func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *etcdguard.Guard) (*router.Router, *identity.Host, *leftovers.Blocks) {
 	m := router.NewMetrics()
 	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: guard.Addrs, Logger: env.Logger})
 	p.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(env.Problems), newWatchMetric(client))
@@ -78,7 +78,7 @@ func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *et
 }
 
 // newDHCP makes what serves virtual machines.
-func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Keeper {
+func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Servers {
 	return dhcpd.New(dhcpd.Config{
 		Host: cfg.Node, MAC: link.TapMAC(), Logger: env.Logger, Problems: env.Problems, Metrics: m.dhcp,
 		Open: func(iface string) (dhcpd.Socket, error) {
@@ -91,9 +91,9 @@ func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Keeper {
 	})
 }
 
-// newReclaim makes what keeps the host's pods in whatever etcd there is.
-func newReclaim(cfg Config, env run.Env, client *store.Client, report *status.Reporter, m *metrics) *reclaim.Keeper {
-	return reclaim.New(reclaim.Config{
+// newReentry makes what keeps the host's pods in whatever etcd there is.
+func newReentry(cfg Config, env run.Env, client *store.Client, report *status.Reporter, m *metrics) *reentry.Pods {
+	return reentry.New(reentry.Config{
 		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },
 		LeadsTo: link.Link.LeadsTo, Naming: report.Naming, Health: env.Health, Problems: env.Problems, Logger: env.Logger, Entered: m.reentered,
 	})

@@ -25,8 +25,8 @@ type podCIDRs struct {
 	pools map[string]netip.Prefix // those in use, by path
 }
 
-// Hear takes in what etcd holds.
-func (c *podCIDRs) Hear(u model.Update) {
+// Update takes in what etcd holds.
+func (c *podCIDRs) Update(u model.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := u.Resync

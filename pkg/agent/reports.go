@@ -33,7 +33,7 @@ type reports struct {
 	workload *workload.Reconciler
 	firewall *firewall.Reconciler
 	// dhcp is told of each endpoint's standing: the revision as of which it is up, 0 = it isn't.
-	dhcp *dhcpd.Keeper
+	dhcp *dhcpd.Servers
 
 	waiting      string              // why nothing is done, as it was logged
 	invalid      map[string]struct{} // objects that only policy finds wrong

@@ -53,8 +53,8 @@ func runFrom(ctx context.Context, cfg Config, env run.Env, source Source) error 
 	p.report.Naming.Set("") // nobody else could have it
 	l, unknown, dhcp := newLoop(cfg, env, params, p), problems.NewUnknown(cfg.Node, env.Problems), p.dhcp
 	tell, err := source.Start(Parts{Env: env, Update: func(ctx context.Context, u model.Update) {
-		unknown.Hear(u)
-		dhcp.Hear(u)
+		unknown.Update(u)
+		dhcp.Update(u)
 		select {
 		case l.updates <- u:
 		case <-ctx.Done():

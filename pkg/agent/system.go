@@ -34,8 +34,8 @@ type system struct {
 	kernel  kernel
 	tracker connections.Tracker
 	files   pluginFiles
-	forward *forward.Keeper // nil: other chains are not looked at
-	probe   *probe.Prober   // nil: the path of packets is not tried
+	forward *forward.Rules // nil: other chains are not looked at
+	probe   *probe.Prober  // nil: the path of packets is not tried
 }
 
 // kernel is what the loop opens and reads; a test puts another in its place.

@@ -59,8 +59,8 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Keeper keeps the certificate.
-type Keeper struct {
+// Certificate keeps a certificate valid: it has one signed before the last one ends.
+type Certificate struct {
 	Config
 	use
 	now     func() time.Time
@@ -77,14 +77,14 @@ type use struct {
 	usages []certificatesv1.KeyUsage
 }
 
-// New makes a Keeper of a certificate for etcd, a client's.
-func New(cfg Config) *Keeper {
+// New makes one for etcd, a client's.
+func New(cfg Config) *Certificate {
 	client := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-	return &Keeper{Config: cfg, use: use{Signer, "calico-etcd", "certificate for etcd", client}, now: time.Now}
+	return &Certificate{Config: cfg, use: use{Signer, "calico-etcd", "certificate for etcd", client}, now: time.Now}
 }
 
-// NewNSM makes a Keeper of a certificate for network services, a server's and a client's.
-func NewNSM(cfg Config) *Keeper {
+// NewNSM makes one for network services, a server's and a client's.
+func NewNSM(cfg Config) *Certificate {
 	k := New(cfg)
 	k.use = use{NSMSigner, "calico-nsm", "certificate for network services", append(k.usages, certificatesv1.UsageServerAuth)}
 	return k
@@ -92,7 +92,7 @@ func NewNSM(cfg Config) *Keeper {
 
 // due says why a certificate must be asked for, "" = it need not; and whether the one that is there can't be used until then.
 // uid is the Node's, "" = it isn't known.
-func (k *Keeper) due(uid string) (why string, useless bool) {
+func (k *Certificate) due(uid string) (why string, useless bool) {
 	pair, err := tls.LoadX509KeyPair(k.File, k.File)
 	if err != nil {
 		return err.Error(), true
@@ -113,7 +113,7 @@ func (k *Keeper) due(uid string) (why string, useless bool) {
 }
 
 // foreign says why a certificate is not of the authority, as of one that was made anew since.
-func (k *Keeper) foreign(c *x509.Certificate) error {
+func (k *Certificate) foreign(c *x509.Certificate) error {
 	if k.CAFile == "" {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (k *Keeper) foreign(c *x509.Certificate) error {
 }
 
 // Ensure returns once there is a certificate that can be used.
-func (k *Keeper) Ensure(ctx context.Context) error {
+func (k *Certificate) Ensure(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(k.File), 0o700); err != nil {
 		return statefile.Advise(err)
 	}
@@ -153,7 +153,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 }
 
 // Run has the certificate renewed until the context ends; the error is always nil.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Certificate) Run(ctx context.Context) error {
 	for pause := interval; retry.Wait(ctx, pause) == nil; {
 		why, _ := k.due("")
 		if why == "" {
@@ -168,12 +168,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 // errOpen says that a request has no answer.
 var errOpen = errors.New("nobody has signed the request")
 
-func (k *Keeper) open() error {
+func (k *Certificate) open() error {
 	return fmt.Errorf("%w for a %s: see the log of %s-signer, and whether it runs", errOpen, k.cert, k.owner)
 }
 
 // renew does the next step towards a certificate, and says whether it is there, or how long to wait before the next one.
-func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.Duration) {
+func (k *Certificate) renew(ctx context.Context, why string) (done bool, pause time.Duration) {
 	answered, err := k.ask(ctx)
 	pause = openPause
 	if answered {
@@ -193,7 +193,7 @@ func (k *Keeper) renew(ctx context.Context, why string) (done bool, pause time.D
 
 // ask makes a request for a certificate, or sees what became of the one that is open, and puts the certificate and its key in the
 // place of the former ones. It reports whether the request was answered.
-func (k *Keeper) ask(ctx context.Context) (answered bool, err error) {
+func (k *Certificate) ask(ctx context.Context) (answered bool, err error) {
 	if k.request == "" {
 		return false, cmp.Or(k.create(ctx), k.open())
 	}
@@ -227,7 +227,7 @@ func (k *Keeper) ask(ctx context.Context) (answered bool, err error) {
 }
 
 // create makes a request, for a new key.
-func (k *Keeper) create(ctx context.Context) error {
+func (k *Certificate) create(ctx context.Context) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err

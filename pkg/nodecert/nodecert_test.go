@@ -51,7 +51,7 @@ func TestCreate(t *testing.T) {
 	cfg := Config{Kube: client, Logger: slog.New(slog.DiscardHandler)}
 	const open = "nobody has signed the request for a certificate for %s: see the log of %ssigner, and whether it runs"
 	for _, test := range []struct {
-		k                                *Keeper
+		k                                *Certificate
 		signer, name, purpose, moreUsage string
 	}{
 		{New(cfg), "projectcalico.org/etcd-node", "calico-etcd-", "etcd", ""},
@@ -110,7 +110,7 @@ func TestDue(t *testing.T) {
 		{"of the authority", "uid", "", both, 0, false, "own"},
 		{"of a former authority", "uid", "x509: ", both, 0, true, "other"},
 	} {
-		k := Keeper{Config: Config{File: filepath.Join(t.TempDir(), "pem")}, now: func() time.Time { return now.Add(test.after) }}
+		k := Certificate{Config: Config{File: filepath.Join(t.TempDir(), "pem")}, now: func() time.Time { return now.Add(test.after) }}
 		if test.authority != "" {
 			k.CAFile = filepath.Join(t.TempDir(), "ca")
 			if err := os.WriteFile(k.CAFile, authorities[test.authority], 0o600); err != nil {

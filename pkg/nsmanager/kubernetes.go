@@ -46,7 +46,7 @@ type kubernetesAPI struct {
 	client *kube.Client
 	node   string
 	// certificate is nil where this manager's is kept by others.
-	certificate *nodecert.Keeper
+	certificate *nodecert.Certificate
 
 	now   func() time.Time
 	ready func()

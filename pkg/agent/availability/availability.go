@@ -2,7 +2,7 @@
 
 // Package availability tells the Kubernetes API that the network of this host's Node is there: its condition
 // NetworkUnavailable is False, so that the scheduler sends pods. That it isn't any more is for the controllers to say, when the
-// agent's status in etcd is gone: an agent that restarts takes nothing back. Its Keeper keeps other things of the Node as well.
+// agent's status in etcd is gone: an agent that restarts takes nothing back. A Condition keeps other things of the Node as well.
 package availability
 
 import (
@@ -29,7 +29,7 @@ type API interface {
 	Set(ctx context.Context, node string) error
 }
 
-// Config is what a Keeper works with.
+// Config is what a Condition works with.
 type Config struct {
 	Node string
 	API  API
@@ -41,22 +41,22 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Keeper keeps the condition.
-type Keeper struct {
+// Condition is the Node's condition, which Run keeps.
+type Condition struct {
 	cfg   Config
 	loop  *reconcile.Loop
 	wrong atomic.Bool // the condition is to be set, as last seen
 }
 
-// New makes a Keeper.
-func New(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg}
+// New makes a Condition.
+func New(cfg Config) *Condition {
+	k := &Condition{cfg: cfg}
 	k.loop = reconcile.New(reconcile.Timing{Every: retryInterval}, k.keep)
 	return k
 }
 
 // Run keeps the condition from when the agent serves, and while it does, until the context ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Condition) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -69,13 +69,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // seen takes in what the API has.
-func (k *Keeper) seen(available bool) {
+func (k *Condition) seen(available bool) {
 	k.wrong.Store(!available)
 	k.loop.Wake()
 }
 
 // keep sets the condition where it was seen to be wrong, and takes it to be right from then on.
-func (k *Keeper) keep(ctx context.Context) (time.Duration, error) {
+func (k *Condition) keep(ctx context.Context) (time.Duration, error) {
 	// An agent that can't serve leaves the condition to the controllers, who know it to be gone.
 	if k.cfg.Unready() != "" || !k.wrong.Swap(false) {
 		return 0, nil

@@ -54,17 +54,17 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Keeper writes and mends the files. Only Run uses it.
-type Keeper struct {
+// Files are the runtime's network configuration and what it refers to. Only Run uses them.
+type Files struct {
 	cfg     Config
 	earlier string // others' configurations that come first, as they were told
 }
 
 // New makes a keeper.
-func New(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
+func New(cfg Config) *Files { return &Files{cfg: cfg} }
 
 // Run keeps the files from when the agent serves until the context ends; the error is always nil.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Files) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -78,7 +78,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // tell says what is wrong.
-func (k *Keeper) tell(err error) {
+func (k *Files) tell(err error) {
 	reason := problems.Reason(err)
 	if reason != "" {
 		reason = "the network configuration is not in place: " + reason
@@ -89,14 +89,14 @@ func (k *Keeper) tell(err error) {
 	}
 }
 
-func (k *Keeper) event(reason, message string) {
+func (k *Files) event(reason, message string) {
 	if k.cfg.Event != nil {
 		k.cfg.Event(reason, message)
 	}
 }
 
 // keep compares all files, and mends what differs. What the configuration refers to comes first.
-func (k *Keeper) keep() error {
+func (k *Files) keep() error {
 	dir := statefile.OnHost(k.cfg.Dir)
 	if err := k.keepTLS(filepath.Join(dir, netconf.TLSDir)); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (k *Keeper) keep() error {
 }
 
 // keepList keeps our own file.
-func (k *Keeper) keepList(dir string) error {
+func (k *Files) keepList(dir string) error {
 	staged, path := filepath.Join(k.cfg.VarDir, netconf.StagedName), filepath.Join(dir, netconf.ListName)
 	text, err := os.ReadFile(staged)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +147,7 @@ func (k *Keeper) keepList(dir string) error {
 }
 
 // former is the list that was written last; nil where that isn't known.
-func (k *Keeper) former(written string) *netconf.List {
+func (k *Files) former(written string) *netconf.List {
 	text, err := os.ReadFile(written)
 	if err != nil {
 		return nil
@@ -160,7 +160,7 @@ func (k *Keeper) former(written string) *netconf.List {
 }
 
 // removeSingle removes what an earlier Calico left, which would be used in place of the list.
-func (k *Keeper) removeSingle(path string) error {
+func (k *Files) removeSingle(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil || !netconf.IsOurs(text) {
 		return nil // another's, or gone: it is looked at with the others
@@ -174,7 +174,7 @@ func (k *Keeper) removeSingle(path string) error {
 
 // lookAtOthers tells of configurations that the runtime takes in place of ours. Some mean to: Multus, for one, calls
 // ours. So that is no error.
-func (k *Keeper) lookAtOthers(dir string) error {
+func (k *Files) lookAtOthers(dir string) error {
 	names, err := netconf.Files(dir)
 	if err != nil {
 		return statefile.Advise(err)

@@ -13,7 +13,7 @@ import (
 )
 
 // keepTLS keeps copies on the host of what the plugins need, as they change.
-func (k *Keeper) keepTLS(dir string) error {
+func (k *Files) keepTLS(dir string) error {
 	from := map[string]string{netconf.TLSCA: k.cfg.CAFile, netconf.TLSCert: k.cfg.CertFile, netconf.TLSKey: k.cfg.KeyFile}
 	content := map[string][]byte{}
 	for name, path := range from {

@@ -29,7 +29,7 @@ type Socket interface {
 	Close() error
 }
 
-// Config is what a Keeper works with.
+// Config is what Servers work with.
 type Config struct {
 	Host     string    // its name in etcd
 	MAC      model.MAC // of every tap
@@ -39,8 +39,8 @@ type Config struct {
 	Metrics  Metrics
 }
 
-// Keeper keeps a server at each tap.
-type Keeper struct {
+// Servers are the DHCP servers of this host, one at each tap.
+type Servers struct {
 	cfg     Config
 	wake    mailbox.Signal
 	servers map[string]*server // by the endpoint's path; Run's alone
@@ -62,16 +62,16 @@ type subnet struct {
 	err error
 }
 
-// New makes a Keeper that knows of no endpoint.
-func New(cfg Config) *Keeper {
-	return &Keeper{
+// New makes Servers that know of no endpoint.
+func New(cfg Config) *Servers {
+	return &Servers{
 		cfg: cfg, wake: mailbox.NewSignal(), servers: map[string]*server{}, endpoints: map[string]endpoint{}, subnets: map[string]subnet{},
 		programmed: map[string]int64{}, dirty: map[string]struct{}{},
 	}
 }
 
-// Hear takes in an update of what etcd holds. It never waits.
-func (k *Keeper) Hear(u model.Update) {
+// Update takes in an update of what etcd holds. It never waits.
+func (k *Servers) Update(u model.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var before map[string]endpoint // where this is a snapshot
@@ -106,7 +106,7 @@ func (k *Keeper) Hear(u model.Update) {
 }
 
 // hearEndpoint takes in an endpoint of this host. One that can't be read isn't connected, and that is reported elsewhere.
-func (k *Keeper) hearEndpoint(e model.Entry) {
+func (k *Servers) hearEndpoint(e model.Entry) {
 	_, had := k.endpoints[e.Path]
 	spec, ok := e.Value.(model.WorkloadEndpoint)
 	served := ok && e.Err == nil && dhcp.IsServed(spec)
@@ -122,15 +122,15 @@ func (k *Keeper) hearEndpoint(e model.Entry) {
 	k.dirty[e.Path] = struct{}{}
 }
 
-func (k *Keeper) touchAll() {
+func (k *Servers) touchAll() {
 	for path := range k.endpoints {
 		k.dirty[path] = struct{}{}
 	}
 }
 
 // Programmed tells that an endpoint is connected as of a revision, 0 = it isn't. It never waits, and is to be told of an
-// endpoint after Hear was.
-func (k *Keeper) Programmed(path string, revision int64) {
+// endpoint after Update was.
+func (k *Servers) Programmed(path string, revision int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, ok := k.endpoints[path]; !ok || k.programmed[path] == revision {
@@ -142,7 +142,7 @@ func (k *Keeper) Programmed(path string, revision int64) {
 }
 
 // Run serves until the context ends; the error is always nil.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Servers) Run(ctx context.Context) error {
 	defer func() {
 		for path := range k.servers {
 			k.stop(path)
@@ -159,7 +159,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // reconcile looks at what changed.
-func (k *Keeper) reconcile(ctx context.Context) {
+func (k *Servers) reconcile(ctx context.Context) {
 	k.mu.Lock()
 	dirty := k.dirty
 	k.dirty = map[string]struct{}{}
@@ -185,7 +185,7 @@ type want struct {
 
 // bring brings one tap's server in line. What was served before stays until it is known whether the endpoint is
 // programmed as it is now.
-func (k *Keeper) bring(ctx context.Context, path string, w want, subnets map[string]subnet) {
+func (k *Servers) bring(ctx context.Context, path string, w want, subnets map[string]subnet) {
 	if !w.there {
 		k.report(path, nil)
 		k.stop(path)
@@ -212,14 +212,14 @@ func (k *Keeper) bring(ctx context.Context, path string, w want, subnets map[str
 	}
 }
 
-func (k *Keeper) stop(path string) {
+func (k *Servers) stop(path string) {
 	if s := k.servers[path]; s != nil {
 		s.stop()
 		delete(k.servers, path)
 	}
 }
 
-func (k *Keeper) report(path string, err error) {
+func (k *Servers) report(path string, err error) {
 	switch before, after := k.cfg.Problems.Note(problemKind, path, err); {
 	case after == before:
 	case after == "":

@@ -31,7 +31,7 @@ var (
 // host has the taps that a test makes.
 type host struct {
 	t        *testing.T
-	keeper   *Keeper
+	keeper   *Servers
 	problems *problems.Ledger
 	revision int64
 
@@ -151,10 +151,10 @@ func (s *socket) Close() error {
 }
 
 // hear tells of keys as etcd has them, with "" of one that is deleted, and returns the revision.
-func (h *host) hear(values map[string]string) int64 {
+func (h *host) update(values map[string]string) int64 {
 	h.t.Helper()
 	h.revision++
-	h.keeper.Hear(model.Update{Revision: h.revision, Entries: h.entries(values)})
+	h.keeper.Update(model.Update{Revision: h.revision, Entries: h.entries(values)})
 	synctest.Wait()
 	return h.revision
 }
@@ -306,11 +306,11 @@ func TestAnnounced(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
 		}
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: `{"cidr": "fd00:65::/64"}`}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: `{"cidr": "fd00:65::/64"}`}))
 		expect("a machine arrives", routers...)
-		h.hear(map[string]string{strings.Replace(subnet4, "s4", "other", 1): in4})
+		h.update(map[string]string{strings.Replace(subnet4, "s4", "other", 1): in4})
 		expect("another subnet changes")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.25")}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.25")}))
 		expect("another machine", routers...)
 		h.unplug("tap1")
 		time.Sleep(time.Minute)
@@ -327,11 +327,11 @@ func TestOneFamily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		p := h.plug("tap1")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: `{"cidr": 6}`}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: `{"cidr": 6}`}))
 		if got := h.ask(p); got != "10.65.0.24" || !strings.Contains(h.problem(a), "ipv6_subnet_ids[0]") {
 			t.Errorf("%q is offered, and reported: %s", got, h.problem(a))
 		}
-		h.hear(map[string]string{subnet4: `{"cidr": "10.65.0.0/24"}`, subnet6: `{"cidr": "fd00:65::/64"}`})
+		h.update(map[string]string{subnet4: `{"cidr": "10.65.0.0/24"}`, subnet6: `{"cidr": "fd00:65::/64"}`})
 		if n, got := p.advertised(), h.ask(p); got != "" || n == 0 || strings.Contains(h.problem(a), "ipv6") {
 			t.Errorf("%q is offered, %d advertisements, and reported: %s", got, n, h.problem(a))
 		}
@@ -343,7 +343,7 @@ func TestDecline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		p := h.plug("tap1")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
 		decline := discover(t, dhcpv4.WithMessageType(dhcpv4.MessageTypeDecline), dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.IP{10, 65, 0, 24})))
 		for range 10 {
 			p.asked <- decline
@@ -365,7 +365,7 @@ func TestDecline(t *testing.T) {
 		}
 		p.asked <- decline
 		synctest.Wait()
-		h.hear(map[string]string{a: ""})
+		h.update(map[string]string{a: ""})
 		if got := h.problem("tap tap1"); got != "" {
 			t.Errorf("reported of a tap that is no machine's: %q", got)
 		}
@@ -376,7 +376,7 @@ func TestServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		p := h.plug("tap1")
-		first := h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6})
+		first := h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6})
 		if got := h.listened(); got != nil {
 			t.Errorf("served before it is programmed: %q", got)
 		}
@@ -392,7 +392,7 @@ func TestServe(t *testing.T) {
 		}
 		expect("programmed", "10.65.0.24")
 
-		moved := h.hear(map[string]string{a: vm("tap1", "10.65.0.25")})
+		moved := h.update(map[string]string{a: vm("tap1", "10.65.0.25")})
 		expect("changed and not programmed yet", "10.65.0.24")
 		h.programmed(a, moved)
 		if got := p.advertised(); got != 1 {
@@ -400,17 +400,17 @@ func TestServe(t *testing.T) {
 		}
 		expect("changed", "10.65.0.25")
 
-		h.hear(map[string]string{subnet4: ""})
+		h.update(map[string]string{subnet4: ""})
 		expect("without a subnet", "")
 		want := `ipv4_subnet_ids[0]: subnet "s4": there is none: make it with calicoctl apply, as a DHCPSubnet of this name`
 		if got := h.problem(a); got != want {
 			t.Errorf("reported %q, want %q", got, want)
 		}
-		h.hear(map[string]string{subnet4: `{"cidr": 1}`})
+		h.update(map[string]string{subnet4: `{"cidr": 1}`})
 		if got := h.problem(a); !strings.Contains(got, "cidr") {
 			t.Errorf("of a subnet that can't be read %q is reported", got)
 		}
-		h.hear(map[string]string{subnet4: in4})
+		h.update(map[string]string{subnet4: in4})
 		expect("with the subnet again", "10.65.0.25")
 		if got := h.problem(a); got != "" {
 			t.Errorf("still reported: %q", got)
@@ -421,17 +421,17 @@ func TestServe(t *testing.T) {
 		h.programmed(a, moved)
 		expect("programmed again", "10.65.0.25")
 
-		off := h.hear(map[string]string{a: strings.Replace(vm("tap1", "10.65.0.25"), `"active"`, `"inactive"`, 1)})
+		off := h.update(map[string]string{a: strings.Replace(vm("tap1", "10.65.0.25"), `"active"`, `"inactive"`, 1)})
 		h.programmed(a, off)
 		expect("inactive", "")
 		if got := h.problem(a); got != "" {
 			t.Errorf("an inactive endpoint is a problem: %q", got)
 		}
 
-		again := h.hear(map[string]string{a: vm("tap1", "10.65.0.26")})
+		again := h.update(map[string]string{a: vm("tap1", "10.65.0.26")})
 		h.programmed(a, again)
 		expect("active", "10.65.0.26")
-		h.hear(map[string]string{a: ""})
+		h.update(map[string]string{a: ""})
 		expect("deleted", "")
 		counts := map[string]float64{"calico_node_dhcp_ports": 0, "calico_node_dhcp_requests_total answered": 6, "calico_node_dhcp_requests_total ignored": 1}
 		if diff := cmp.Diff(counts, h.counted()); diff != "" {
@@ -447,11 +447,11 @@ func TestSnapshot(t *testing.T) {
 		p, q := h.plug("tap1"), h.plug("tap2")
 		b := strings.Replace(a, "/a/", "/b/", 1)
 		all := map[string]string{a: vm("tap1", "10.65.0.24"), b: strings.ReplaceAll(vm("tap2", "10.65.0.25"), "65::24", "65::25"), subnet4: in4, subnet6: in6}
-		revision := h.hear(all)
+		revision := h.update(all)
 		h.programmed(a, revision)
 		h.programmed(b, revision)
 		delete(all, b)
-		h.keeper.Hear(model.Update{Revision: revision, Resync: true, Entries: h.entries(all)})
+		h.keeper.Update(model.Update{Revision: revision, Resync: true, Entries: h.entries(all)})
 		synctest.Wait()
 		if got := h.ask(p); got != "10.65.0.24" || p.opens != 1 {
 			t.Errorf("%q is offered, by socket %d", got, p.opens)
@@ -472,7 +472,7 @@ func TestOthers(t *testing.T) {
 		h.plug("tap1")
 		pod := `{"state": "active", "name": "cali1", "mac": null, "profile_ids": [], "ipv4_nets": ["10.65.0.24/32"]}`
 		others := strings.Replace(a, "/h/", "/other/", 1)
-		revision := h.hear(map[string]string{a: pod, others: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6})
+		revision := h.update(map[string]string{a: pod, others: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6})
 		h.programmed(a, revision)
 		h.programmed(others, revision)
 		if got := h.listened(); got != nil || len(h.keeper.programmed)+len(h.keeper.endpoints) > 0 {
@@ -486,7 +486,7 @@ func TestTapReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		h.plug("tap1")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
 		h.unplug("tap1")
 		time.Sleep(time.Minute)
 		p := h.plug("tap1")
@@ -495,7 +495,7 @@ func TestTapReplaced(t *testing.T) {
 			t.Errorf("%q is offered", got)
 		}
 		q := h.plug("tap2")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap2", "10.65.0.24")}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap2", "10.65.0.24")}))
 		if diff := cmp.Diff([]string{"tap2"}, h.listened()); diff != "" {
 			t.Errorf("an endpoint with another tap (-want +got):\n%s", diff)
 		}
@@ -510,7 +510,7 @@ func TestStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		p := h.plug("tap1")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
 		frame, end := discover(t), time.After(time.Minute)
 		taken := 0
 	storm:
@@ -537,7 +537,7 @@ func TestUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		p := h.plug("tap1")
-		h.programmed(a, h.hear(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
+		h.programmed(a, h.update(map[string]string{a: vm("tap1", "10.65.0.24"), subnet4: in4, subnet6: in6}))
 		p.advertised()
 		for range 10 {
 			time.Sleep(10 * time.Minute)

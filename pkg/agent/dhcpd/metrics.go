@@ -4,7 +4,7 @@ package dhcpd
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are what a Keeper counts.
+// Metrics are what Servers count.
 type Metrics struct {
 	ports             prometheus.Gauge
 	requests          *prometheus.CounterVec

@@ -59,8 +59,8 @@ func New(log *slog.Logger, client etcd) *Guard {
 	}
 }
 
-// Hear notes that etcd has answered, before anything is made of what it said.
-func (g *Guard) Hear() {
+// Answered notes that etcd has answered, before anything is made of what it said.
+func (g *Guard) Answered() {
 	g.mu.Lock()
 	first := !g.answered
 	g.answered = true

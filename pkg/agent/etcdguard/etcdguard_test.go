@@ -51,8 +51,8 @@ func TestAddrs(t *testing.T) {
 	if got := fmt.Sprint(g.Addrs()); got != "map[10.65.0.9:false 192.0.2.5:false]" {
 		t.Errorf("before etcd has answered: %s", got)
 	}
-	g.Hear()
-	g.Hear()
+	g.Answered()
+	g.Answered()
 	g.led = func(netip.Addr) (bool, error) { return false, errors.New("asked again") }
 	if got := fmt.Sprint(g.Addrs()); got != "map[10.65.0.9:true 192.0.2.5:false]" {
 		t.Errorf("when it has: %s", got)
@@ -83,7 +83,7 @@ func TestRemoves(t *testing.T) {
 				ended := make(chan error)
 				go func() { ended <- g.Run(t.Context()) }()
 				time.Sleep(c.answers)
-				g.Hear()
+				g.Answered()
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}

@@ -55,7 +55,7 @@ func (d Desired) search() beside.Search {
 	return s
 }
 
-// Config is what a Keeper works with.
+// Config is what Rules work with.
 type Config struct {
 	// Path is what of the path that workloads' packets take was found wrong by trying it; nil = it isn't tried.
 	Path     func() []board.PathFinding
@@ -64,20 +64,20 @@ type Config struct {
 	Health   *health.Monitor
 }
 
-// Keeper lets workloads' packets pass once it is told to.
-type Keeper struct {
+// Rules are those that let workloads' packets pass in others' chains, once Pass says which.
+type Rules struct {
 	cfg     Config
 	told    Desired // by the goroutine that tells
 	desired *mailbox.Box[Desired]
 }
 
 // New makes one that keeps nothing yet.
-func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, desired: mailbox.New[Desired]()}
+func New(cfg Config) *Rules {
+	return &Rules{cfg: cfg, desired: mailbox.New[Desired]()}
 }
 
 // Pass says what is to pass, which it may as soon as our own table stands. One goroutine calls it.
-func (k *Keeper) Pass(d Desired) {
+func (k *Rules) Pass(d Desired) {
 	if !reflect.DeepEqual(d, k.told) {
 		k.told = d
 		k.desired.Put(d)
@@ -85,7 +85,7 @@ func (k *Keeper) Pass(d Desired) {
 }
 
 // Run applies what is desired until the context ends. The rules stay.
-func (k *Keeper) Run(ctx context.Context) {
+func (k *Rules) Run(ctx context.Context) {
 	var f *beside.Forward
 	var desired Desired
 	ready, o := false, obstacles{cfg: k.cfg, noted: k.cfg.Problems.Group(problems.Host)}
@@ -124,7 +124,7 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // round applies what is desired and reads what others have, if a ruleset has changed.
-func (k *Keeper) round(f *beside.Forward, o *obstacles, d Desired) error {
+func (k *Rules) round(f *beside.Forward, o *obstacles, d Desired) error {
 	generation, err := f.Generation()
 	now := time.Now()
 	switch {
@@ -143,7 +143,7 @@ func (k *Keeper) round(f *beside.Forward, o *obstacles, d Desired) error {
 	return o.err
 }
 
-func (k *Keeper) apply(f *beside.Forward, d beside.Desired) error {
+func (k *Rules) apply(f *beside.Forward, d beside.Desired) error {
 	changes, err := f.Apply(d)
 	for _, c := range changes {
 		if c.Added > 0 {

@@ -70,7 +70,7 @@ type familyState struct {
 
 // find finds the host's addresses. One that can't be used any more is waited for before another takes its place, unless
 // the same link has another: a link that flaps must not move the host for all others.
-func (i *Keeper) find(ctx context.Context, n note) finding {
+func (i *Host) find(ctx context.Context, n note) finding {
 	var f finding
 	for family, m := range i.methods {
 		own := n.own[family]
@@ -122,7 +122,7 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 
 // apart says that what goes to other hosts leaves by another link than the one that has the host's address, nil = it doesn't, or nothing
 // goes there: no other host reaches this one by that address, most likely. A loopback's is reached by any link.
-func (i *Keeper) apart(ctx context.Context, family int, own plan.Identity, n note) error {
+func (i *Host) apart(ctx context.Context, family int, own plan.Identity, n note) error {
 	if own.Link == "" || n.links.Of(own.Addr.Addr()).Loopback {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (i *Keeper) apart(ctx context.Context, family int, own plan.Identity, n not
 }
 
 // leaving says how long the address that the host had is yet waited for. goes says that it isn't what was found.
-func (i *Keeper) leaving(family int, m plan.Method, goes bool) time.Duration {
+func (i *Host) leaving(family int, m plan.Method, goes bool) time.Duration {
 	since := &i.families[family].departing
 	if !goes || m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress {
 		*since = time.Time{}
@@ -188,7 +188,7 @@ func storedAddress(stored map[string]model.Entry, host string, family int) netip
 }
 
 // reached is from where the host sends to the target of can-reach, or to etcd, with these links; it looks again where a look failed.
-func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
+func (i *Host) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
 	if m.Kind == plan.MethodFirstFound || m.Kind == plan.MethodSkip {
 		return i.towardsEtcd(ctx, family), nil
 	}
@@ -211,7 +211,7 @@ func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links i
 
 // towardsEtcd is from where the host sends to etcd, invalid where no member of it has an address of the family, or only this host's
 // loopback has.
-func (i *Keeper) towardsEtcd(ctx context.Context, family int) netip.Addr {
+func (i *Host) towardsEtcd(ctx context.Context, family int) netip.Addr {
 	members := i.members()
 	slices.SortFunc(members, netip.Addr.Compare)
 	for _, a := range members {

@@ -18,14 +18,14 @@ import (
 
 // finder is an identity that only finds, and a clock.
 type finder struct {
-	*Keeper
+	*Host
 	clock time.Time
 	note  note
 }
 
 func newFinder(t *testing.T, method4 string) *finder {
 	f := &finder{clock: time.Unix(0, 0)}
-	f.Keeper = &Keeper{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock },
+	f.Host = &Host{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock },
 		members: func() []netip.Addr { return nil }}
 	return f
 }

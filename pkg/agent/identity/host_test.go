@@ -27,7 +27,7 @@ import (
 type person struct {
 	testing.TB
 	name     string
-	id       *Keeper
+	id       *Host
 	report   *status.Reporter
 	health   *health.Monitor
 	problems *problems.Ledger
@@ -78,7 +78,7 @@ func eth0(addrs ...string) plan.Links {
 }
 
 // person starts one: change may alter what it is told.
-func (c fleet) person(name string, links plan.Links, change func(*Config, *Keeper)) *person {
+func (c fleet) person(name string, links plan.Links, change func(*Config, *Host)) *person {
 	c.Helper()
 	cfg := Config{Node: name, Logger: slog.New(slog.NewTextHandler(c.Output(), nil)).With("host", name)}
 	if change != nil {
@@ -154,8 +154,8 @@ func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 		case <-ctx.Done():
 			return nil
 		case u := <-updates:
-			p.report.Hear(u)
-			p.id.Hear(u)
+			p.report.Update(u)
+			p.id.Update(u)
 			planner.Take(u, time.Now())
 			revision, ready = u.Revision, ready && !u.Resync
 			for _, e := range u.Entries {

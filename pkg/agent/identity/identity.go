@@ -25,10 +25,10 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Keeper writes to etcd who this host is: its addresses, which it finds by its links, and those of its tunnels, which it
+// Host writes to etcd who this host is: its addresses, which it finds by its links, and those of its tunnels, which it
 // allocates. It never holds up the router, which only leaves it notes. It writes nothing while the host's name isn't known
 // to be its own, nor an address that another live host has.
-type Keeper struct {
+type Host struct {
 	log      *slog.Logger
 	store    *store.Client
 	host     string
@@ -55,7 +55,7 @@ type Keeper struct {
 	families [2]familyState
 }
 
-// Config is what a Keeper is told when it starts.
+// Config is what a Host is told when it starts.
 type Config struct {
 	Node string // the host's name in the data model
 	// Methods are how the host finds its addresses, of IPv4 and of IPv6; the zero
@@ -78,7 +78,7 @@ type note struct {
 	// wished is up to which revision the router knew what it wished for.
 	wished int64
 	// changed is when etcd last said something else of this host's addresses: a
-	// wish that knows less says nothing about conflicts.
+	// view that knows less says nothing about conflicts.
 	changed int64
 	// stored are the keys that are written here, as etcd holds them, by path.
 	stored map[string]model.Entry
@@ -98,8 +98,8 @@ type note struct {
 }
 
 // New returns the keeper of the host's identity.
-func New(cfg Config, client *store.Client) *Keeper {
-	i := &Keeper{
+func New(cfg Config, client *store.Client) *Host {
+	i := &Host{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, members: client.Addrs, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
 		now: time.Now, step: killpoint.Step, found: mailbox.NewSignal(),
@@ -110,10 +110,10 @@ func New(cfg Config, client *store.Client) *Keeper {
 	return i
 }
 
-// Hear takes in one update of the watch, which is to cover the host's settings,
+// Update takes in one update of the watch, which is to cover the host's settings,
 // the pools and /calico/bgp/v1/host/<host>/. The router calls it for each, in
 // their order; it does not wait.
-func (i *Keeper) Hear(u model.Update) {
+func (i *Host) Update(u model.Update) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
@@ -160,7 +160,7 @@ func (i *Keeper) Hear(u model.Update) {
 }
 
 // writes says whether a key is one of those that are written here.
-func (i *Keeper) writes(key model.Key) bool {
+func (i *Host) writes(key model.Key) bool {
 	switch key := key.(type) {
 	case model.BGPHostKey:
 		return key.Host == i.host && key.Field != model.BGPHostReflector
@@ -172,7 +172,7 @@ func (i *Keeper) writes(key model.Key) bool {
 
 // Want leaves a note of what the router knows. It is to be called after each
 // Flush, and when Found says that there is something new to be judged.
-func (i *Keeper) Want(w board.HostView) {
+func (i *Host) Want(w board.HostView) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
@@ -204,10 +204,10 @@ func (i *Keeper) Want(w board.HostView) {
 }
 
 // Found receives when another address was found: it is used once Want was called.
-func (i *Keeper) Found() <-chan struct{} { return i.found }
+func (i *Host) Found() <-chan struct{} { return i.found }
 
 // notes are what others have left until now.
-func (i *Keeper) notes() note {
+func (i *Host) notes() note {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := i.note
@@ -216,7 +216,7 @@ func (i *Keeper) notes() note {
 }
 
 // Run acts on the notes until the context ends; the error is always nil. What is written stays.
-func (i *Keeper) Run(ctx context.Context) error {
+func (i *Host) Run(ctx context.Context) error {
 	i.naming.Notify(i.loop.Wake)
 	return i.loop.Run(ctx)
 }

@@ -24,14 +24,14 @@ func method(t testing.TB, family int, text string) plan.Method {
 }
 
 // dualStack has a host find an address of IPv6 as well.
-func dualStack(t testing.TB) func(*Config, *Keeper) {
-	return func(cfg *Config, _ *Keeper) { cfg.Methods[1] = method(t, 1, "autodetect") }
+func dualStack(t testing.TB) func(*Config, *Host) {
+	return func(cfg *Config, _ *Host) { cfg.Methods[1] = method(t, 1, "autodetect") }
 }
 
 // TestIdentity: what is found is written, once; what changes is followed.
 func TestIdentity(t *testing.T) {
 	c := newFleet(t)
-	p := c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), func(cfg *Config, _ *Keeper) {
+	p := c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), func(cfg *Config, _ *Host) {
 		dualStack(t)(cfg, nil)
 		cfg.AS = 65546
 	})

@@ -67,7 +67,7 @@ type tunnelEffort struct {
 }
 
 // turnTunnels sees to the tunnels' own addresses.
-func (i *Keeper) turnTunnels(ctx context.Context, n note) (again time.Duration) {
+func (i *Host) turnTunnels(ctx context.Context, n note) (again time.Duration) {
 	needs := tunnelNeeds(i.host, i.kinds, n)
 	there := map[string]struct{}{}
 	for _, need := range needs {
@@ -103,7 +103,7 @@ func problemTunnel(handle string) string { return "address of " + handle }
 // address brings what etcd holds of a tunnel's address in line, in one
 // transaction. A handle that has an address finds it again: a host that returns,
 // and one whose commit was never answered.
-func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
+func (i *Host) address(ctx context.Context, need tunnelNeed) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	config := model.HostConfigKey{Host: i.host, Name: need.config}
@@ -139,7 +139,7 @@ func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 	return nil
 }
 
-func (i *Keeper) request(need tunnelNeed) ipam.Request {
+func (i *Host) request(need tunnelNeed) ipam.Request {
 	r := ipam.Request{
 		Host: i.host, Handle: need.handle, Now: i.now(), Picked: true, Tunnel: true,
 		Attributes: map[string]string{"node": i.host, "type": "tunnel-address"},

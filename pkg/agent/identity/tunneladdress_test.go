@@ -124,7 +124,7 @@ func TestTunnelAddressKilled(t *testing.T) {
 	for _, at := range []string{"tunnel address read", "tunnel address before commit", "tunnel address committed"} {
 		t.Run(at, func(t *testing.T) {
 			c := newFleet(t, vxlanPool("10.65.0.0/24"))
-			kill := func(_ *Config, i *Keeper) {
+			kill := func(_ *Config, i *Host) {
 				if i == nil {
 					return
 				}

@@ -34,7 +34,7 @@ func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family]
 
 // turn does what the notes ask for, and says after how long to come again; 0 =
 // when there is another note.
-func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
+func (i *Host) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
 	if !n.synced || !n.linked || i.naming.Get() != "" {
 		return 0
@@ -66,7 +66,7 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 }
 
 // adopt notes what was found, and says whether Want has judged that, and to these conflicts.
-func (i *Keeper) adopt(own [2]plan.Identity, known conflicts) bool {
+func (i *Host) adopt(own [2]plan.Identity, known conflicts) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.own != own {
@@ -83,7 +83,7 @@ var errOutdated = errors.New("the host's links have changed")
 
 // write changes the host's keys in etcd. Where etcd was away because the host's link was, the host must not say when both
 // are back that it has no address: the links are looked at again when etcd answers.
-func (i *Keeper) write(ctx context.Context, own [2]plan.Identity, change model.Change, sight int) error {
+func (i *Host) write(ctx context.Context, own [2]plan.Identity, change model.Change, sight int) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if _, err := i.store.Read(ctx, model.KeyRange(model.ReadyKey{})); err != nil {
@@ -117,7 +117,7 @@ func said(change model.Change) []netip.Addr {
 
 // say notes addresses before they are written, as no answer may come. It reports whether the links are still those of a
 // sight.
-func (i *Keeper) say(addrs []netip.Addr, sight int) bool {
+func (i *Host) say(addrs []netip.Addr, sight int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.sight != sight {
@@ -130,7 +130,7 @@ func (i *Keeper) say(addrs []netip.Addr, sight int) bool {
 }
 
 // keep notes what was written, which the watch has yet to tell. Nothing more is changed until it has.
-func (i *Keeper) keep(change model.Change, revision int64) {
+func (i *Host) keep(change model.Change, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.note.awaits = max(i.note.awaits, revision)
@@ -146,7 +146,7 @@ func (i *Keeper) keep(change model.Change, revision int64) {
 	}
 }
 
-func (i *Keeper) await(revision int64) {
+func (i *Host) await(revision int64) {
 	i.mu.Lock()
 	i.note.awaits = max(i.note.awaits, revision)
 	i.mu.Unlock()

@@ -26,8 +26,8 @@ const patience = 5 * time.Minute
 
 const requestTimeout = 10 * time.Second
 
-// Keeper deletes leftovers. It never holds up the router, which only leaves it notes.
-type Keeper struct {
+// Blocks are the leftovers of this host. The router leaves notes of them and never waits; Run deletes.
+type Blocks struct {
 	log   *slog.Logger
 	store *store.Client
 	host  string
@@ -39,15 +39,15 @@ type Keeper struct {
 }
 
 // New makes the keeper of a host's leftovers.
-func New(log *slog.Logger, client *store.Client, host string) *Keeper {
-	k := &Keeper{log: log, store: client, host: host}
+func New(log *slog.Logger, client *store.Client, host string) *Blocks {
+	k := &Blocks{log: log, store: client, host: host}
 	k.loop = reconcile.New(reconcile.Timing{}, k.deleteDue)
 	return k
 }
 
 // Note takes in all that plan.Planner finds. It is to be called again and again; where it isn't
 // known what there is, or the host's name isn't its own, without blocks.
-func (k *Keeper) Note(now time.Time, blocks []netip.Prefix) {
+func (k *Blocks) Note(now time.Time, blocks []netip.Prefix) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.due
@@ -68,7 +68,7 @@ func (k *Keeper) Note(now time.Time, blocks []netip.Prefix) {
 }
 
 // take is a block that is due now, if there is one.
-func (k *Keeper) take() (netip.Prefix, bool) {
+func (k *Blocks) take() (netip.Prefix, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for b, at := range k.due {
@@ -81,16 +81,16 @@ func (k *Keeper) take() (netip.Prefix, bool) {
 }
 
 // Run deletes what is due until the context ends; the error is always nil.
-func (k *Keeper) Run(ctx context.Context) error { return k.loop.Run(ctx) }
+func (k *Blocks) Run(ctx context.Context) error { return k.loop.Run(ctx) }
 
-func (k *Keeper) deleteDue(ctx context.Context) (time.Duration, error) {
+func (k *Blocks) deleteDue(ctx context.Context) (time.Duration, error) {
 	for b, ok := k.take(); ok && ctx.Err() == nil; b, ok = k.take() {
 		k.say(ctx, b, k.delete(ctx, b))
 	}
 	return 0, nil // one that is left is due again after patience
 }
 
-func (k *Keeper) say(ctx context.Context, block netip.Prefix, err error) {
+func (k *Blocks) say(ctx context.Context, block netip.Prefix, err error) {
 	_, faster := errors.AsType[*store.ConflictError](err)
 	switch {
 	case err == nil, faster, ctx.Err() != nil: // who was faster may have use for it
@@ -100,7 +100,7 @@ func (k *Keeper) say(ctx context.Context, block netip.Prefix, err error) {
 }
 
 // delete deletes a block if it is a leftover by what etcd holds, in one transaction.
-func (k *Keeper) delete(ctx context.Context, block netip.Prefix) error {
+func (k *Blocks) delete(ctx context.Context, block netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	ranges := append(ipam.FirstReadGiveBack(block), model.KeyRange(model.ReadyKey{}))

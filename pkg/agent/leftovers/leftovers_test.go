@@ -19,7 +19,7 @@ var leftover = netip.MustParsePrefix("10.77.0.64/26")
 // host is a keeper at work beside an etcd that has a block of its host's.
 type host struct {
 	*etcd.Server
-	*Keeper
+	*Blocks
 	noon time.Time
 }
 

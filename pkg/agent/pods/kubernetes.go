@@ -18,7 +18,7 @@ import (
 type Kubernetes struct{ Client *kube.Client }
 
 // Watch implements API.
-func (a Kubernetes) Watch(ctx context.Context, node string, k *Keeper) error {
+func (a Kubernetes) Watch(ctx context.Context, node string, k *Cache) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return kube.Watch(ctx, a.Client, kube.Select{Fields: "spec.nodeName=" + node}, podOf, kube.Handler[Pod]{

@@ -25,7 +25,7 @@ import (
 )
 
 // run starts a keeper for node one, which ends with the test.
-func run(t *testing.T, kubeconfig string) *pods.Keeper {
+func run(t *testing.T, kubeconfig string) *pods.Cache {
 	t.Helper()
 	client, err := kube.New(kube.Config{Kubeconfig: kubeconfig, Name: "test"})
 	if err != nil {

@@ -56,14 +56,14 @@ func known(all map[string]string) (some map[string]string) {
 // API is the Kubernetes API.
 type API interface {
 	// Watch tells a keeper of the pods of a node, of the Node, and of all namespaces, until the context ends.
-	Watch(ctx context.Context, node string, k *Keeper) error
+	Watch(ctx context.Context, node string, k *Cache) error
 	// Pod and Namespace read one live; the error wraps os.ErrNotExist where the API has none. Of a namespace it is the
 	// annotations that plugins know.
 	Pod(ctx context.Context, namespace, name string) (Pod, error)
 	Namespace(ctx context.Context, name string) (map[string]string, error)
 }
 
-// Config is what a Keeper works with.
+// Config is what a Cache works with.
 type Config struct {
 	Node string // the name of this host's Node
 	API  API
@@ -73,8 +73,8 @@ type Config struct {
 	PodCIDRs func([]netip.Prefix)
 }
 
-// Keeper knows the pods. Run feeds it.
-type Keeper struct {
+// Cache knows the pods. Run feeds it.
+type Cache struct {
 	cfg Config
 
 	mu         sync.Mutex
@@ -88,26 +88,26 @@ type Keeper struct {
 
 type podName struct{ namespace, name string }
 
-// The kinds of objects that a Keeper is told of.
+// The kinds of objects that a Cache is told of.
 const (
 	KindPod       = "Pod"
 	KindNamespace = "Namespace"
 	KindNode      = "Node"
 )
 
-// New makes a Keeper that knows nothing yet.
-func New(cfg Config) *Keeper {
-	return &Keeper{
+// New makes a Cache that knows nothing yet.
+func New(cfg Config) *Cache {
+	return &Cache{
 		cfg: cfg, pods: map[podName]Pod{}, namespaces: map[string]map[string]string{}, synced: map[string]bool{}, trouble: map[string]error{},
 		changed: make(chan struct{}),
 	}
 }
 
 // Run watches until the context ends.
-func (k *Keeper) Run(ctx context.Context) error { return k.cfg.API.Watch(ctx, k.cfg.Node, k) }
+func (k *Cache) Run(ctx context.Context) error { return k.cfg.API.Watch(ctx, k.cfg.Node, k) }
 
 // change changes what is known, and wakes who waits for that.
-func (k *Keeper) change(how func()) {
+func (k *Cache) change(how func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	how()
@@ -116,34 +116,34 @@ func (k *Keeper) change(how func()) {
 }
 
 // SetPod tells of a pod, new or changed.
-func (k *Keeper) SetPod(p Pod) {
+func (k *Cache) SetPod(p Pod) {
 	k.change(func() { k.pods[podName{p.Namespace, p.Name}] = p })
 }
 
 // DeletePod tells that there is no such pod any more.
-func (k *Keeper) DeletePod(namespace, pod string) {
+func (k *Cache) DeletePod(namespace, pod string) {
 	k.change(func() { delete(k.pods, podName{namespace, pod}) })
 }
 
 // UID is that of a pod of the node, as the API has it; "" = there is no such pod.
-func (k *Keeper) UID(namespace, pod string) string {
+func (k *Cache) UID(namespace, pod string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.pods[podName{namespace, pod}].UID
 }
 
 // SetNamespace tells of a namespace's annotations that plugins know.
-func (k *Keeper) SetNamespace(namespace string, annotations map[string]string) {
+func (k *Cache) SetNamespace(namespace string, annotations map[string]string) {
 	k.change(func() { k.namespaces[namespace] = annotations })
 }
 
 // DeleteNamespace tells that there is no such namespace any more.
-func (k *Keeper) DeleteNamespace(namespace string) {
+func (k *Cache) DeleteNamespace(namespace string) {
 	k.change(func() { delete(k.namespaces, namespace) })
 }
 
 // SetPodCIDRs tells of the Node's.
-func (k *Keeper) SetPodCIDRs(cidrs []netip.Prefix) {
+func (k *Cache) SetPodCIDRs(cidrs []netip.Prefix) {
 	k.change(func() { k.podCIDRs = cidrs })
 	if k.cfg.PodCIDRs != nil {
 		k.cfg.PodCIDRs(cidrs)
@@ -151,17 +151,17 @@ func (k *Keeper) SetPodCIDRs(cidrs []netip.Prefix) {
 }
 
 // Synced tells that all objects of a kind have been told of.
-func (k *Keeper) Synced(kind string) {
+func (k *Cache) Synced(kind string) {
 	k.change(func() { k.synced[kind] = true })
 }
 
 // Trouble tells why a kind can't be read now; nil = it can again.
-func (k *Keeper) Trouble(kind string, err error) {
+func (k *Cache) Trouble(kind string, err error) {
 	k.change(func() { k.trouble[kind] = err })
 }
 
 // look is the answer by what is known, and a channel that is closed when more is.
-func (k *Keeper) look(r gate.PodRequest) (p gate.Pod, more <-chan struct{}, why error) {
+func (k *Cache) look(r gate.PodRequest) (p gate.Pod, more <-chan struct{}, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, kind := range []string{KindNode, KindNamespace, KindPod} {
@@ -202,7 +202,7 @@ func (c Config) complete(out *gate.Pod, p Pod, defaults map[string]string) {
 }
 
 // Pod answers as gate.Waiter's does. Where the watch doesn't show the pod in time the API is asked, once.
-func (k *Keeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
+func (k *Cache) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -223,7 +223,7 @@ func (k *Keeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
 }
 
 // ask asks the API.
-func (k *Keeper) ask(ctx context.Context, r gate.PodRequest, out gate.Pod) (gate.Pod, error) {
+func (k *Cache) ask(ctx context.Context, r gate.PodRequest, out gate.Pod) (gate.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	p, err := k.cfg.API.Pod(ctx, r.Namespace, r.Name)

@@ -52,7 +52,7 @@ var web = Pod{
 var cidr = netip.MustParsePrefix("10.244.1.0/24")
 
 // synced is a keeper that knows an empty cluster.
-func synced(api *fakeAPI) *Keeper {
+func synced(api *fakeAPI) *Cache {
 	k := New(Config{Node: "n", API: api})
 	k.SetPodCIDRs([]netip.Prefix{cidr})
 	for _, kind := range []string{KindPod, KindNamespace, KindNode} {
@@ -104,10 +104,10 @@ func TestWatched(t *testing.T) {
 func TestLate(t *testing.T) {
 	former := web
 	former.UID = "u0"
-	for name, first := range map[string]func(*Keeper){
-		"pod":       func(k *Keeper) { k.SetNamespace("shop", nil) },
-		"other uid": func(k *Keeper) { k.SetNamespace("shop", nil); k.SetPod(former) },
-		"namespace": func(k *Keeper) { k.SetPod(web) },
+	for name, first := range map[string]func(*Cache){
+		"pod":       func(k *Cache) { k.SetNamespace("shop", nil) },
+		"other uid": func(k *Cache) { k.SetNamespace("shop", nil); k.SetPod(former) },
+		"namespace": func(k *Cache) { k.SetPod(web) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			api := &fakeAPI{}

@@ -118,8 +118,8 @@ type etcd struct {
 	revision      int64 // up to which all was
 }
 
-// hear takes in what has been told.
-func (s *etcd) hear(f fold) {
+// update takes in what has been told.
+func (s *etcd) update(f fold) {
 	if !f.heard {
 		return
 	}

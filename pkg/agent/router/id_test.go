@@ -39,7 +39,7 @@ func TestRouterIDOutlivesAddress(t *testing.T) {
 			{"which leaves it", other, "192.0.2.2", "192.0.2.12"},
 		} {
 			revision := int64(i + 2)
-			c.Hear(model.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
+			c.Update(model.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
 			time.Sleep(2 * savePause)
 			c.with(func() {
 				if want := netip.MustParseAddr(step.want); c.routerID != want || c.disk.id != want {
@@ -62,13 +62,13 @@ func TestUnheard(t *testing.T) {
 		if ready, gate := reply(c.kernel.health, "/readiness"), c.kernel.health.Unready(); ready != want || gate != "" {
 			t.Errorf("readiness %q, gate %q", ready, gate)
 		}
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
 		c.kernel.health.Turn()
 		if got := reply(c.kernel.health, "/readiness"); got != "" {
 			t.Errorf("where all is encapsulated: %q", got)
 		}
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
 		c.kernel.health.Turn()
 		if got := reply(c.kernel.health, "/readiness"); got != want {

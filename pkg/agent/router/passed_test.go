@@ -38,12 +38,12 @@ func TestRouterKeepsWay(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.etcd = map[netip.Addr]bool{netip.MustParseAddr("10.1.0.9"): false} })
 		c.expect(t, "this host's block", "whole ["+throughTun+", blackhole 10.2.0.0/26] 0s")
 		c.with(func() { c.etcd[etcd] = true })
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
 		c.expect(t, "another's, in which it may be a workload, and is none", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink, no 10.1.1.0/26] 0s")
 		if _, ok := c.plan.State().Problems[plan.ProblemID{Kind: plan.HostInBlock, Subject: model.BlockKey{CIDR: prefix("10.1.1.0/26")}.Path()}]; !ok {
 			t.Error("nothing is said of it")
 		}
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{put(
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{put(
 			model.WorkloadEndpointKey{Host: "o", Orchestrator: "k8s", Workload: "etcd", Endpoint: "eth0"},
 			model.WorkloadEndpoint{State: model.StateActive, IPv4Nets: []netip.Prefix{netip.PrefixFrom(etcd, 32)}}, 3)}})
 		c.expect(t, "and is one", "some ["+throughTun+"] 0s")

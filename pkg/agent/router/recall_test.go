@@ -25,9 +25,9 @@ func TestRecalls(t *testing.T) {
 		"etcd is away": func(*crossroads) {},
 		"etcd is not ready": func(c *crossroads) {
 			c.handover.Configure(defaults())
-			c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
+			c.Update(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		},
-		"etcd is empty": func(c *crossroads) { c.Hear(model.Update{Revision: 1, Resync: true}) },
+		"etcd is empty": func(c *crossroads) { c.Update(model.Update{Revision: 1, Resync: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestRecalls(t *testing.T) {
 				c.expect(t, "the kernel")
 				c.expectSaid(t, "the speaker", saysFormer+" 2s")
 				c.handover.Configure(defaults())
-				c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
+				c.Update(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 				c.expect(t, "the kernel, by etcd", "whole ["+throughTun+", "+ownRoutes+"] 1m0s")
 				c.expectSaid(t, "the speaker, by etcd", saysNow+" 1m0s")
 			})
@@ -59,7 +59,7 @@ func TestSilent(t *testing.T) {
 		}
 		c.expectSaid(t, "the speaker")
 		c.handover.Configure(defaults())
-		c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
+		c.Update(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 		synctest.Wait()
 		if got := reply(c.kernel.health, "/readiness"); got != "" {
 			t.Errorf("it speaks: readiness %q", got)
@@ -95,7 +95,7 @@ func TestRemembers(t *testing.T) {
 		})
 		for i := range 30 {
 			time.Sleep(100 * time.Millisecond)
-			c.Hear(model.Update{Revision: int64(i) + 2, Entries: []model.Entry{testBlock(fmt.Sprintf("10.2.9.%d/26", i/8*64), "h", int64(i)+2)}})
+			c.Update(model.Update{Revision: int64(i) + 2, Entries: []model.Entry{testBlock(fmt.Sprintf("10.2.9.%d/26", i/8*64), "h", int64(i)+2)}})
 		}
 		time.Sleep(time.Hour)
 		c.with(func() {

@@ -43,7 +43,7 @@ const (
 	mostPassed = 1000
 )
 
-// leftover is who deletes the host's blocks from which nothing may be allocated: leftovers.Keeper.
+// leftover is who deletes the host's blocks from which nothing may be allocated: leftovers.Blocks.
 type leftover interface {
 	Note(now time.Time, blocks []netip.Prefix)
 }
@@ -123,14 +123,14 @@ type Settings struct {
 	Routing  plan.Settings
 }
 
-// identity finds out who this host is: identity.Keeper.
+// identity finds out who this host is: identity.Host.
 type identity interface {
 	// Want tells it what is known of the host; Found receives when it is to be told again.
 	Want(board.HostView)
 	Found() <-chan struct{}
 }
 
-// New is of a router that has heard of nothing. Run, and Talk beside it, have it act.
+// New is of a router that has heard of nothing. Run, and RunBGP beside it, have it act.
 func New(cfg Config, n network) *Router {
 	reports := newReports(cfg.Logger, cfg.Problems)
 	return &Router{
@@ -146,22 +146,22 @@ func New(cfg Config, n network) *Router {
 	}
 }
 
-// Hear takes in one update of the watch. It doesn't wait.
-func (r *Router) Hear(u model.Update) {
+// Update takes in one update of the watch. It doesn't wait.
+func (r *Router) Update(u model.Update) {
 	r.handover.orders.Update(func(o orders) orders {
 		o.etcd.add(u)
 		return o
 	})
 }
 
-// Talk has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
+// RunBGP has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
 // beside Run. The error is always nil.
-func (r *Router) Talk(ctx context.Context) error {
+func (r *Router) RunBGP(ctx context.Context) error {
 	r.bgp.run(ctx)
 	return nil
 }
 
-// CloseGracefully ends BGP's sessions as for a restart, where Talk was never called.
+// CloseGracefully ends BGP's sessions as for a restart, where RunBGP was never called.
 func (r *Router) CloseGracefully(ctx context.Context) { r.bgp.close(ctx) }
 
 // Run turns until the context ends. What is programmed stays. The error is always nil.
@@ -241,7 +241,7 @@ func (r *Router) next(now, recall time.Time) time.Time {
 // takeOrders takes in what others have left.
 func (r *Router) takeOrders() {
 	o, _ := r.handover.orders.Take()
-	r.etcd.hear(o.etcd)
+	r.etcd.update(o.etcd)
 	r.look.due = r.look.due || o.look
 	if o.settings == nil {
 		return
@@ -292,12 +292,12 @@ func (r *Router) turn(ctx context.Context) {
 	r.reports.changed(c, now)
 	first := !r.acts
 	if first && r.naming.Get() != "" {
-		r.wish()
+		r.tellIdentity()
 		return
 	}
 	r.acts = true
 	r.announceTunnels(ctx)
-	r.wish()
+	r.tellIdentity()
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}
@@ -456,8 +456,8 @@ func (r *Router) announce() {
 	}
 }
 
-// wish tells the identity what is known of this host.
-func (r *Router) wish() {
+// tellIdentity tells the identity what is known of this host.
+func (r *Router) tellIdentity() {
 	const others = 3 // whichever; more would say the same
 	if r.identity != nil {
 		r.identity.Want(board.HostView{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Others: r.plan.Others(others), Conflict: r.plan.Conflict})

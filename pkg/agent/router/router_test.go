@@ -298,7 +298,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
-	go func() { ended <- c.Talk(ctx) }()
+	go func() { ended <- c.RunBGP(ctx) }()
 	go c.loop(ctx)
 	t.Cleanup(func() {
 		cancel()
@@ -359,7 +359,7 @@ func defaults() Settings {
 func newCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := startCrossroads(t, prepare)
 	c.handover.Configure(defaults())
-	c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()})
+	c.Update(model.Update{Revision: 1, Resync: true, Entries: cluster()})
 	return c
 }
 
@@ -376,9 +376,9 @@ func TestRouterWaits(t *testing.T) {
 		c.expect(t, "nothing is known")
 		c.handover.Configure(defaults())
 		c.expect(t, "settings alone")
-		c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
+		c.Update(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		c.expect(t, "etcd is not ready")
-		c.Hear(model.Update{Revision: 2, Entries: cluster()[:1]})
+		c.Update(model.Update{Revision: 2, Entries: cluster()[:1]})
 		c.expect(t, "etcd is ready", "whole ["+throughTun+", "+ownRoutes+"] 0s")
 		c.expectSaid(t, "the speaker", "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26] 0s")
 		if n := c.heard; n == nil || n.MTU != 1450 || n.Tunnels.VXLANPort != 4789 || len(n.Tunnels.Hosts) != 1 {
@@ -397,24 +397,24 @@ func TestRouterFollows(t *testing.T) {
 		synctest.Wait()
 		c.calls, c.said = nil, nil
 		time.Sleep(time.Second)
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
 		c.expect(t, "another host's block", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
 		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26")} })
 		c.ready <- struct{}{}
 		c.expect(t, "a learned route", "some ["+byBGP+"] 1s")
 		c.expectSaid(t, "nothing of that is the speaker's")
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, 3)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, 3)}})
 		c.expect(t, "the other host is dead", "some [no 10.1.1.0/26, no 10.1.1.64/26, nobody at 192.0.2.2] 1s")
-		c.Hear(model.Update{Revision: 4, Entries: []model.Entry{put(model.StatusKey{Host: "o"}, model.Status{}, 4)}})
+		c.Update(model.Update{Revision: 4, Entries: []model.Entry{put(model.StatusKey{Host: "o"}, model.Status{}, 4)}})
 		c.expect(t, "and lives", "some ["+throughTun+", 10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
 		for rev := range 5 {
-			c.Hear(model.Update{Revision: int64(rev) + 5, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, int64(rev)+5)}})
+			c.Update(model.Update{Revision: int64(rev) + 5, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, int64(rev)+5)}})
 		}
 		c.expect(t, "and reports again and again")
-		c.Hear(model.Update{Revision: 10, Resync: true})
-		c.Hear(model.Update{Revision: 11, Entries: []model.Entry{gone(model.BlockKey{CIDR: prefix("10.1.1.0/26")})}})
+		c.Update(model.Update{Revision: 10, Resync: true})
+		c.Update(model.Update{Revision: 11, Entries: []model.Entry{gone(model.BlockKey{CIDR: prefix("10.1.1.0/26")})}})
 		c.expect(t, "etcd is empty")
-		c.Hear(model.Update{Revision: 12, Resync: true, Entries: cluster()})
+		c.Update(model.Update{Revision: 12, Resync: true, Entries: cluster()})
 		c.expect(t, "and is back", "some [no 10.1.1.64/26] 1s")
 	})
 }
@@ -424,23 +424,23 @@ func TestRouterWaitsForTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
 		status := model.StatusKey{Host: "o"}
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{put(status, model.Status{}, 2), put(model.LastStatusKey{Host: "o"}, model.Status{}, 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{put(status, model.Status{}, 2), put(model.LastStatusKey{Host: "o"}, model.Status{}, 2)}})
 		time.Sleep(time.Second)
 		c.with(func() { c.calls = nil })
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{gone(status)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{gone(status)}})
 		time.Sleep(4 * time.Second)
-		c.Hear(model.Update{Revision: 4, Entries: []model.Entry{put(status, model.Status{}, 4)}})
+		c.Update(model.Update{Revision: 4, Entries: []model.Entry{put(status, model.Status{}, 4)}})
 		time.Sleep(time.Minute)
 		c.expect(t, "it lives")
 		there := append(cluster(), put(model.LastStatusKey{Host: "o"}, model.Status{}, 4))
-		c.Hear(model.Update{Revision: 5, Resync: true, Entries: there})
+		c.Update(model.Update{Revision: 5, Resync: true, Entries: there})
 		time.Sleep(4 * time.Second)
-		c.Hear(model.Update{Revision: 6, Resync: true, Entries: append(there, put(status, model.Status{}, 6))})
+		c.Update(model.Update{Revision: 6, Resync: true, Entries: append(there, put(status, model.Status{}, 6))})
 		time.Sleep(time.Minute)
 		c.expect(t, "it lives, by a snapshot")
-		c.Hear(model.Update{Revision: 7, Entries: []model.Entry{gone(status)}})
+		c.Update(model.Update{Revision: 7, Entries: []model.Entry{gone(status)}})
 		time.Sleep(time.Second)
-		c.Hear(model.Update{Revision: 8, Resync: true, Entries: there})
+		c.Update(model.Update{Revision: 8, Resync: true, Entries: there})
 		time.Sleep(time.Minute)
 		c.expect(t, "it is dead", "some [no 10.1.1.0/26, nobody at 192.0.2.2] 2m14s")
 	})
@@ -474,7 +474,7 @@ func TestRouterBridges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const straight = "10.1.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
 		modes := func(c *crossroads, revision int64, mode model.EncapMode) {
-			c.Hear(model.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
+			c.Update(model.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
 		}
 		c := newCrossroads(t, func(*crossroads) {})
 		c.expect(t, "start", "whole ["+throughTun+", "+ownRoutes+"] 0s")
@@ -516,11 +516,11 @@ func TestRouterBridges(t *testing.T) {
 func TestRouterAwaitsBGP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		modes := func(c *crossroads, revision int64, mode model.EncapMode) {
-			c.Hear(model.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
+			c.Update(model.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
 		}
 		c := newCrossroads(t, func(*crossroads) {})
 		router := netip.MustParseAddr("192.0.2.9")
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{
 			hostAddr("o", "198.51.100.2", 2), put(model.BGPPeerKey{IP: router}, model.BGPPeer{IP: router, AS: 65001}, 2),
 		}})
 		time.Sleep(time.Second)
@@ -555,19 +555,19 @@ func TestRouterOpens(t *testing.T) {
 			return put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv6}, model.Text(addr), 2)
 		}
 		c := newCrossroads(t, func(*crossroads) {})
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{
 			testPool("10.1.0.0/16", model.EncapNever, 2), pool6(model.EncapNever), testBlock("fd00::40/122", "h", 2), testBlock("fd00::80/122", "o", 2),
 			hostAddr6("h", "2001:db8::1"), hostAddr6("o", "2001:db8::2"),
 		}})
 		time.Sleep(time.Minute - time.Second)
 		c.with(func() { c.calls, c.said = nil, nil })
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
 		time.Sleep(100 * time.Millisecond)
 		c.kernelFabric.Do(func() { c.kernelFabric.Fail = errors.New("broken") }) // which has all compared
-		c.Hear(model.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
+		c.Update(model.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
 		time.Sleep(100 * time.Millisecond)
 		c.kernelFabric.Do(func() { c.kernelFabric.Fail = nil })
-		c.Hear(model.Update{Revision: 5, Entries: []model.Entry{testBlock("10.1.2.0/26", "o", 5)}})
+		c.Update(model.Update{Revision: 5, Entries: []model.Entry{testBlock("10.1.2.0/26", "o", 5)}})
 		time.Sleep(500 * time.Millisecond)
 		const through6 = "fd00::80/122 via fe80::6448:d7ff:fe0e:303b dev vxlan-v6.calico"
 		c.expect(t, "two tunnels",
@@ -584,10 +584,10 @@ func TestRouterOpens(t *testing.T) {
 func TestRouterWithdrawsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		modes := func(c *crossroads, pool string, mode model.EncapMode, revision int64) {
-			c.Hear(model.Update{Revision: revision, Entries: []model.Entry{testPool(pool, mode, revision)}})
+			c.Update(model.Update{Revision: revision, Entries: []model.Entry{testPool(pool, mode, revision)}})
 		}
 		c := newCrossroads(t, func(*crossroads) {})
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.3.0.0/16", model.EncapNever, 2), testBlock("10.3.0.0/26", "h", 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.3.0.0/16", model.EncapNever, 2), testBlock("10.3.0.0/26", "h", 2)}})
 		time.Sleep(time.Minute - 2*time.Second)
 		c.with(func() { c.calls, c.meshed = nil, c.meshed[len(c.meshed)-1:] })
 		modes(c, "10.2.0.0/16", model.EncapAlways, 3)
@@ -660,7 +660,7 @@ func TestRouterRepairs(t *testing.T) {
 func TestRouterProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{
 			put(model.HostMetadataKey{Host: "x"}, model.HostMetadata{}, 2), hostAddr("x", "192.0.2.2", 2),
 			put(model.BGPGlobalASKey{}, errors.New("not a number"), 2), testPool("10.3.0.0/16", model.EncapNever, 2),
 			put(model.PoolKey{CIDR: prefix("10.4.0.0/16")}, errors.New("the loop's to report"), 2),
@@ -675,7 +675,7 @@ func TestRouterProblems(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{hostAddr("x", "192.0.2.3", 3), gone(model.BGPGlobalASKey{})}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{hostAddr("x", "192.0.2.3", 3), gone(model.BGPGlobalASKey{})}})
 		time.Sleep(settling)
 		synctest.Wait()
 		if got := c.reports.ledger.All(); len(got) != 0 {
@@ -755,11 +755,11 @@ func TestRouterNotesLeftovers(t *testing.T) {
 			}
 		}
 		expect("blocks of pools")
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.9.0.0/26", "h", 2), testBlock("10.9.0.64/26", "o", 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.9.0.0/26", "h", 2), testBlock("10.9.0.64/26", "o", 2)}})
 		expect("one in no pool", prefix("10.9.0.0/26"))
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(false), 3)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(false), 3)}})
 		expect("not ready")
-		c.Hear(model.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4), testPool("10.9.0.0/16", "", 4)}})
+		c.Update(model.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4), testPool("10.9.0.0/16", "", 4)}})
 		expect("its pool")
 	})
 }
@@ -782,7 +782,7 @@ func TestPeersForTheFirewall(t *testing.T) {
 		expect("another program has the port", policy.BGP{})
 		c.with(func() { c.refuse = errors.New("a password can't be read") })
 		expect("it listens", peers)
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{put(model.HostMetadataKey{Host: "p"}, model.HostMetadata{}, 2), hostAddr("p", "192.0.2.3", 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{put(model.HostMetadataKey{Host: "p"}, model.HostMetadata{}, 2), hostAddr("p", "192.0.2.3", 2)}})
 		peers.Peers = append(peers.Peers, netip.MustParseAddr("192.0.2.3"))
 		expect("a peer comes", peers)
 		some := defaults()
@@ -792,7 +792,7 @@ func TestPeersForTheFirewall(t *testing.T) {
 		c.handover.Configure(defaults())
 		expect("it listens at all", peers)
 		c.with(func() { c.refuse = &bgp.ListenError{Port: 1179, Err: errors.New("in use"), Stays: true} })
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 3)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 3)}})
 		expect("it isn't known at which port it listens", policy.BGP{})
 	})
 }
@@ -827,9 +827,9 @@ func TestBGPUpdater(t *testing.T) {
 			t.Errorf("shown: %v", all)
 		}
 		c.with(func() { c.refuse, c.hang, c.calls = nil, make(chan struct{}), nil })
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 2)}})
+		c.Update(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 2)}})
 		c.expect(t, "routes don't wait for a speaker that hangs", "some [blackhole 10.2.0.64/26] 8s")
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.128/26", "h", 3)}})
+		c.Update(model.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.128/26", "h", 3)}})
 		c.expect(t, "nor do these", "some [blackhole 10.2.0.128/26] 8s")
 		c.with(func() {
 			close(c.hang)

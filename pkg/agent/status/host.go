@@ -81,7 +81,7 @@ func (h *host) note(change func()) {
 }
 
 // hear takes in one update of the watch.
-func (h *host) hear(u model.Update) {
+func (h *host) update(u model.Update) {
 	if u.Resync {
 		h.note(func() { h.doubted = true })
 	}

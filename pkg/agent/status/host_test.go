@@ -149,7 +149,7 @@ func TestNameHeard(t *testing.T) {
 	r := machine{disk: t.TempDir(), place: "boot-1/1"}.start(e, slog.New(slog.DiscardHandler))
 	r.report(t)
 	hear := func(resync bool, lease, revision int64) {
-		r.Hear(model.Update{Revision: revision, Resync: resync, Entries: []model.Entry{
+		r.Update(model.Update{Revision: revision, Resync: resync, Entries: []model.Entry{
 			{Path: statusKey.Path(), Key: statusKey, Value: model.Status{}, Lease: lease, Revision: revision},
 		}})
 	}
@@ -190,7 +190,7 @@ func TestHostReports(t *testing.T) {
 	e.Until("registered", func() bool { return e.Get(model.HostMetadataKey{Host: "a"}) != nil })
 
 	e.Remove(statusKey, model.HostMetadataKey{Host: "a"})
-	r.Hear(model.Update{Entries: []model.Entry{{Path: statusKey.Path(), Key: statusKey}, {Key: model.HostMetadataKey{Host: "a"}}}})
+	r.Update(model.Update{Entries: []model.Entry{{Path: statusKey.Path(), Key: statusKey}, {Key: model.HostMetadataKey{Host: "a"}}}})
 	e.Until("both are there again", func() bool { return e.Get(statusKey) != nil && e.Get(model.HostMetadataKey{Host: "a"}) != nil })
 
 	s := usual

@@ -52,10 +52,10 @@ func New(cfg Config, client *store.Client) *Reporter {
 	return &Reporter{Naming: n, host: newHost(cfg, client, n), endpoints: newEndpoints(cfg, client, n)}
 }
 
-// Hear takes in one update of the watch. It is to be called before anybody acts upon what else the update says: that may
+// Update takes in one update of the watch. It is to be called before anybody acts upon what else the update says: that may
 // be of another host which has the name.
-func (r *Reporter) Hear(u model.Update) {
-	r.host.hear(u)
+func (r *Reporter) Update(u model.Update) {
+	r.host.update(u)
 	if u.Resync {
 		r.endpoints.resync()
 	}

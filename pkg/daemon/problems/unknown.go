@@ -18,8 +18,8 @@ func NewUnknown(host string, p *Ledger) *Unknown {
 	return &Unknown{host: host, problems: p, shown: map[string]bool{}}
 }
 
-// Hear takes in one update of the watch.
-func (f *Unknown) Hear(u model.Update) {
+// Update takes in one update of the watch.
+func (f *Unknown) Update(u model.Update) {
 	now := map[string]error{}
 	if u.Resync {
 		for path := range f.shown {

@@ -42,7 +42,7 @@ func TestUnknownFields(t *testing.T) {
 		{true, []model.Entry{entry(peer, "i")}, []string{peer.Path() + " i"}},
 		{true, nil, nil},
 	} {
-		f.Hear(model.Update{Resync: step.resync, Entries: step.entries})
+		f.Update(model.Update{Resync: step.resync, Entries: step.entries})
 		var got []string
 		for _, o := range p.All() {
 			got = append(got, o.Path+" "+o.Reason)
@@ -66,7 +66,7 @@ func TestUnknownFields(t *testing.T) {
 	for i := range many {
 		many[i] = entry(model.PolicyKey{Tier: "default", Policy: fmt.Sprint(i)}, "x")
 	}
-	f.Hear(model.Update{Entries: many})
+	f.Update(model.Update{Entries: many})
 	if got := strings.Count(log.String(), "\n"); got != MostSaid+1 || len(p.All()) != 1000 {
 		t.Errorf("%d lines, %d shown of 1000", got, len(p.All()))
 	}
@@ -97,7 +97,7 @@ func TestUnknownKeys(t *testing.T) {
 		{true, nil, nil, "level=INFO msg=\"unknown key in etcd is gone\" key=" + mine},
 	} {
 		log.Reset()
-		f.Hear(model.Update{Resync: step.resync, Entries: step.entries})
+		f.Update(model.Update{Resync: step.resync, Entries: step.entries})
 		var got []string
 		for _, o := range p.All() {
 			got = append(got, o.Path)

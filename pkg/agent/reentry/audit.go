@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package reentry
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const (
 )
 
 // Run audits what etcd says of this host's addresses until the context ends; the error is always nil.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Pods) Run(ctx context.Context) error {
 	for wait := auditPeriod; ; {
 		select {
 		case <-ctx.Done():
@@ -50,7 +50,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // look has the audit run where etcd is read anew, and where a block of this host changes by itself: plugins change it together with
 // an endpoint.
-func (k *Keeper) look(u model.Update) {
+func (k *Pods) look(u model.Update) {
 	byItself := false
 	for _, e := range u.Entries {
 		if key, ok := e.Key.(model.WorkloadEndpointKey); ok && key.Host == k.Node {
@@ -65,9 +65,9 @@ func (k *Keeper) look(u model.Update) {
 	}
 }
 
-// review tries again what a reclaim has left, of the pods that are still there: an address may be free by now that another had. It
+// review tries again what a re-entry has left, of the pods that are still there: an address may be free by now that another had. It
 // says whether nothing is left.
-func (k *Keeper) review(ctx context.Context, links []link.Link) bool {
+func (k *Pods) review(ctx context.Context, links []link.Link) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var err error
@@ -77,8 +77,8 @@ func (k *Keeper) review(ctx context.Context, links []link.Link) bool {
 }
 
 // audit allocates to living endpoints of this host what blocks call free, and lists what else is wrong with the host's
-// affinities, its blocks and their handles. It reviews what a reclaim has left. It says whether all is in order.
-func (k *Keeper) audit(ctx context.Context) bool {
+// affinities, its blocks and their handles. It reviews what a re-entry has left. It says whether all is in order.
+func (k *Pods) audit(ctx context.Context) bool {
 	links, err := k.listLinks()
 	if err != nil || k.Naming.Get() != "" {
 		return false
@@ -98,7 +98,7 @@ func (k *Keeper) audit(ctx context.Context) bool {
 }
 
 // auditOnce returns what is wrong by key, but for the addresses of an endpoint, claimed, that it has allocated to it.
-func (k *Keeper) auditOnce(ctx context.Context, links []link.Link) (found map[string]string, claimed string, err error) {
+func (k *Pods) auditOnce(ctx context.Context, links []link.Link) (found map[string]string, claimed string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err = k.Etcd.Transact(ctx, nil, func(v *model.View) (change model.Change, err error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package reentry
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type living struct {
 	handle  string
 }
 
-func (k *Keeper) listLinks() ([]link.Link, error) {
+func (k *Pods) listLinks() ([]link.Link, error) {
 	links, err := k.Links()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
@@ -35,7 +35,7 @@ func (k *Keeper) listLinks() ([]link.Link, error) {
 }
 
 // alive are the endpoints of the record whose links are there, with the containers' handles.
-func (k *Keeper) alive(links []link.Link) (all []living) {
+func (k *Pods) alive(links []link.Link) (all []living) {
 	for _, path := range slices.Sorted(maps.Keys(k.record.endpoints)) {
 		parsed, keyErr := model.ParseKey(path)
 		key, ok := parsed.(model.WorkloadEndpointKey)
@@ -54,7 +54,7 @@ func (k *Keeper) alive(links []link.Link) (all []living) {
 // find finds an endpoint's container by its link, which says the handle. One that an older version of Calico made says nothing: it has the
 // endpoint's name, and the host's routes to its addresses. Of the handles that these versions knew, the container's id is the
 // one that DEL finds without a network.
-func (k *Keeper) find(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
+func (k *Pods) find(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
 	for _, l := range links {
 		if l.Name != spec.Name || spec.ContainerID == "" {
 			continue
@@ -72,7 +72,7 @@ func (k *Keeper) find(links []link.Link, key model.WorkloadEndpointKey, spec mod
 
 // enterAll enters what lives, and frees what etcd says that this host has and that doesn't. last: what can't have its address
 // is entered without. left are those that are not as they should be.
-func (k *Keeper) enterAll(ctx context.Context, last bool) (left []living, err error) {
+func (k *Pods) enterAll(ctx context.Context, last bool) (left []living, err error) {
 	freed := k.freeDead(ctx)
 	links, err := k.listLinks()
 	if err != nil {
@@ -83,7 +83,7 @@ func (k *Keeper) enterAll(ctx context.Context, last bool) (left []living, err er
 }
 
 // enterEach enters some.
-func (k *Keeper) enterEach(ctx context.Context, all []living, last bool) (left []living, err error) {
+func (k *Pods) enterEach(ctx context.Context, all []living, last bool) (left []living, err error) {
 	var errs []error
 	for _, l := range all {
 		if err := k.enter(ctx, l, last); err != nil {
@@ -132,7 +132,7 @@ func (l living) assign(p *ipam.Plan, wanted func(netip.Addr) bool) error {
 }
 
 // enter writes one endpoint, with its addresses.
-func (k *Keeper) enter(ctx context.Context, l living, last bool) error {
+func (k *Pods) enter(ctx context.Context, l living, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	first := append(ipam.FirstRead(l.request(time.Now())), model.KeyRange(model.ReadyKey{}), model.KeyRange(l.key))
@@ -220,7 +220,7 @@ func missing(v *model.View, puts []model.Put) (c model.Change) {
 
 // freeDead frees what containers of the plugin calico have in etcd that aren't there: a backup is of a time before. They have an endpoint.
 // What other main plugins have of calico-ipam has none, and no link of ours would tell whether it lives: their DEL and GC free it.
-func (k *Keeper) freeDead(ctx context.Context) error {
+func (k *Pods) freeDead(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	snapshot, err := k.Etcd.Read(reading, model.PrefixRange(model.WorkloadEndpointPrefix(k.Node)))
@@ -250,7 +250,7 @@ func isGone(links []link.Link, key model.WorkloadEndpointKey, spec model.Workloa
 }
 
 // free takes away the endpoint of a container that is gone, with its addresses.
-func (k *Keeper) free(ctx context.Context, key model.WorkloadEndpointKey, container string) error {
+func (k *Pods) free(ctx context.Context, key model.WorkloadEndpointKey, container string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var freed []netip.Addr

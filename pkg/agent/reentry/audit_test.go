@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package reentry
 
 import (
 	"context"
@@ -78,7 +78,7 @@ func TestAuditClaims(t *testing.T) {
 	for i, name := range []string{"one", "two", "three"} {
 		h.add("a", name, "c-"+name, netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}).String())
 	}
-	h.mustHear()
+	h.mustUpdate()
 	<-h.wake
 	h.expectListed(nil)
 	h.change(free(1))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package reentry
 
 import (
 	"os"
@@ -32,7 +32,7 @@ func FuzzRecord(f *testing.F) {
 		if got, err := readGUID(dir); err != nil || got != "" && (len(got) != 2*guidSize || got != strings.TrimSpace(guid)) {
 			t.Fatal(got, err)
 		}
-		k := &Keeper{Config: Config{Node: "h"}, record: openRecord(dir)}
+		k := &Pods{Config: Config{Node: "h"}, record: openRecord(dir)}
 		if len(k.record.endpoints) > 1 || len(k.record.endpoints) == 1 && k.record.endpoints[path].Path != path {
 			t.Fatal(k.record.endpoints)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package reentry
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 // host is a keeper beside an etcd.
 type host struct {
 	*etcd.Server
-	*Keeper
+	*Pods
 	links    []link.Link
 	leads    map[string]netip.Addr // the route by a link, by its name
 	entered  counter
@@ -49,7 +49,7 @@ func newHost(t *testing.T) *host {
 
 // start is an agent that starts.
 func (h *host) start() {
-	h.Keeper = New(Config{
+	h.Pods = New(Config{
 		Node: "a", RunDir: h.run, VarDir: h.vars, Etcd: h.Store, Links: func() ([]link.Link, error) { return h.links, nil },
 		LeadsTo: func(l link.Link, addrs []netip.Addr) bool { return slices.Contains(addrs, h.leads[l.Name]) },
 		Naming:  mailbox.NewValue(""), Health: health.New("calico-test"), Problems: problems.New(slog.New(slog.DiscardHandler)),
@@ -105,7 +105,7 @@ func (h *host) snapshot(back int64) error {
 	for i := range entries {
 		entries[i].Revision -= back
 	}
-	return h.Hear(context.Background(), model.Update{Revision: s.Revision, Resync: true, Restored: restored, Entries: entries})
+	return h.Update(context.Background(), model.Update{Revision: s.Revision, Resync: true, Restored: restored, Entries: entries})
 }
 
 func key(name string) model.WorkloadEndpointKey {
@@ -161,13 +161,13 @@ func (h *host) mustBeReplaced(back int64) {
 	if err := h.snapshot(0); err != nil {
 		h.Fatalf("and read anew: %v", err)
 	}
-	if why := h.Keeper.Held(); why != "" {
+	if why := h.Pods.Held(); why != "" {
 		h.Errorf("pods are held: %s", why)
 	}
 	h.Check()
 }
 
-func (h *host) mustHear() {
+func (h *host) mustUpdate() {
 	h.Helper()
 	for range 2 { // the first makes the GUID
 		if err := h.snapshot(0); err != nil {
@@ -184,7 +184,7 @@ func TestMadeAnew(t *testing.T) {
 			h.add("a", "one", "c1", "10.0.0.1")
 			h.add("a", "two", "c2", "10.0.0.2")
 			h.add("a", "dead", "c3", "10.0.0.3")
-			h.mustHear()
+			h.mustUpdate()
 			guid := h.Get(guidKey)
 			before := h.endpoint("one")
 			h.links = h.links[:2]
@@ -220,14 +220,14 @@ func TestYoung(t *testing.T) {
 		h.Put(model.ReadyKey{}, model.Ready(true))
 	}
 	h.add("a", "one", "c1", "10.0.0.1")
-	h.mustHear()
+	h.mustUpdate()
 	h.Server = etcd.New(t)
-	h.Keeper.Etcd = h.Store
+	h.Pods.Etcd = h.Store
 	h.setUp()
 	h.mustBeReplaced(0)
 	guid := h.Get(guidKey)
 	h.start()
-	h.mustHear()
+	h.mustUpdate()
 	if now := h.Get(guidKey); now != guid || h.entered.n.Load() != 1 {
 		t.Errorf("GUID %v, was %v; %d endpoints are entered", now, guid, h.entered.n.Load())
 	}
@@ -243,7 +243,7 @@ func TestRestored(t *testing.T) {
 
 func testRestored(t *testing.T, back int64) {
 	h := newHost(t)
-	h.mustHear()
+	h.mustUpdate()
 	h.add("a", "old", "c1", "10.0.0.1")
 	h.add("a", "gone", "c2", "10.0.0.2")
 	h.links = h.links[:1]
@@ -252,7 +252,7 @@ func testRestored(t *testing.T, back int64) {
 	h.links = nil
 	h.add("a", "old", "c1", "10.0.0.1")
 	h.add("a", "late", "c3", "10.0.0.2") // as gone had
-	h.mustHear()
+	h.mustUpdate()
 	guid := h.Get(guidKey)
 	h.wipe()
 	for _, e := range backup {
@@ -274,11 +274,11 @@ func testRestored(t *testing.T, back int64) {
 // TestRestoredBorrowed: what is dead is found in another host's block, too.
 func TestRestoredBorrowed(t *testing.T) {
 	h := newHost(t)
-	h.mustHear()
+	h.mustUpdate()
 	h.add("b", "theirs", "c1", "10.0.0.1")
 	h.add("a", "gone", "c2", "10.0.0.2")
 	h.links = nil
-	h.mustHear()
+	h.mustUpdate()
 	h.mustBeReplaced(100)
 	if h.Get(key("gone")) != nil || len(h.Server.Held("net.c2.eth0")) > 0 {
 		t.Error("what is dead is there")
@@ -292,11 +292,11 @@ func TestRestoredBorrowed(t *testing.T) {
 // that is freed, though nothing says that they live.
 func TestRestoredOtherPlugins(t *testing.T) {
 	h := newHost(t)
-	h.mustHear()
+	h.mustUpdate()
 	h.add("a", "gone", "c1", "10.0.0.1")
 	h.allocate("a", "ptp", "c2", netip.MustParseAddr("10.0.0.2"))
 	h.links = []link.Link{{Name: "veth1", Kind: "veth"}}
-	h.mustHear()
+	h.mustUpdate()
 	h.mustBeReplaced(100)
 	if len(h.Server.Held("net.c2.eth0")) != 1 {
 		t.Error("an address of another main plugin's container is free")
@@ -334,7 +334,7 @@ func TestOlderVersions(t *testing.T) {
 	h.add("a", "two", "c2", "10.0.0.2")
 	h.older()
 	h.leads["calitwo"] = netip.MustParseAddr("10.0.0.9")
-	h.mustHear()
+	h.mustUpdate()
 	h.mustBeReplaced(100)
 	if h.Get(model.HandleKey{ID: "net.c1"}) == nil || h.Get(model.HandleKey{ID: "net.c2"}) == nil || h.endpoint("two").ContainerID != "c2" {
 		t.Error("what etcd had of them is not there")
@@ -356,14 +356,14 @@ func TestOlderVersions(t *testing.T) {
 		t.Error("the audit doesn't know it")
 	}
 	h.links = nil
-	h.mustHear()
+	h.mustUpdate()
 	h.mustBeReplaced(100)
 	if h.Get(key("one")) != nil || len(h.Server.Held("c1")) > 0 {
 		t.Error("what is dead is there")
 	}
 }
 
-// said is what the ledger has of a reclaim.
+// said is what the ledger has of a re-entry.
 func (h *host) said() string {
 	for _, p := range h.Problems.All() {
 		if p.Path == part {
@@ -380,7 +380,7 @@ func TestTaken(t *testing.T) {
 	h.add("a", "one", "c1", "10.0.0.1")
 	h.add("a", "two", "c2", "10.0.0.2")
 	h.add("a", "three", "c3", "10.0.0.3")
-	h.mustHear()
+	h.mustUpdate()
 	h.wipe()
 	h.setUp()
 	h.add("b", "thief", "c9", "10.0.0.1")
@@ -388,7 +388,7 @@ func TestTaken(t *testing.T) {
 	if err := h.snapshot(0); !errors.Is(err, ErrReplaced) {
 		t.Fatal(err)
 	}
-	h.mustHear()
+	h.mustUpdate()
 	h.Check()
 	if h.Get(key("one")) != nil || h.endpoint("two").ContainerID != "c2" || len(h.Server.Held("net.c9.eth0")) != 1 {
 		t.Error("not what could be entered is")
@@ -438,7 +438,7 @@ func TestOtherPools(t *testing.T) {
 	spec := h.endpoint("one")
 	spec.IPv4Nets = []netip.Prefix{netip.MustParsePrefix("192.168.0.1/32")}
 	h.Put(key("one"), spec)
-	h.mustHear()
+	h.mustUpdate()
 	h.wipe()
 	h.setUp()
 	h.mustBeReplaced(0)
@@ -452,11 +452,11 @@ func TestOtherPools(t *testing.T) {
 func TestHeld(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
-	h.mustHear()
+	h.mustUpdate()
 	h.wipe()
 	heard := make(chan error)
 	go func() { heard <- h.snapshot(0) }()
-	h.Until("pods are held", func() bool { return strings.HasSuffix(h.Keeper.Held(), "/calico/v1/Ready is not true") })
+	h.Until("pods are held", func() bool { return strings.HasSuffix(h.Pods.Held(), "/calico/v1/Ready is not true") })
 	if n := len(h.all()); n != 0 {
 		t.Errorf("%d keys are written", n)
 	}
@@ -472,32 +472,32 @@ func TestNewestDeleted(t *testing.T) {
 	h.add("a", "pod", "c1", "10.0.0.1")
 	newest := model.PolicyKey{Tier: "default", Policy: "newest"}
 	h.Put(newest, model.Policy{Selector: "all()"})
-	h.mustHear()
+	h.mustUpdate()
 	h.Remove(newest)
 	s, err := h.Store.Read(context.Background(), model.KeyRange(newest))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Hear(context.Background(), model.Update{Revision: s.Revision, Entries: []model.Entry{{Path: newest.Path(), Key: newest}}}); err != nil {
+	if err := h.Update(context.Background(), model.Update{Revision: s.Revision, Entries: []model.Entry{{Path: newest.Path(), Key: newest}}}); err != nil {
 		t.Fatal(err)
 	}
-	h.mustHear()
+	h.mustUpdate()
 	h.Put(newest, model.Policy{Selector: "all()"})
-	h.mustHear()
+	h.mustUpdate()
 	h.mustBeReplaced(100)
 }
 
 // TestImported empties etcd and writes an export of it back, with the GUID: a host that doesn't run meanwhile hears of nothing but that.
 func TestImported(t *testing.T) {
 	h := newHost(t)
-	h.mustHear()
+	h.mustUpdate()
 	export, guid := h.all(), h.Get(guidKey)
 	h.add("a", "late", "c1", "10.0.0.1")
-	h.mustHear()
+	h.mustUpdate()
 	h.wipe()
 	heard := make(chan error)
 	go func() { heard <- h.snapshot(0) }()
-	h.Until("pods are held", func() bool { return h.Keeper.Held() != "" })
+	h.Until("pods are held", func() bool { return h.Pods.Held() != "" })
 	for _, e := range export {
 		h.Put(e.Key, e.Value)
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reclaim enters the host's pods again in an etcd that doesn't know them: one that was made anew, or restored from a
+// Package reentry enters the host's pods again in an etcd that doesn't know them: one that was made anew, or restored from a
 // backup. Until that is done the agent hears nothing of such an etcd, so that what is programmed stays, and lets no new pod in,
 // which might have been given an address in use. It also audits what etcd says of the host's addresses.
-package reclaim
+package reentry
 
 import (
 	"cmp"
@@ -72,8 +72,8 @@ type Config struct {
 	Settle time.Duration
 }
 
-// Keeper knows which etcd the host's pods are in. Hear is called by one goroutine.
-type Keeper struct {
+// Pods knows which etcd the host's pods are in. Update is called by one goroutine.
+type Pods struct {
 	Config
 	record   record
 	guid     string    // of the cluster that is known, "" = of none yet
@@ -88,12 +88,12 @@ type Keeper struct {
 	listed *problems.Group // by the audit, by path
 
 	mu   sync.Mutex
-	left []living // by a reclaim: those that are not entered as they should be
+	left []living // by a re-entry: those that are not entered as they should be
 }
 
 // New reads what a former agent has left.
-func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, record: openRecord(cfg.RunDir), wake: mailbox.NewSignal(), listed: cfg.Problems.Group(allocation)}
+func New(cfg Config) *Pods {
+	k := &Pods{Config: cfg, record: openRecord(cfg.RunDir), wake: mailbox.NewSignal(), listed: cfg.Problems.Group(allocation)}
 	guid, err := readGUID(cfg.VarDir)
 	if err != nil {
 		cfg.Logger.Warn("which cluster this host's pods are of can't be read: a replaced etcd is not noticed by it", "reason", err)
@@ -103,16 +103,16 @@ func New(cfg Config) *Keeper {
 }
 
 // Held says why no pod is let in now, "" = they are. It may be called by any goroutine.
-func (k *Keeper) Held() string {
+func (k *Pods) Held() string {
 	if why := k.held.Load(); why != nil {
 		return *why
 	}
 	return ""
 }
 
-// Hear takes in an update before anybody else does. ErrReplaced: nobody else is to hear of it, nor of others until a new
+// Update takes in an update before anybody else does. ErrReplaced: nobody else is to hear of it, nor of others until a new
 // snapshot. It returns the context's error where that ends.
-func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
+func (k *Pods) Update(ctx context.Context, u model.Update) error {
 	if u.Resync {
 		k.stored, k.ready = "", false
 	}
@@ -132,7 +132,7 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 	if back || k.guid != "" && k.stored != k.guid {
 		k.Logger.Warn("etcd is another one than before: this host's pods are entered in it, and until then nothing of it is acted upon",
 			"revision", u.Revision, "guid", k.stored, "before", k.guid, "went back", back)
-		if err := k.reclaim(ctx); err != nil {
+		if err := k.reenter(ctx); err != nil {
 			return err
 		}
 		k.revision, k.deleted = 0, false
@@ -152,7 +152,7 @@ func (k *Keeper) Hear(ctx context.Context, u model.Update) error {
 }
 
 // meet has a cluster that this host knows none before get a GUID, if it has none.
-func (k *Keeper) meet(ctx context.Context) {
+func (k *Pods) meet(ctx context.Context) {
 	k.meets = time.Now().Add(time.Minute)
 	guid, err := k.name(ctx)
 	if err == nil {
@@ -166,7 +166,7 @@ func (k *Keeper) meet(ctx context.Context) {
 }
 
 // keep notes which cluster the pods are in from now on.
-func (k *Keeper) keep(guid string) error {
+func (k *Pods) keep(guid string) error {
 	if err := writeGUID(k.VarDir, guid); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (k *Keeper) keep(guid string) error {
 
 // name returns the cluster's GUID. It makes one where there is none, and in place of the one that is known: a backup has that one
 // too, and hosts which don't run now would take it for their own etcd.
-func (k *Keeper) name(ctx context.Context) (guid string, err error) {
+func (k *Pods) name(ctx context.Context) (guid string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	fresh := newGUID()
@@ -194,8 +194,8 @@ func (k *Keeper) name(ctx context.Context) (guid string, err error) {
 	return guid, nil
 }
 
-// reclaim enters the pods, again and again until that is done, and for as long as others may need.
-func (k *Keeper) reclaim(ctx context.Context) error {
+// reenter enters the pods, again and again until that is done, and for as long as others may need.
+func (k *Pods) reenter(ctx context.Context) error {
 	defer k.hold("")
 	var since time.Time // Ready
 	for {
@@ -243,21 +243,21 @@ func (k *Keeper) reclaim(ctx context.Context) error {
 	}
 }
 
-// leave leaves the rest of a reclaim to the audit.
-func (k *Keeper) leave(left []living, err error) {
+// leave leaves the rest of a re-entry to the audit.
+func (k *Pods) leave(left []living, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left = left
 	k.Problems.Tell(problems.Host, part, err)
 }
 
-func (k *Keeper) hold(reason string) {
+func (k *Pods) hold(reason string) {
 	k.held.Store(&reason)
 	k.Health.Set(part, reason)
 }
 
 // waits says why pods can't be entered yet.
-func (k *Keeper) waits(ctx context.Context) error {
+func (k *Pods) waits(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	snapshot, err := k.Etcd.Read(ctx, model.KeyRange(model.ReadyKey{}))
