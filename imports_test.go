@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -33,31 +35,53 @@ const (
 	layerBase   layer = "base"
 )
 
-// layers names the layer of every package; a new package must be given its place here.
-var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/ipam/invariants": layerPure, "pkg/ipam/usage": layerPure, "pkg/policy": layerPure, "pkg/ownership": layerPure, "pkg/plan": layerPure, "pkg/dhcp": layerPure, "pkg/classic": layerPure, "pkg/classic/source": layerPure, "pkg/garbage": layerPure, "pkg/kubepolicy": layerPure, "pkg/nft/table": layerPure, "pkg/nft/fate": layerPure, "pkg/nft/render": layerPure,
-	"pkg/controllers/collector": layerShell,
-	"netconf":                   layerConf,
-	"pkg/server":                layerBase,
-	"pkg/logopen":               layerBase, "pkg/retry": layerBase,
-	"api/nsm": layerWire, "pkg/nsm": layerPure, "pkg/nsmgrpc": layerEdge, "pkg/kernel/crossconnect": layerEdge, "pkg/nsmanager": layerShell, "pkg/nsmclient": layerShell, "cmd/calico-nsm": layerMain, "cmd/nsmctl": layerMain,
-	"pkg/store": layerEdge, "pkg/dhcpsock": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/nft/beside": layerEdge, "pkg/nft/guard": layerEdge, "pkg/bgp": layerEdge, "pkg/zmq": layerEdge, "pkg/kube": layerEdge, "pkg/kube/leader": layerEdge,
-	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/legacy": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
-	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon, "pkg/daemon/statefile": layerDaemon, "pkg/daemon/runlock": layerDaemon, "pkg/daemon/run": layerDaemon, "pkg/daemon/reconcile": layerDaemon,
-	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
-	"pkg/agent":             layerShell,
-	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerPure, "pkg/agent/board": layerPure,
-	"pkg/agent/params": layerShell, "pkg/agent/reentry": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/leftovers": layerShell, "pkg/agent/forward": layerShell, "pkg/agent/probe": layerShell, "pkg/agent/conflist": layerShell, "pkg/agent/pods": layerShell, "pkg/agent/dhcpd": layerShell,
-	"pkg/agent/availability": layerShell, "pkg/controllers/availability": layerShell,
-	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell, "pkg/nodecert": layerShell, "pkg/classicd": layerShell, "cmd/calico-classic": layerMain,
-	"pkg/ctl": layerShell, "pkg/ctl/session": layerShell, "pkg/ctl/output": layerShell, "pkg/ctl/resources": layerShell, "pkg/ctl/datastore": layerShell, "pkg/ctl/addresses": layerShell, "pkg/ctl/why": layerShell, "pkg/ctl/health": layerShell, "pkg/ctl/diags": layerShell, "pkg/ctl/doctor": layerShell, "pkg/explain": layerPure, "pkg/client": layerShell, "pkg/resource": layerPure, "cmd/calicoctl": layerMain,
-	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-install": layerMain, "cmd/calico-lab": layerMain,
-	"pkg/controllers": layerShell, "pkg/controllers/fenced": layerShell, "pkg/controllers/writer": layerShell, "pkg/controllers/hosts": layerShell, "pkg/controllers/owned": layerShell, "pkg/controllers/endpoints": layerShell, "pkg/controllers/invalid": layerShell,
-	"cmd/calico-controllers": layerMain,
-	"scripts/isolate":        layerMain,
-	"pkg/lab":                layerLab, "pkg/lab/member": layerLab, "pkg/lab/taps": layerLab, "pkg/lab/kubernetes": layerLab, "pkg/lab/eventually": layerLab, "pkg/lab/inflight": layerLab, "pkg/lab/pki": layerLab, "pkg/lab/image": layerLab, "pkg/lab/ports": layerLab,
-	"test/netns": layerTest, "test/doubles": layerTest, "test/long": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/keeper": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/cpio": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest, "test/metricspage": layerTest, "test/probe": layerTest, "test/nsm": layerTest, "test/zmqpeer": layerTest, "test/classic": layerTest,
+// packages are those of each layer; a new package must be given its place here.
+var packages = map[layer]string{
+	layerMain: `
+		cmd/calico cmd/calico-classic cmd/calico-controllers cmd/calico-install cmd/calico-ipam cmd/calico-lab cmd/calico-node cmd/calico-nsm cmd/calicoctl
+		cmd/nsmctl scripts/isolate
+	`,
+	layerLab: "pkg/lab pkg/lab/eventually pkg/lab/image pkg/lab/inflight pkg/lab/kubernetes pkg/lab/member pkg/lab/pki pkg/lab/ports pkg/lab/taps",
+	layerShell: `
+		pkg/agent pkg/agent/availability pkg/agent/conflist pkg/agent/connections pkg/agent/dhcpd pkg/agent/etcdguard pkg/agent/firewall pkg/agent/forward
+		pkg/agent/identity pkg/agent/leftovers pkg/agent/params pkg/agent/pods pkg/agent/probe pkg/agent/reentry pkg/agent/router pkg/agent/status
+		pkg/agent/workload pkg/classicd pkg/client pkg/cni pkg/cni/addresses pkg/cni/attach pkg/cni/delegate pkg/cni/gc pkg/cni/protocol pkg/controllers
+		pkg/controllers/availability pkg/controllers/collector pkg/controllers/endpoints pkg/controllers/fenced pkg/controllers/hosts pkg/controllers/invalid
+		pkg/controllers/owned pkg/controllers/writer pkg/ctl pkg/ctl/addresses pkg/ctl/datastore pkg/ctl/diags pkg/ctl/doctor pkg/ctl/health pkg/ctl/output
+		pkg/ctl/resources pkg/ctl/session pkg/ctl/why pkg/installer pkg/installer/bootstrap pkg/nodecert pkg/nsmanager pkg/nsmclient
+	`,
+	layerDaemon: `
+		pkg/daemon/health pkg/daemon/logfile pkg/daemon/mailbox pkg/daemon/metrics pkg/daemon/problems pkg/daemon/reconcile pkg/daemon/run pkg/daemon/runlock
+		pkg/daemon/serving pkg/daemon/statefile
+	`,
+	layerEdge: `
+		pkg/bgp pkg/dhcpsock pkg/gate pkg/kernel/conntrack pkg/kernel/crossconnect pkg/kernel/fabric pkg/kernel/hostnet pkg/kernel/hostpath
+		pkg/kernel/killpoint pkg/kernel/legacy pkg/kernel/link pkg/kernel/pod pkg/kernel/rtnl pkg/kube pkg/kube/leader pkg/nft pkg/nft/beside pkg/nft/guard
+		pkg/nft/nfnl pkg/nsmgrpc pkg/store pkg/zmq
+	`,
+	layerConf: "netconf",
+	layerPure: `
+		pkg/agent/board pkg/agent/debugstate pkg/classic pkg/classic/source pkg/dhcp pkg/explain pkg/garbage pkg/ipam pkg/ipam/invariants pkg/ipam/usage
+		pkg/kubepolicy pkg/model pkg/nft/fate pkg/nft/render pkg/nft/table pkg/nsm pkg/ownership pkg/plan pkg/policy pkg/resource pkg/selector
+	`,
+	layerWire: "api/nsm",
+	layerBase: "pkg/logopen pkg/retry pkg/server",
+	layerTest: `
+		test/bench test/bench/peak test/chaos test/classic test/differential test/doubles test/e2e test/etcd test/firewall test/keeper test/long
+		test/metricspage test/netns test/nsm test/pods test/probe test/routing test/scale test/vm test/vm/cpio test/vm/guest test/zmqpeer
+	`,
 }
+
+// layers are the packages' own.
+var layers = func() map[string]layer {
+	all := map[string]layer{}
+	for l, list := range packages {
+		for p := range strings.FieldsSeq(list) {
+			all[p] = l
+		}
+	}
+	return all
+}()
 
 // mayImport is the direction: what isn't here is forbidden. A daemon's package is what every program of ours that lives
 // shares, whatever it does: it knows no outside system but the one that reads its pages. Edges are not in an edge's list: each is one outside system,
@@ -310,6 +334,36 @@ func TestImports(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestLayers holds the picture of docs/architecture.md to the layers: a package that has parts stands for them.
+func TestLayers(t *testing.T) {
+	var want strings.Builder
+	for _, l := range []layer{layerMain, layerLab, layerShell, layerDaemon, layerEdge, layerConf, layerPure, layerWire, layerBase} {
+		names := map[string]bool{}
+		for p := range strings.FieldsSeq(packages[l]) {
+			whole := strings.Join(strings.SplitN(p, "/", 3)[:min(2, strings.Count(p, "/")+1)], "/")
+			if is, listed := layers[whole]; !listed || is == l {
+				names[whole] = true
+			}
+		}
+		line := fmt.Sprintf("%-8s", l)
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if len(line)+len(name) > 138 {
+				want.WriteString(line + "\n")
+				line = strings.Repeat(" ", 8)
+			}
+			line += " " + name
+		}
+		want.WriteString(line + "\n")
+	}
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rest, _ := strings.Cut(string(page), "```\n"); !strings.HasPrefix(rest, want.String()+"```") {
+		t.Errorf("docs/architecture.md: its first picture is not\n%s", &want)
 	}
 }
 
