@@ -16,15 +16,20 @@ func (r *Reconciler) Undoing() map[model.PolicyKey]string { return undoing(r.sta
 
 func undoing(st *policy.State) map[model.PolicyKey]string {
 	found := map[model.PolicyKey]string{}
+	suspects := map[policy.RulesID][2]bool{} // by direction
+	for id, rules := range st.Rules {
+		if passes := [2]bool{passesAll(rules.Inbound), passesAll(rules.Outbound)}; passes != [2]bool{} && id.Tier == model.DefaultTier && kubepolicy.MayBeOlder(id.Name) {
+			suspects[id] = passes
+		}
+	}
+	if len(suspects) == 0 { // as nearly always: endpoints are many
+		return found
+	}
 	for path, ep := range st.Endpoints {
 		for outbound, apply := range [...][]policy.RulesID{ep.Inbound.Policies, ep.Outbound.Policies} {
 			for _, id := range apply {
-				if id.Tier != model.DefaultTier || !kubepolicy.MayBeOlder(id.Name) || st.Rules[id] == nil {
-					continue
-				}
-				rules := [...][]policy.Rule{st.Rules[id].Inbound, st.Rules[id].Outbound}[outbound]
 				key := model.PolicyKey{Tier: id.Tier, Policy: id.Name}
-				if passesAll(rules) && undoes(id, apply) && (found[key] == "" || path < found[key]) {
+				if suspects[id][outbound] && undoes(id, apply) && (found[key] == "" || path < found[key]) {
 					found[key] = path
 				}
 			}

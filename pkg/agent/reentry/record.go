@@ -42,6 +42,10 @@ func openRecord(dir string) record {
 	r := record{filepath.Join(dir, recordName), map[string]recorded{}}
 	files, _ := os.ReadDir(r.dir)
 	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") { // of an agent that was killed
+			_ = os.Remove(filepath.Join(r.dir, f.Name())) // tried again by the next
+			continue
+		}
 		data, err := os.ReadFile(filepath.Join(r.dir, f.Name()))
 		var e recorded
 		if err == nil && json.Unmarshal(data, &e) == nil && r.file(e.Path) == filepath.Join(r.dir, f.Name()) {
@@ -103,7 +107,10 @@ func (r record) put(e model.Entry, spec model.WorkloadEndpoint) error {
 	if err != nil {
 		return fmt.Errorf("record endpoint %s: %w", e.Path, err)
 	}
-	if err := statefile.Write(r.file(e.Path), data); err != nil {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return fmt.Errorf("record endpoint %s: %w", e.Path, err)
+	}
+	if err := statefile.Put(r.file(e.Path), data, 0o644); err != nil {
 		return err
 	}
 	r.endpoints[e.Path] = kept

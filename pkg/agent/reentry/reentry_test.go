@@ -522,3 +522,22 @@ func TestReadGUID(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordSweeps: what an agent left that was killed while it wrote is removed, and is no endpoint.
+func TestRecordSweeps(t *testing.T) {
+	dir := t.TempDir()
+	e := model.Entry{Path: key("one").Path(), Key: key("one"), Revision: 3, Value: model.WorkloadEndpoint{State: model.StateActive, Name: "cali1", ContainerID: "c"}}
+	if err := openRecord(dir).take(key("one").Host, model.Update{Revision: 3, Entries: []model.Entry{e}}); err != nil {
+		t.Fatal(err)
+	}
+	torn := filepath.Join(dir, recordName, ".0f.123")
+	if err := os.WriteFile(torn, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := openRecord(dir); r.newest() != 3 || len(r.endpoints) != 1 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(torn); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was torn: %v", err)
+	}
+}

@@ -32,6 +32,12 @@ func Replace(path string, content []byte, perm os.FileMode) error {
 	if err := Sweep(path); err != nil {
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
+	return Put(path, content, perm)
+}
+
+// Put is Replace for a directory with many files, all of which Sweep would look at: it neither sweeps nor asks what is there. What it
+// leaves where it is killed has a name that begins with a dot.
+func Put(path string, content []byte, perm os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, bare(err))
