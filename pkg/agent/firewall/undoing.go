@@ -18,7 +18,10 @@ func undoing(st *policy.State) map[model.PolicyKey]string {
 	found := map[model.PolicyKey]string{}
 	suspects := map[policy.RulesID][2]bool{} // by direction
 	for id, rules := range st.Rules {
-		if passes := [2]bool{passesAll(rules.Inbound), passesAll(rules.Outbound)}; passes != [2]bool{} && id.Tier == model.DefaultTier && kubepolicy.MayBeOlder(id.Name) {
+		if id.Tier != model.DefaultTier || !kubepolicy.MayBeOlder(id.Name) {
+			continue
+		}
+		if passes := [2]bool{passesAll(rules.Inbound), passesAll(rules.Outbound)}; passes != [2]bool{} {
 			suspects[id] = passes
 		}
 	}
