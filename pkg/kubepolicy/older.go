@@ -16,7 +16,8 @@ var NoMatch = model.PolicyKey{Tier: PolicyTier, Policy: "k8s-policy-no-match"}
 const olderOrder = 1000
 
 // Older reports whether a policy looks like one of older controllers: NoMatch, or one with the name, order and selector
-// that they used for NetworkPolicies. A person may have made one like it, so it is deleted only if it has a successor.
+// that they used for NetworkPolicies. A person may have made one like it, so it counts as left over only if it has a
+// successor.
 func Older(key model.PolicyKey, p model.Policy) bool {
 	if key == NoMatch {
 		return true
