@@ -171,7 +171,7 @@ func (g *Collection) collect(ctx context.Context, s stale) error {
 	return nil
 }
 
-// link returns the host's end if it is to be deleted, else nil. leave reports that everything else must stay too,
+// link returns the host's end if it must be deleted, else nil. leave reports that everything else must stay too,
 // because an endpoint uses the link.
 func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l *link.Link, leave bool, err error) {
 	if s.HostIf == "" {

@@ -34,7 +34,7 @@ import (
 //	103  no pool to take an address from
 //	104  every address of the pools is in use
 //	105  the address that was asked for is in use, is in no pool, or comes on top of others,
-//	     or is to be freed while an endpoint has it
+//	     or cannot be freed because an endpoint has it
 //	106  the interface name is taken
 //	107  CHECK found a difference
 //	108  the kernel refused a change
