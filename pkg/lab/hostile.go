@@ -38,7 +38,7 @@ func hardened() [][2]string {
 const ServiceAddr = "10.96.0.1"
 
 // neighbourhood has the tables of Docker or ufw, and of kube-proxy: a DROP in FORWARD, and services with destination
-// NAT for pods and for the host itself, with a mark for what is to be masqueraded.
+// NAT for pods and for the host itself, with a mark for traffic to masquerade.
 const neighbourhood = `
 table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
 table ip6 filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
