@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Annotations of pods that are read.
+// The pod annotations that are read.
 const (
 	AnnotationIPv4Pools     = annotationPrefix + "ipv4pools"
 	AnnotationIPv6Pools     = annotationPrefix + "ipv6pools"
@@ -30,39 +30,40 @@ const (
 	annotationPrefix = "cni.projectcalico.org/"
 )
 
-// refused are annotations of Calico's that would leave a pod without what they ask for, were they passed over.
+// refused reports whether the annotation is one of Calico's that must not be ignored, since the pod would not get what
+// it asks for.
 func refused(annotation string) bool {
 	return annotation == annotationPrefix+"allowedSourcePrefixes" || strings.HasPrefix(annotation, "qos.projectcalico.org/")
 }
 
-// Annotations are what a pod, or its namespace, asks for.
+// Annotations are the requests of a pod, or of its namespace.
 type Annotations struct {
 	IPv4Pools, IPv6Pools []model.PoolRef
 	IPAddrs              []netip.Addr // to be allocated
-	IPAddrsNoIPAM        []netip.Addr // nobody allocates them
-	FloatingIPs          []netip.Addr // that lead to the pod's own
+	IPAddrsNoIPAM        []netip.Addr // no address management
+	FloatingIPs          []netip.Addr // mapped to the pod's own addresses
 	MAC                  model.MAC
-	// Families says whether there is to be an IPv4 and an IPv6 address; nil: as configured.
+	// Families says whether to assign an IPv4 and an IPv6 address; nil: as configured.
 	Families *Families
-	// Bandwidth of what the pod receives and sends.
+	// Bandwidth limits what the pod receives and sends.
 	Bandwidth Bandwidth
-	// MaxConnections is how many connections the pod may begin and have at a time, where the agent doesn't say less; 0 = as that says.
+	// MaxConnections is how many connections the pod may have begun at a time, unless the agent's limit is lower; 0 =
+	// the agent's limit.
 	MaxConnections int
 }
 
 // Families are address families.
 type Families struct{ V4, V6 bool }
 
-// AnnotationError is an annotation that can't be used as it stands.
+// AnnotationError is an annotation with an unusable value.
 type AnnotationError struct{ Name, Value, Text string }
 
-// Error names the annotation first.
+// Error begins with the name of the annotation.
 func (e *AnnotationError) Error() string {
 	return fmt.Sprintf("annotation %s, %.200q: %s", e.Name, e.Value, e.Text)
 }
 
-// ParseAnnotations reads a pod's annotations; of others than these it knows nothing. It returns every *AnnotationError,
-// joined.
+// ParseAnnotations parses a pod's annotations and ignores unknown ones. It returns every *AnnotationError, joined.
 func ParseAnnotations(all map[string]string) (Annotations, error) {
 	p := annotations{all: all}
 	var a Annotations
@@ -101,8 +102,8 @@ func parseConnections(text string) (int, error) {
 	return n, nil
 }
 
-// Annotate has the annotations of the pod, or of its namespace, say what the network configuration doesn't, and which
-// pools and families there are to be instead of its own. An error is one or several *AnnotationError.
+// Annotate applies the annotations of the pod, or of its namespace: they add to the network configuration, and replace
+// its pools and families. The error is one or several *AnnotationError.
 func (c *Config) Annotate(all map[string]string) error {
 	a, err := ParseAnnotations(all)
 	if err != nil {
@@ -138,7 +139,7 @@ func (c *Config) Annotate(all map[string]string) error {
 	return errors.Join(p.errs...)
 }
 
-// annotations reads them and remembers every error.
+// annotations reads annotations and collects errors.
 type annotations struct {
 	all  map[string]string
 	errs []error
@@ -148,7 +149,7 @@ func (p *annotations) fail(name, text string) {
 	p.errs = append(p.errs, &AnnotationError{name, p.all[name], text})
 }
 
-// one reads an annotation that is one value.
+// one reads an annotation with a single value.
 func one[T any](p *annotations, name string, to *T, parse func(string) (T, error)) {
 	text, ok := p.all[name]
 	if !ok {
@@ -162,7 +163,7 @@ func one[T any](p *annotations, name string, to *T, parse func(string) (T, error
 	*to = v
 }
 
-// list reads an annotation that is a JSON list of strings.
+// list reads an annotation with a JSON list of strings.
 func list[T comparable](p *annotations, name string, parse func(string) (T, error)) (out []T) {
 	text, ok := p.all[name]
 	if !ok {
@@ -190,7 +191,7 @@ func list[T comparable](p *annotations, name string, parse func(string) (T, erro
 	return out
 }
 
-// parsePodAddr reads an address that a pod can have.
+// parsePodAddr parses an address that a pod can have.
 func parsePodAddr(s string) (netip.Addr, error) {
 	a, err := parseAddr(s)
 	if err == nil && !a.IsGlobalUnicast() {
@@ -211,7 +212,7 @@ func parseFamily(s string) (f Families, err error) {
 	return f, err
 }
 
-// poolOf reads the CIDR of a pool of one family, or the name of a pool.
+// poolOf returns a function that parses the CIDR of a pool of one family, or the name of a pool.
 func poolOf(v6 bool) func(string) (model.PoolRef, error) {
 	return func(s string) (model.PoolRef, error) {
 		ref, err := model.ParsePoolRef(s)

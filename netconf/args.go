@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Args are what CNI_ARGS says.
+// Args are the contents of CNI_ARGS.
 type Args struct {
 	IgnoreUnknown    bool
 	PodNamespace     string
@@ -21,9 +21,8 @@ type Args struct {
 	MAC              model.MAC
 }
 
-// ParseArgs reads CNI_ARGS: pairs K=V with semicolons between. An unknown key
-// is an error, unless IgnoreUnknown is set. With an error, which is the first, it
-// returns what else could be read.
+// ParseArgs parses CNI_ARGS: pairs K=V separated by semicolons. An unknown key is an error unless IgnoreUnknown is set.
+// It returns the first error, along with everything else that could be read.
 func ParseArgs(s string) (Args, error) {
 	var a Args
 	var unknown []string

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Bandwidth is what an interface may receive and send, in bits per second; 0 = as much as there is.
+// Bandwidth limits what an interface may receive and send, in bits per second; 0 = unlimited.
 type Bandwidth struct{ Ingress, Egress uint64 }
 
-// Bounds of a rate, which are Kubernetes'.
+// Bounds of a rate, the same as in Kubernetes.
 const (
 	minRate = 1_000
 	maxRate = 1_000_000_000_000_000
@@ -27,12 +27,12 @@ var suffixes = map[string]*big.Rat{
 
 var errRate = errors.New("want a number of bits per second from 1k to 1P, like 10M")
 
-// parseRate reads a Kubernetes quantity: a decimal number with a suffix, or with a decimal exponent.
+// parseRate parses a Kubernetes quantity: a decimal number with a suffix or a decimal exponent.
 func parseRate(s string) (uint64, error) {
 	end := strings.LastIndexAny(s, "0123456789.") + 1
 	factor, ok := suffixes[s[end:]]
 	number, exponent, _ := strings.Cut(strings.ToLower(s[:end]), "e")
-	// A number this long, or this large, is none, and would cost time.
+	// Longer or larger numbers are not valid, and would take time to parse.
 	if !ok || len(number) > 32 || len(exponent) > 3 || strings.Trim(number, "+0123456789.") != "" || number != s[:end] && factor.Cmp(suffixes[""]) != 0 {
 		return 0, errRate
 	}
@@ -47,8 +47,8 @@ func parseRate(s string) (uint64, error) {
 	return new(big.Int).Quo(n.Num(), n.Denom()).Uint64(), nil
 }
 
-// parseBandwidth reads what the runtime passes by the capability bandwidth. Bursts aren't read: runtimes pass the largest
-// number that there is.
+// parseBandwidth reads what the runtime passes for the capability bandwidth. It ignores bursts: runtimes pass the
+// largest possible number.
 func (o object) parseBandwidth(b *Bandwidth) {
 	for field, to := range map[string]*uint64{"ingressRate": &b.Ingress, "egressRate": &b.Egress} {
 		raw := o.get(field)

@@ -15,23 +15,23 @@ import (
 
 // The files of a network configuration on a host.
 const (
-	// ListName is the file in the runtime's directory. Of several files the runtime takes the first by name.
+	// ListName is the file in the runtime's directory. Of several files the runtime uses the first by name.
 	ListName = "10-calico.conflist"
-	// SingleName is what earlier releases of Calico wrote in its place, the configuration of one plugin.
+	// SingleName is the file that earlier releases of Calico wrote instead, with the configuration of one plugin.
 	SingleName = "10-calico.conf"
-	// StagedName is what an installer leaves for the agent, which writes ListName once it serves the host.
+	// StagedName is written by an installer for the agent, which writes ListName once it serves the host.
 	StagedName = ListName + ".staged"
-	// BackupSuffix ends the name of a file of others' that was in the place of ours.
+	// BackupSuffix is appended to the name of other software's file that was in the place of ours.
 	BackupSuffix = ".calico_bak"
-	// TLSDir is the directory beside ListName that holds what our plugins need to reach etcd by TLS.
+	// TLSDir is the directory next to ListName with the files that our plugins need to reach etcd over TLS.
 	TLSDir  = "calico-tls"
 	TLSCA   = "etcd-ca"
 	TLSCert = "etcd-cert"
 	TLSKey  = "etcd-key"
 )
 
-// Files are the names of the network configurations in a runtime's directory, in the order in which it takes them (libcni.ConfFiles):
-// the first one counts.
+// Files returns the names of the network configurations in a runtime's directory, in the runtime's order
+// (libcni.ConfFiles): the first one counts.
 func Files(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir) // sorted
 	for _, e := range entries {
@@ -42,7 +42,7 @@ func Files(dir string) (names []string, err error) {
 	return names, err
 }
 
-// List is a list of plugins that a runtime calls one after the other: what is in a .conflist file.
+// List is a list of plugins that a runtime calls in turn: the content of a .conflist file.
 type List struct {
 	plugins []listed
 	fields  map[string]json.RawMessage // of the list itself
@@ -53,10 +53,11 @@ type List struct {
 type listed struct {
 	kind, ipam string
 	fields     map[string]json.RawMessage
-	value      any // decoded, to compare
+	value      any // decoded, for comparison
 }
 
-// ParseList reads a list. Errors are a *SyntaxError or *FieldErrors, joined, of our own plugins' fields too.
+// ParseList parses a list. Errors are a *SyntaxError or joined *FieldErrors, including those for fields of our own
+// plugins.
 func ParseList(data []byte) (*List, error) {
 	var errs []error
 	o, err := parseObject(data, &errs)
@@ -100,7 +101,7 @@ func ParseList(data []byte) (*List, error) {
 	return l, nil
 }
 
-// check parses one plugin's configuration as the runtime hands it over, and returns what is wrong with it, at its path.
+// check parses one plugin's configuration as the runtime would pass it, and returns its errors with their paths.
 func (l *List) check(path string, p listed) (wrong []error) {
 	one := make(map[string]json.RawMessage, len(p.fields)+2)
 	for field, raw := range p.fields {
@@ -131,7 +132,8 @@ func (l *List) check(path string, p listed) (wrong []error) {
 	return wrong
 }
 
-// Programs are the plugins that a runtime calls for the list, IPAM plugins too, in order, each once.
+// Programs returns the plugins that a runtime calls for the list, including IPAM plugins, in order and without
+// duplicates.
 func (l *List) Programs() []string {
 	var all []string
 	for _, p := range l.plugins {
@@ -144,10 +146,10 @@ func (l *List) Programs() []string {
 	return all
 }
 
-// Text is the list as it was parsed.
+// Text returns the list as it was parsed.
 func (l *List) Text() []byte { return l.text }
 
-// IsOurs says whether a network configuration, of a list or of one plugin, is for our main plugin.
+// IsOurs reports whether a network configuration, of a list or of one plugin, is for our main plugin.
 func IsOurs(data []byte) bool {
 	var conf struct {
 		Type    string
@@ -157,9 +159,9 @@ func IsOurs(data []byte) bool {
 		(conf.Type == "calico" || slices.ContainsFunc(conf.Plugins, func(p struct{ Type string }) bool { return p.Type == "calico" }))
 }
 
-// Mend returns what a file is to hold so that the list is in it as it is here, and there itself where that is so. Plugins that
-// others have added to it stay. former is the list that was written last, nil where that isn't known: a plugin of it that
-// isn't in the list any more goes.
+// Mend returns the content for a file so that it has this list; if the file has it already, that is its current
+// content, there. Plugins that others have added to the file stay. former is the list that was written last, nil if
+// unknown: its plugins that are no longer in the list are removed.
 func (l *List) Mend(there []byte, former *List) []byte {
 	var file struct{ Plugins []json.RawMessage }
 	var fields map[string]json.RawMessage
@@ -198,17 +200,17 @@ func (l *List) Mend(there []byte, former *List) []byte {
 	return l.with(added)
 }
 
-// has says whether a plugin of the type is in the list, and not in the later one.
+// has reports whether a plugin of the type is in the list but not in the later one.
 func (l *List) has(kind string, later *List) bool {
 	is := func(p listed) bool { return p.kind == kind }
 	return l != nil && slices.ContainsFunc(l.plugins, is) && !slices.ContainsFunc(later.plugins, is)
 }
 
-// with is the list's text with others' plugins after its own.
+// with returns the list's text with other plugins added after its own.
 func (l *List) with(added []json.RawMessage) []byte {
 	var plugins []json.RawMessage
 	if json.Unmarshal(l.fields["plugins"], &plugins) != nil {
-		return l.text // it was parsed
+		return l.text // can't fail: it was parsed
 	}
 	all, err := json.Marshal(append(plugins, added...))
 	if err != nil {
@@ -226,7 +228,7 @@ func (l *List) with(added []json.RawMessage) []byte {
 	return append(text, '\n')
 }
 
-// sameFields compares the fields of two lists but for their plugins.
+// sameFields compares the fields of two lists, except their plugins.
 func sameFields(a, b map[string]json.RawMessage) bool {
 	values := func(fields map[string]json.RawMessage) map[string]any {
 		out := make(map[string]any, len(fields))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netconf reads what a container runtime tells a CNI plugin: the
-// network configuration on stdin and the arguments in CNI_ARGS.
+// Package netconf parses what a container runtime passes to a CNI plugin: the network configuration on stdin and the
+// arguments in CNI_ARGS.
 //
-// A known field of the wrong type is an error that names the field; unknown
-// fields are allowed, as the CNI specification demands.
+// A known field of the wrong type is an error that names the field; unknown fields are allowed, as the CNI
+// specification demands.
 package netconf
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Defaults of fields that are absent.
+// Defaults of absent fields.
 const (
 	defaultEndpoint           = "http://127.0.0.1:2379"
 	defaultNodenameFile       = "/var/lib/calico/nodename"
@@ -29,11 +29,11 @@ const (
 	defaultDatastoreTimeout   = 20 * time.Second
 	// CalicoIPAM is the ipam.type that is served in process.
 	CalicoIPAM = "calico-ipam"
-	// usePodCIDR is what stands in ipam.subnet for the node's pod CIDR.
+	// usePodCIDR in ipam.subnet stands for the node's pod CIDR.
 	usePodCIDR = "usePodCidr"
 )
 
-// Config is one network configuration, defaults filled in.
+// Config is one network configuration, with defaults filled in.
 type Config struct {
 	CNIVersion string // "" is 0.1.0
 	Name       string // never empty
@@ -43,7 +43,7 @@ type Config struct {
 	Nodename Nodename
 	IPAM     IPAM
 
-	// MTU of the pod's interface in bytes, 0 = as the agent found it.
+	// MTU of the pod's interface in bytes, 0 = as determined by the agent.
 	MTU int
 
 	Policy     Policy
@@ -54,7 +54,7 @@ type Config struct {
 	IPForward bool
 	// IncludeDefaultRoutes adds 0/0 and ::/0 to the routes of host-local.
 	IncludeDefaultRoutes bool
-	// IPAddrsNoIPAM and FloatingIPs let those annotations work (feature_control).
+	// IPAddrsNoIPAM and FloatingIPs enable the annotations of these names (feature_control).
 	IPAddrsNoIPAM bool
 	FloatingIPs   bool
 
@@ -65,7 +65,7 @@ type Config struct {
 	DatastoreTimeout time.Duration
 
 	Runtime Runtime
-	// Pod is what the pod's annotations ask for; see Annotate.
+	// Pod has the requests of the pod's annotations; see Annotate.
 	Pod Annotations
 	// DNS is runtimeConfig.dns, or else the dns of the network configuration.
 	DNS DNS
@@ -74,18 +74,18 @@ type Config struct {
 	// matters to calico-ipam, which reads its main plugin's configuration.
 	IsGateway bool
 
-	// PrevResult is the result of the ADD, nil where there is none.
+	// PrevResult is the result of the ADD, nil if there is none.
 	PrevResult json.RawMessage
-	// ValidAttachments are those that GC keeps; nil where the field is absent.
+	// ValidAttachments are those that GC keeps; nil if the field is absent.
 	ValidAttachments []Attachment
 
-	// Raw is the configuration as it came, for plugins called in turn.
+	// Raw is the configuration as received, for plugins called in turn.
 	Raw []byte
 }
 
-// Etcd says where etcd is and how to get in.
+// Etcd says where etcd is and which credentials to use.
 type Etcd struct {
-	Unnamed      bool // Endpoints are the default
+	Unnamed      bool // Endpoints has the default
 	Endpoints    []string
 	DiscoverySRV string
 	CAFile       string
@@ -95,14 +95,14 @@ type Etcd struct {
 	PasswordFile string
 }
 
-// Nodename says how this node's name is found: the first that is there of
-// Name, the content of File, Hostname, and the operating system's host name.
+// Nodename says how to find this node's name: the first available of Name, the content of File, Hostname, and the
+// operating system's host name.
 type Nodename struct {
 	Name         string
 	File         string
 	FileSet      bool // the file is configured, not the default
-	FileOptional bool // though it is configured, and not there yet
-	FileRequired bool // though it is the default: that it isn't optional is said
+	FileOptional bool // it may be missing although it is configured
+	FileRequired bool // it must exist although it is the default, since it is marked as not optional
 	Hostname     string
 }
 
@@ -113,12 +113,11 @@ type IPAM struct {
 	AssignIPv6 bool
 	IPv4Pools  []model.PoolRef
 	IPv6Pools  []model.PoolRef
-	// Subnet is host-local's; it may be usePodCIDR.
+	// Subnet is host-local's subnet; it may be usePodCIDR.
 	Subnet string
-	// PodCIDR reports that a subnet, at any depth, asks for the node's pod CIDR.
+	// PodCIDR reports that a subnet, at any depth, stands for the node's pod CIDR.
 	PodCIDR bool
-	// Gateway is the gateway that calico-ipam reports to another main plugin,
-	// invalid = choose.
+	// Gateway is the gateway that calico-ipam reports to another main plugin; invalid = choose one.
 	Gateway netip.Addr
 }
 
@@ -133,7 +132,7 @@ type Kubernetes struct {
 	Kubeconfig, APIRoot, NodeName string
 }
 
-// Agent says how the node's agent is asked whether a pod's network is programmed.
+// Agent says how to ask the node's agent whether a pod's network is programmed.
 type Agent struct {
 	Socket    string
 	SocketSet bool // it is configured, not the default
@@ -141,16 +140,16 @@ type Agent struct {
 	Timeout time.Duration
 }
 
-// Runtime is what the container runtime asks for, for one container.
+// Runtime has the container runtime's requests for one container.
 type Runtime struct {
 	IPs     []netip.Addr // runtimeConfig.ips
 	ArgsIPs []netip.Addr // args.cni.ips
 	MAC     model.MAC    // runtimeConfig.mac
-	// Bandwidth is runtimeConfig.bandwidth, which only a plugin that has the capability is passed.
+	// Bandwidth is runtimeConfig.bandwidth, which is passed only to a plugin with the capability.
 	Bandwidth Bandwidth
 }
 
-// Log says what is logged and where.
+// Log says what to log and where.
 type Log struct {
 	Level    slog.Level
 	File     string // "" = no file
@@ -159,7 +158,7 @@ type Log struct {
 	MaxCount int    // rotated files kept, 0 = all
 }
 
-// DNS is what the pod's resolver uses.
+// DNS has the settings of the pod's resolver.
 type DNS struct {
 	Nameservers []string
 	Domain      string

@@ -12,26 +12,26 @@ import (
 	"strings"
 )
 
-// FieldError is a field that cannot be used as it stands.
+// FieldError is a field with an unusable value.
 type FieldError struct {
 	Field string // dotted path: ipam.assign_ipv4
-	Text  string // what is wanted, what was got
+	Text  string // what is expected, and what was found
 }
 
-// Error names the field first.
+// Error begins with the name of the field.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Text }
 
-// SyntaxError is input that isn't a JSON object at all.
+// SyntaxError is input that isn't a JSON object.
 type SyntaxError struct{ Err error }
 
-// Error tells where the input stops being JSON.
+// Error says where the input stops being JSON.
 func (e *SyntaxError) Error() string { return "network configuration: " + e.Err.Error() }
 
-// Unwrap gives the decoder's error.
+// Unwrap returns the decoder's error.
 func (e *SyntaxError) Unwrap() error { return e.Err }
 
-// object reads the fields of one JSON object and remembers every error.
-// An absent field, and one that is null, leaves its destination alone.
+// object reads the fields of one JSON object and collects errors. An absent or null field leaves its destination
+// unchanged.
 type object struct {
 	path   string
 	fields map[string]json.RawMessage
@@ -64,7 +64,7 @@ func (o object) fail(field, format string, args ...any) {
 	*o.errs = append(*o.errs, &FieldError{o.name(field), fmt.Sprintf(format, args...)})
 }
 
-// get returns the field's raw value, nil where it is absent or null.
+// get returns the field's raw value, nil if it is absent or null.
 func (o object) get(field string) json.RawMessage {
 	raw := o.fields[field]
 	if bytes.Equal(raw, []byte("null")) {
@@ -73,7 +73,7 @@ func (o object) get(field string) json.RawMessage {
 	return raw
 }
 
-// object returns the object below field, empty where that is absent.
+// object returns the object in field, empty if that is absent.
 func (o object) object(field string) object {
 	sub := object{path: o.name(field), errs: o.errs}
 	if raw := o.get(field); raw != nil && json.Unmarshal(raw, &sub.fields) != nil {
@@ -116,7 +116,7 @@ func (o object) strings(field string) []string {
 	return out
 }
 
-// boolean reports whether the field is there.
+// boolean reports whether the field is present and valid.
 func (o object) boolean(field string, dst *bool) bool {
 	raw := o.get(field)
 	if raw == nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Parse reads one network configuration. It returns a *SyntaxError where the
-// input isn't a JSON object; else every *FieldError, joined, and what the other
-// fields say.
+// Parse parses one network configuration. It returns a *SyntaxError if the input isn't a JSON object; else every
+// *FieldError, joined, along with the content of the other fields.
 func Parse(stdin []byte) (*Config, error) {
 	var errs []error
 	o, err := parseObject(stdin, &errs)
@@ -76,9 +75,9 @@ func Parse(stdin []byte) (*Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// ParseDEL is Parse for a DEL, which takes away what there is whatever was wanted: where what the
-// runtime passes for the one container makes no sense, that is left out, of Raw, too, and ignored
-// says why. Nobody can correct it, and no ADD was done with it.
+// ParseDEL is Parse for a DEL, which removes what exists whatever was configured. Invalid parts of what the runtime
+// passes for the single container are left out, of Raw too, and ignored says why: they can't be corrected, and no ADD
+// can have succeeded with them.
 func ParseDEL(stdin []byte) (c *Config, ignored, err error) {
 	c, err = Parse(stdin)
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -154,7 +153,7 @@ func (e *Etcd) parse(o object) {
 		o.fail("etcd_scheme", `want "http" or "https", got %q`, scheme)
 	}
 	if len(e.Endpoints) > 0 || e.DiscoverySRV != "" {
-		return // the newer fields win
+		return // the newer fields take precedence
 	}
 	if e.Unnamed = authority == ""; e.Unnamed {
 		authority = strings.TrimPrefix(defaultEndpoint, "http://")
@@ -168,8 +167,8 @@ func (e *Etcd) parse(o object) {
 	e.Endpoints = []string{scheme + "://" + authority}
 }
 
-// Environ has the variables of the environment, ETCD_ENDPOINTS and its like, say where etcd is, if the network
-// configuration doesn't.
+// Environ reads etcd's location from environment variables, such as ETCD_ENDPOINTS, if the network configuration has
+// none.
 func (e *Etcd) Environ(getenv func(string) string) error {
 	if !e.Unnamed || cmp.Or(getenv("ETCD_ENDPOINTS"), getenv("ETCD_DISCOVERY_SRV"), getenv("ETCD_AUTHORITY"), getenv("ETCD_SCHEME")) == "" {
 		return nil
@@ -299,7 +298,7 @@ func (l *Log) parse(o object) {
 	o.integer("log_file_max_count", 0, &l.MaxCount)
 }
 
-// absolute refuses a path that would mean another file wherever the runtime was started.
+// absolute rejects a relative path: its meaning would depend on where the runtime was started.
 func (o object) absolute(field, path string) {
 	if !strings.HasPrefix(path, "/") {
 		o.fail(field, "want an absolute path, got %q", path)

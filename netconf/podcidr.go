@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// asksPodCIDR reports whether a subnet asks for the node's pod CIDR, and of which family. Calico's users have it in
-// either case.
+// asksPodCIDR reports whether a subnet stands for the node's pod CIDR, and of which family. Upper and lower case are
+// the same, as in Calico.
 func asksPodCIDR(subnet string) (v6, asks bool) {
 	v6 = strings.EqualFold(subnet, usePodCIDR+"IPv6")
 	return v6, v6 || strings.EqualFold(subnet, usePodCIDR)
 }
 
-// replacePodCIDRs replaces the subnets at any depth of a decoded value that ask
-// for the node's pod CIDR, and reports whether there were any.
+// replacePodCIDRs replaces the subnets, at any depth of a decoded value, that stand for the node's pod CIDR. It reports
+// whether there were any.
 func replacePodCIDRs(value any, by func(v6 bool) string) (found bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -42,7 +42,7 @@ func replacePodCIDRs(value any, by func(v6 bool) string) (found bool) {
 	return found
 }
 
-// decodeIPAM keeps numbers as they are written.
+// decodeIPAM keeps numbers as written.
 func decodeIPAM(raw json.RawMessage) (value any) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -52,8 +52,8 @@ func decodeIPAM(raw json.RawMessage) (value any) {
 	return value
 }
 
-// WithoutPodCIDR is Raw with every subnet of its family in place of the node's
-// pod CIDR. Everything else stays as it came.
+// WithoutPodCIDR returns Raw with the node's pod CIDR replaced by the subnet of all addresses of the family. Everything
+// else is unchanged.
 func (c *Config) WithoutPodCIDR() ([]byte, error) {
 	return c.replacePodCIDRs(func(v6 bool) string {
 		if v6 {
@@ -63,8 +63,8 @@ func (c *Config) WithoutPodCIDR() ([]byte, error) {
 	})
 }
 
-// WithPodCIDRs is Raw with the node's pod CIDRs in place of the subnets that ask for them: the first of the family. An
-// error says that the node has none.
+// WithPodCIDRs returns Raw with the subnets that stand for the node's pod CIDR replaced by the first one of the family.
+// The error says that the node has none.
 func (c *Config) WithPodCIDRs(cidrs []netip.Prefix) ([]byte, error) {
 	var lacks error
 	raw, err := c.replacePodCIDRs(func(v6 bool) string {

@@ -29,7 +29,7 @@ func (c *Config) parseRuntime(o object) {
 		d = r.object("dns")
 		c.DNS = DNS{Nameservers: d.strings("servers"), Search: d.strings("searches"), Options: d.strings("options")}
 	}
-	// Of args only what the conventions define is read.
+	// Of args, read only what the conventions define.
 	c.Runtime.ArgsIPs = o.object("args").object("cni").addrs("ips")
 }
 
@@ -46,8 +46,7 @@ func (o object) addrs(field string) []netip.Addr {
 	return out
 }
 
-// parseAddr reads an address, with or without a prefix length, which calico
-// has no use for: its pods have /32 and /128.
+// parseAddr parses an address and drops a prefix length if present, since calico's pods have /32 and /128.
 func parseAddr(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if p, notPrefix := netip.ParsePrefix(s); notPrefix == nil {
@@ -59,7 +58,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// parseMAC reads the address of an interface, which is one interface's.
+// parseMAC parses the address of a single interface.
 func parseMAC(s string) (model.MAC, error) {
 	mac, err := model.ParseMAC(s)
 	if err == nil && (mac.IsZero() || mac[0]&1 != 0) {
@@ -68,9 +67,8 @@ func parseMAC(s string) (model.MAC, error) {
 	return mac, err
 }
 
-// parseAttachments reads what GC keeps. An entry that doesn't say whose it is
-// would let GC take away what is in use. null is a list without entries: so libcni writes what
-// CRI-O passes for a network without pods, as after a reboot.
+// parseAttachments reads what GC keeps. It rejects an entry without an owner, which would let GC remove what is in use.
+// null is an empty list: libcni writes it if CRI-O passes a network without pods, as after a reboot.
 func (c *Config) parseAttachments(o object) {
 	const field = "cni.dev/valid-attachments"
 	raw := o.fields[field]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command calico-controllers carries Kubernetes' objects into etcd: see package controllers.
+// Command calico-controllers copies Kubernetes objects into etcd: see package controllers.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() {

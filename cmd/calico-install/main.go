@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command calico-install prepares a node for calico-node, as the init container of its pod or by hand, and takes Calico
-// away again: see package installer.
+// Command calico-install prepares a node for calico-node, as the init container of its pod or by hand, and removes
+// Calico again: see package installer.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/installer"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() { os.Exit(installer.Verbs(version, os.Environ()).Main(os.Args[1:])) }

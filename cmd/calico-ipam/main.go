@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The process lives for milliseconds: to read the limits of its cgroup, and to
-// watch them, costs more than it gives.
+// The process lives for milliseconds: reading and watching the limits of its cgroup would cost more than it gains.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command calico-ipam is the CNI IPAM plugin: it gives addresses from etcd to
-// other plugins.
+// Command calico-ipam is the CNI IPAM plugin: it assigns addresses from etcd for other plugins.
 package main
 
 import (
@@ -17,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/cni/protocol"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() { os.Exit(cni.Main(protocol.CalicoIPAM, version)) }

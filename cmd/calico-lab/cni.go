@@ -41,7 +41,7 @@ what --stdin names.`,
 			}
 			call.Verb = strings.ToUpper(args[0])
 			if stdin == "" && (call.Verb == "GC" || call.Verb == "STATUS") {
-				// The host's list is for runtimes of today, which don't have these.
+				// The host's list is for today's runtimes, which don't have these verbs.
 				if call.Stdin, err = withVersion(call.Stdin, "1.1.0"); err != nil {
 					return err
 				}
@@ -81,8 +81,7 @@ what --stdin names.`,
 
 func byHand(container string) string { return "cni-" + container }
 
-// containerNetns is the namespace of a container that is made by hand: "" where
-// there is none and none is asked for.
+// containerNetns returns the path of the namespace of a container made by hand: "" if there is none and make is false.
 func containerNetns(l *lab.Lab, container string, make bool) (string, error) {
 	ns, err := l.FindNamespace(byHand(container))
 	if errors.Is(err, os.ErrNotExist) {
@@ -94,7 +93,7 @@ func containerNetns(l *lab.Lab, container string, make bool) (string, error) {
 	return ns.Path(), err
 }
 
-// stdinOf is the configuration that the plugin gets.
+// stdinOf returns the configuration for the plugin.
 func stdinOf(h *lab.Host, file string) ([]byte, error) {
 	switch file {
 	case "":
@@ -110,7 +109,7 @@ func stdinOf(h *lab.Host, file string) ([]byte, error) {
 	}
 }
 
-// withVersion is the configuration, of another version.
+// withVersion returns the configuration with another cniVersion.
 func withVersion(conf []byte, version string) ([]byte, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(conf, &fields); err != nil {
@@ -120,7 +119,7 @@ func withVersion(conf []byte, version string) ([]byte, error) {
 	return json.MarshalIndent(fields, "", "  ")
 }
 
-// firstPlugin is what a runtime gives to the first plugin of a list.
+// firstPlugin returns what a runtime passes to the first plugin of a list.
 func firstPlugin(conflist []byte) ([]byte, error) {
 	var list struct {
 		CNIVersion string           `json:"cniVersion"`

@@ -11,17 +11,17 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// exitError ends the program with the status of a command that it ran.
+// exitError ends the program with the exit status of a command that it ran.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
-// common are the options of every subcommand.
+// options are the options of every subcommand.
 type options struct {
 	name string
 }
 
-// run is a command's function that gets the lab that the options name.
+// run returns a command's function that calls fn with the lab named by the options.
 func (o *options) run(fn func(cmd *cobra.Command, l *lab.Lab, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		l, err := lab.Open(o.name)
@@ -70,7 +70,7 @@ It needs root. Without root, a shell in a user namespace does as well:
 	return root
 }
 
-// sayUsage has commands that get too few or too many arguments say which they want.
+// sayUsage makes commands that get too few or too many arguments print their usage.
 func sayUsage(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// compare shows what etcd and the kernel hold while the pods are there.
+// compare shows the content of etcd and of the kernel while the pods exist.
 func (d *demo) compare(ctx context.Context) error {
 	d.heading("What etcd holds, and what the kernel holds")
 	entries, revision, err := d.lab.Dump(ctx)
@@ -60,7 +60,7 @@ func (d *demo) compare(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// split keeps the order.
+// split divides a list in two, preserving the order.
 func split[T any](list []T, pick func(T) bool) (picked, rest []T) {
 	for _, v := range list {
 		if pick(v) {
@@ -74,8 +74,7 @@ func split[T any](list []T, pick func(T) bool) (picked, rest []T) {
 
 func isSeparator(r rune) bool { return r == '/' || r == '.' }
 
-// agrees checks that etcd's endpoint of the pod and the host's kernel are about
-// the same pod.
+// agrees checks that etcd's endpoint of the pod and the host's kernel agree about the pod.
 func (d *demo) agrees(entries []model.Entry, host lab.Kernel, p *lab.Pod) error {
 	key := model.WorkloadEndpointKey{Host: d.host.Name(), Orchestrator: "cni", Workload: p.ContainerID(), Endpoint: "eth0"}
 	at := slices.IndexFunc(entries, func(e model.Entry) bool { return e.Key == model.Key(key) })
@@ -151,7 +150,7 @@ func (d *demo) compareEmpty(ctx context.Context) error {
 	var kernel lab.Kernel
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// The agent takes its routes and its report away on its own time.
+	// The agent removes its routes and its report in its own time.
 	failed := eventually.Wait(ctx, "etcd and kernel to be empty", func() (err error) {
 		if entries, revision, err = d.lab.Dump(ctx); err != nil {
 			return err

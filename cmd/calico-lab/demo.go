@@ -57,12 +57,12 @@ type demo struct {
 	lab  *lab.Lab
 	host *lab.Host
 	pods []*lab.Pod
-	// quiet: plugins that run now are not part of what is shown.
+	// quiet hides the plugins that run now.
 	quiet bool
 	stdin []byte // of the last ADD
-	// written are the policies that are in etcd.
+	// written has the keys of the policies in etcd.
 	written []model.Key
-	// before is what the kernel of the host held when there were no pods.
+	// before is the content of the host's kernel without pods.
 	before lab.Kernel
 }
 
@@ -176,7 +176,7 @@ func (d *demo) ping(ctx context.Context) error {
 	return nil
 }
 
-// showLogs prints what may say why the demo failed.
+// showLogs prints what may explain why the demo failed.
 func (p *printer) showLogs(l *lab.Lab) {
 	for _, file := range l.LogFiles() {
 		if text := lab.Tail(file, 10); text != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// die has host c die.
+// die makes host c die.
 func (r *racks) die(ctx context.Context) error {
 	r.heading("Host c dies: its link is cut and its agent killed, without a farewell")
 	dead := r.pods["c"]
@@ -43,7 +43,7 @@ func (r *racks) die(ctx context.Context) error {
 	return nil
 }
 
-// until waits for a host's routes to be as they should.
+// until waits until check accepts a host's routes.
 func (r *racks) until(ctx context.Context, host string, check func([]string) error) (lines []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
@@ -55,7 +55,7 @@ func (r *racks) until(ctx context.Context, host string, check func([]string) err
 	})
 }
 
-// comeBack has host c return.
+// comeBack makes host c return.
 func (r *racks) comeBack(ctx context.Context) error {
 	r.heading("Host c comes back, with the same name and disk")
 	c := r.lab.Host("c")

@@ -19,19 +19,18 @@ import (
 
 const (
 	servicePort = 5432
-	// attemptTimeout is how long one attempt to connect may take; the pods are
-	// microseconds apart.
+	// attemptTimeout is how long one attempt to connect may take; packets between the pods take microseconds.
 	attemptTimeout = 10 * time.Millisecond
-	// briefTimeout is that of attempts one after the other, until one gets through:
-	// one whose first packet is dropped must not hide for long that the next would.
+	// briefTimeout is the timeout of repeated attempts until one succeeds: one whose first packet is dropped must not
+	// delay the next for long.
 	briefTimeout = 2 * time.Millisecond
-	// silence is how long nothing must get through to say that nothing does.
+	// silence is how long no packet must get through to conclude that none does.
 	silence = 300 * time.Millisecond
-	// policyPatience bounds how long a policy may take to be felt.
+	// policyPatience bounds how long a policy may take to be effective.
 	policyPatience = 5 * time.Second
 )
 
-// policies shows what policy does to connections between the pods.
+// policies shows the effect of policies on connections between the pods.
 func (d *demo) policies(ctx context.Context) (err error) {
 	web, db := d.pods[0], d.pods[1]
 	d.heading("Policy: closed by default, and what an allow and a deny do")
@@ -73,7 +72,7 @@ func (d *demo) policies(ctx context.Context) (err error) {
 	return nil
 }
 
-// allow opens the port by a policy while an attempt to connect runs.
+// allow opens the port with a policy while an attempt to connect is running.
 func (d *demo) allow(ctx context.Context, web *lab.Pod, target netip.AddrPort) error {
 	type result struct {
 		c    net.Conn
@@ -109,13 +108,13 @@ func (d *demo) allow(ctx context.Context, web *lab.Pod, target netip.AddrPort) e
 	if r.err != nil {
 		return fmt.Errorf("the attempt that ran when the policy came: %w", r.err)
 	}
-	_ = r.c.Close() // it has served
+	_ = r.c.Close() // it has served its purpose
 	d.line("A policy of a lower order allows TCP from web: %v after it was written, a new attempt gets through. One that was", took)
 	d.line("running since before got through with TCP's next try, %v after it began.", r.took.Round(time.Millisecond))
 	return nil
 }
 
-// deny has a policy come while a transfer runs.
+// deny adds a policy while a transfer is running.
 func (d *demo) deny(ctx context.Context, web *lab.Pod, s *service, target netip.AddrPort) error {
 	c, err := dial(ctx, web, target, attemptTimeout)
 	if err != nil {
@@ -154,8 +153,8 @@ func (d *demo) deny(ctx context.Context, web *lab.Pod, s *service, target netip.
 	return nil
 }
 
-// put writes a policy, waits until it is felt, and returns how long that took:
-// felt says whether, and since when.
+// put writes a policy, waits until it is effective, and returns how long that took. felt reports whether it is
+// effective, and since when.
 func (d *demo) put(ctx context.Context, name string, p model.Policy, felt func() (time.Time, bool)) (time.Duration, error) {
 	key := model.PolicyKey{Tier: "default", Policy: name}
 	value, err := model.FormatValue(p)
@@ -189,7 +188,7 @@ func hostNets(p *lab.Pod) []netip.Prefix {
 	return nets
 }
 
-// knock connects and hangs up.
+// knock connects and disconnects.
 func knock(ctx context.Context, from *lab.Pod, to netip.AddrPort) error {
 	c, err := dial(ctx, from, to, attemptTimeout)
 	if err != nil {
@@ -211,7 +210,7 @@ func dial(ctx context.Context, from *lab.Pod, to netip.AddrPort, timeout time.Du
 	return c, nil
 }
 
-// service takes what is sent to it.
+// service receives and discards data.
 type service struct {
 	listener net.Listener
 	received atomic.Int64 // bytes

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// leaseSeconds is how long a host counts as alive without a word; 90 where
-	// nothing is set, which is long to look at.
+	// leaseSeconds is how long a silent host counts as alive. The default of 90 is too long to watch.
 	leaseSeconds = 5
-	// routePatience bounds how long a change may take to be in the kernel.
+	// routePatience bounds how long a change may take to reach the kernel.
 	routePatience = 30 * time.Second
 )
 
@@ -93,7 +92,7 @@ func (r *racks) addPods(ctx context.Context) error {
 	return nil
 }
 
-// podRoutes are the lines of a host's routing table that the agent wrote.
+// podRoutes returns the lines of a host's routing table that the agent wrote.
 func podRoutes(h *lab.Host) ([]string, error) {
 	k, err := h.Namespace().Kernel()
 	if err != nil {
@@ -123,7 +122,7 @@ func (r *racks) showRoutes(ctx context.Context) error {
 	return nil
 }
 
-// routesRight checks that every pod's address has a route, and by which device.
+// routesRight checks that every pod's address has a route through the right device.
 func (r *racks) routesRight(h *lab.Host, lines []string) error {
 	for _, other := range r.lab.Hosts() {
 		device := "vxlan"
@@ -142,7 +141,7 @@ func (r *racks) routesRight(h *lab.Host, lines []string) error {
 	return nil
 }
 
-// bestRoute is the line with the longest prefix that an address is in; "" where there is none.
+// bestRoute returns the line with the longest prefix that contains an address; "" if there is none.
 func bestRoute(lines []string, addr netip.Addr) string {
 	var best string
 	bits := -1
@@ -156,7 +155,7 @@ func bestRoute(lines []string, addr netip.Addr) string {
 	return best
 }
 
-// state shows a part of what the agent says of itself.
+// state shows a part of the agent's own state.
 func (r *racks) state(ctx context.Context) error {
 	r.heading("What the agent of host a says: part of /debug/state?format=text")
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// describe says in a few lines what a key holds, for people; the whole value
-// is what `calico-lab dump` prints.
+// describe summarises the value of a key in a few lines for people; `calico-lab dump` prints the complete value.
 func describe(e model.Entry) []string {
 	if e.Err != nil {
 		return []string{"invalid: " + e.Err.Error()}
@@ -74,8 +73,8 @@ func orNone(s string) string {
 	return "host " + s
 }
 
-// holdsPods reports whether an entry exists because of a pod: when all pods are
-// gone, so must it be. A block stays with its host, without an address in use.
+// holdsPods reports whether an entry exists because of a pod, and must be gone once all pods are. A block without
+// addresses in use stays with its host.
 func holdsPods(e model.Entry) bool {
 	switch v := e.Value.(type) {
 	case model.WorkloadEndpoint, model.Handle:

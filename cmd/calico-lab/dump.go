@@ -46,7 +46,7 @@ func dumpCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// printKeys prints each key and, JSON indented, its value.
+// printKeys prints each key with its value as indented JSON.
 func printKeys(w io.Writer, r lab.MemberRange, compact bool) {
 	for _, k := range r.Keys {
 		var pretty bytes.Buffer
@@ -59,11 +59,10 @@ func printKeys(w io.Writer, r lab.MemberRange, compact bool) {
 	fmt.Fprintf(w, "%d keys at revision %d\n", len(r.Keys), r.Revision)
 }
 
-// foldWidth is how wide a folded line gets.
+// foldWidth is the maximum width of a folded line.
 const foldWidth = 100
 
-// fold puts the numbers and nulls of a list, which indented JSON has on a line
-// each, next to each other: a block has 64 of them twice.
+// fold joins the numbers and nulls of a list, which indented JSON puts on separate lines: a block has 64 of them twice.
 func fold(indented string) string {
 	var out strings.Builder
 	width, open := 0, false // of the current folded line

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab/member"
 )
 
-// etcdCommand runs one etcd member. The lab starts it; people don't.
+// etcdCommand runs one etcd member. It is started by the lab, not by people.
 func etcdCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "etcd FILE",

@@ -40,8 +40,7 @@ programs where they are.`,
 			if err != nil {
 				return err
 			}
-			// The command takes this process's place, and with it the
-			// terminal, the signals and the exit status.
+			// The command replaces this process, and takes over the terminal, the signals and the exit status.
 			runtime.LockOSThread()
 			return ns.Enter(func() error {
 				if err := syscall.Exec(path, args[1:], env); err != nil {
@@ -51,12 +50,12 @@ programs where they are.`,
 			})
 		}),
 	}
-	// What follows the name is the command's, flags included, with -- or without.
+	// Everything after the name belongs to the command, including flags, with or without --.
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-// find looks for a pod or a host, a router, or the fabric.
+// find finds a pod, a host, a router, or the fabric.
 func find(l *lab.Lab, name string) (lab.Namespace, []string, error) {
 	env := append(os.Environ(), "CALICO_LAB="+l.Name(), "CALICO_LAB_NAMESPACE="+name)
 	if name == "fabric" {

@@ -46,7 +46,7 @@ reach, so that it can be looked at; calico-lab host return brings the host back.
 	return cmd
 }
 
-// lives is an error for a host that was killed: its plugins would wait for etcd, and blame that.
+// lives returns an error for a host that was killed: its plugins would wait for etcd, and blame that.
 func (o *options) lives(h *lab.Host) error {
 	f, err := h.Faults()
 	if err == nil && f.Dead {
@@ -55,7 +55,7 @@ func (o *options) lives(h *lab.Host) error {
 	return err
 }
 
-// eachHost finds all hosts before it does anything.
+// eachHost finds all hosts before it acts on any.
 func eachHost(l *lab.Lab, names []string, fn func(*lab.Host) error) error {
 	var hosts []*lab.Host
 	for _, name := range names {
@@ -235,7 +235,7 @@ func parsePercent(text string) (float64, error) {
 	return percent, nil
 }
 
-// printFaults says what is wrong with which host now.
+// printFaults prints the current faults of all hosts.
 func printFaults(cmd *cobra.Command, l *lab.Lab) error {
 	wrong := 0
 	for _, h := range l.Hosts() {

@@ -16,8 +16,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
-// upKubernetes makes a Kubernetes cluster with Calico and runs a shell beside it, which has this command's input. The cluster ends
-// with the shell.
+// upKubernetes creates a Kubernetes cluster with Calico and runs a shell next to it, which gets this command's input.
+// The cluster ends with the shell.
 func upKubernetes(ctx context.Context, log io.Writer) error {
 	shell := os.Getenv("SHELL")
 	if shell == "" {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command calico-lab makes a whole Calico network on one machine, to learn
-// from and to reproduce bugs in: etcd, virtual hosts with an agent each, and
-// pods wired by the real plugins. Everything runs in network namespaces of its
-// own; the machine's own network is never touched.
+// Command calico-lab creates a complete Calico network on one machine, for learning and for reproducing bugs: etcd,
+// virtual hosts with an agent each, and pods wired by the real plugins. Everything runs in separate network namespaces;
+// the machine's own network is never touched.
 package main
 
 import (
@@ -15,13 +14,13 @@ import (
 	"syscall"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := command(version)
-	if len(os.Args) == 2 && os.Args[1] == "-version" { // as the other programs have it
+	if len(os.Args) == 2 && os.Args[1] == "-version" { // like the other programs
 		root.SetArgs([]string{"--version"})
 	}
 	err := root.ExecuteContext(ctx)

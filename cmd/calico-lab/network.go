@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// network is what `up` may be told of hosts and pools.
+// network has the options of `up` for hosts and pools.
 type network struct {
 	hosts       []string
 	racks       int
@@ -31,7 +31,7 @@ func (n *network) flags(cmd *cobra.Command) {
 	f.StringVar(&n.ipip, "ipip", "", "have the pools of IPv4 use IPIP between hosts: always, cross-subnet, or never")
 }
 
-// apply sets what the flags say in cfg.
+// apply applies the flags to cfg.
 func (n *network) apply(cfg *lab.Config) error {
 	hosts, err := n.names()
 	if err != nil {
@@ -52,7 +52,7 @@ func (n *network) apply(cfg *lab.Config) error {
 	return n.pool(cfg)
 }
 
-// names are those of all hosts.
+// names returns the names of all hosts.
 func (n *network) names() ([]string, error) {
 	count := max(1, 2*n.racks)
 	switch {
@@ -74,7 +74,7 @@ func (n *network) names() ([]string, error) {
 	return names, nil
 }
 
-// hostName is a to z, then a1 to z1, and so on.
+// hostName returns a to z, then a1 to z1, and so on.
 func hostName(i int) string {
 	name := string(rune('a' + i%26))
 	if i >= 26 {

@@ -101,7 +101,7 @@ func podCheckCommand(o *options) *cobra.Command {
 	}
 }
 
-// eachPod goes on after errors.
+// eachPod continues after errors.
 func eachPod(o *options, l *lab.Lab, names []string, fn func(*lab.Pod) error) error {
 	var errs []error
 	for _, name := range names {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// printer writes the demo: headings, indented text, columns. Colours only to a
-// terminal that hasn't asked for none.
+// printer writes the demo: headings, indented text, columns. It uses colours only on a terminal that hasn't disabled
+// them.
 type printer struct {
 	w     io.Writer
 	bold  bool
@@ -52,7 +52,7 @@ func (p *printer) emphasis(text string) string {
 
 func (p *printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
 
-// json prints a document indented, or as it is where it isn't JSON.
+// json prints a document indented, or unchanged if it isn't JSON.
 func (p *printer) json(title string, data []byte) {
 	var out bytes.Buffer
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -66,7 +66,7 @@ func (p *printer) json(title string, data []byte) {
 	p.line("  %s:\n    %s", title, out.String())
 }
 
-// columns prints two lists of lines next to each other.
+// columns prints two lists of lines side by side.
 func (p *printer) columns(leftTitle, rightTitle string, left, right []string) {
 	width := (p.width - 3) / 2
 	left, right = wrap(left, width), wrap(right, width)
@@ -85,8 +85,7 @@ func (p *printer) columns(leftTitle, rightTitle string, left, right []string) {
 	}
 }
 
-// wrap breaks lines that are wider than width, after a space or a slash where
-// there is one, and indents what follows.
+// wrap breaks lines wider than width, after a space or slash if possible, and indents the continuation.
 func wrap(lines []string, width int) []string {
 	var out []string
 	for _, line := range lines {

@@ -17,8 +17,7 @@ import (
 // rootlessEnv is set for the process that asRoot starts.
 const rootlessEnv = "CALICO_LAB_ROOTLESS"
 
-// asRoot runs this program again with the same arguments as the root of new
-// user, network and mount namespaces.
+// asRoot runs this program again, with the same arguments, as root of new user, network and mount namespaces.
 func asRoot(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
@@ -29,7 +28,7 @@ func asRoot(ctx context.Context) error {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
 	}
-	// It cleans up when it is told to end, and is killed only when it doesn't.
+	// It cleans up on SIGTERM, and is killed only if it doesn't end.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	err := cmd.Run()
@@ -43,8 +42,7 @@ func asRoot(ctx context.Context) error {
 	return nil
 }
 
-// prepareRun gives the process that asRoot started a /run of its own: the
-// machine's isn't this root's to write to.
+// prepareRun gives the process that asRoot started its own /run: this root can't write to the machine's.
 func prepareRun() error {
 	if os.Getenv(rootlessEnv) == "" {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// statusPatience is how long a process of the lab may take to say how it is.
+// statusPatience is how long a process of the lab may take to report its state.
 const statusPatience = 10 * time.Second
 
 func statusCommand(o *options) *cobra.Command {
@@ -72,7 +72,7 @@ or:
 	return err
 }
 
-// printHosts has columns for racks and faults only where there are any.
+// printHosts prints columns for racks and faults only if there are any.
 func printHosts(ctx context.Context, w io.Writer, l *lab.Lab, patience time.Duration) error {
 	hosts, routers := l.Hosts(), l.Routers()
 	if len(routers) > 0 {
@@ -114,7 +114,7 @@ func printHosts(ctx context.Context, w io.Writer, l *lab.Lab, patience time.Dura
 	return nil
 }
 
-// within asks a process how it is, which may hang.
+// within asks a process for its state with a timeout, since it may hang.
 func within(ctx context.Context, patience time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -150,7 +150,7 @@ func memberState(ctx context.Context, l *lab.Lab, i int, patience time.Duration)
 	}
 }
 
-// exports are lines to paste into a shell.
+// exports returns lines to paste into a shell.
 func exports(env []string) string {
 	var b strings.Builder
 	for _, kv := range env {

@@ -125,7 +125,7 @@ func downCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// hint is a command line to copy.
+// hint returns a command line to copy.
 func (o *options) hint(args string) string {
 	if o.name == "default" {
 		return "calico-lab " + args

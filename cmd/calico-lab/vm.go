@@ -60,7 +60,7 @@ func vmAddCommand(o *options) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&host, "host", "", "host to run on")
-	_ = cmd.MarkFlagRequired("host") // the flag is there
+	_ = cmd.MarkFlagRequired("host") // the flag exists
 	return cmd
 }
 
@@ -115,7 +115,7 @@ func vmDelCommand(o *options) *cobra.Command {
 	}
 }
 
-// vmRunCommand joins a machine to its tap until it is killed.
+// vmRunCommand connects a machine to its tap until it is killed.
 func vmRunCommand(o *options) *cobra.Command {
 	var host string
 	cmd := &cobra.Command{
@@ -149,7 +149,7 @@ func machineRole(name string) string { return "vm-" + name }
 
 func machineTap(name string) string { return "tap" + name }
 
-// machineMAC is made of the name, so that a machine has it on every host.
+// machineMAC derives the address from the name, so that a machine has the same one on every host.
 func machineMAC(name string) model.MAC {
 	h := fnv.New32a()
 	h.Write([]byte(name))

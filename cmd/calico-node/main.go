@@ -9,10 +9,10 @@ import (
 	"github.com/calico-go/calico/pkg/agent"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() {
-	hostname, _ := os.Hostname() // it matters only where NODENAME isn't set, and is refused there
+	hostname, _ := os.Hostname() // needed only without NODENAME; an empty one is rejected there
 	os.Exit(agent.Daemon(new(agent.Config), hostname).Main(version, os.Args[1:], os.Environ()))
 }

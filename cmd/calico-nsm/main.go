@@ -10,11 +10,11 @@ import (
 	"github.com/calico-go/calico/pkg/nsmanager"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() {
-	hostname, _ := os.Hostname() // -node is required where there is none
+	hostname, _ := os.Hostname() // without it, -node is required
 	syscall.Umask(0o077)
 	os.Exit(nsmanager.Daemon(new(nsmanager.Config), hostname).Main(version, os.Args[1:], os.Environ()))
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The process lives for milliseconds: to read the limits of its cgroup, and to
-// watch them, costs more than it gives.
+// The process lives for milliseconds: reading and watching the limits of its cgroup would cost more than it gains.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
@@ -16,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/cni/protocol"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() { os.Exit(cni.Main(protocol.Calico, version)) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command calicoctl reads and changes what a cluster is told to do: see package ctl.
+// Command calicoctl reads and changes a cluster's configuration: see package ctl.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() {

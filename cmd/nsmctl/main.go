@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/nsmclient"
 )
 
-// version is what the linker sets: see the Makefile.
+// version is set by the linker: see the Makefile.
 var version = "0.1.0"
 
 func main() { os.Exit(run()) }

@@ -13,13 +13,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ACL is what is allowed of an endpoint, by address family. The zero value denies everything.
+// ACL is what an endpoint allows, by address family. The zero value denies everything.
 type ACL struct {
 	V4 Rules `json:"v4"`
 	V6 Rules `json:"v6"`
 }
 
-// parseACL reads an ACLUPDATE. Rules that are not in order are left out, and told.
+// parseACL parses an ACLUPDATE. It leaves out invalid rules and returns their errors in left.
 func parseACL(o object) (acl ACL, left []error, err error) {
 	acls, err := o.object("acls")
 	if err == nil && acls == nil {
@@ -62,7 +62,8 @@ func parseACL(o object) (acl ACL, left []error, err error) {
 	return acl, left, nil
 }
 
-// fit makes the rule one of an endpoint and a family: icmp is the family's own. It is not ok where no packet matches it.
+// fit adapts the rule to an endpoint and a family: icmp means the family's own. ok is false if no packet matches the
+// rule.
 func (r *Rule) fit(v6 bool) (ok bool, err error) {
 	switch {
 	case r.Group != "":
@@ -75,7 +76,7 @@ func (r *Rule) fit(v6 bool) (ok bool, err error) {
 	return v6 || r.Protocol != model.ProtocolICMPv6, nil
 }
 
-// Model is the ACL in the data model. What differs by the network alone becomes one rule, as all of them allow.
+// Model returns the ACL in the data model. Rules that differ only in the network become one, since all of them allow.
 func (a ACL) Model() model.Rules {
 	var out model.Rules
 	for _, f := range [...]struct {
@@ -88,11 +89,11 @@ func (a ACL) Model() model.Rules {
 	return out
 }
 
-// criteria are those of a rule but for the network, in a form that compares.
+// criteria are those of a rule without its network, in comparable form.
 type criteria struct {
 	protocol   model.Protocol
 	port       model.Port
-	icmp, code int // -1: all
+	icmp, code int // -1 means all
 }
 
 func (r Rule) criteria() criteria {
@@ -121,7 +122,7 @@ func joined(version int, rules []Rule, d model.Direction) []model.Rule {
 	for _, c := range order {
 		set, err := nets[c].IPSet()
 		if err != nil {
-			continue // no prefix is invalid
+			continue // can't happen: no prefix is invalid
 		}
 		r := first[c]
 		m := model.Rule{Action: model.ActionAllow, IPVersion: version, Match: model.Match{Protocol: r.Protocol, ICMPType: r.ICMPType, ICMPCode: r.ICMPCode}}
@@ -130,7 +131,7 @@ func joined(version int, rules []Rule, d model.Direction) []model.Rule {
 		}
 		prefixes := set.Prefixes()
 		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
-			prefixes = nil // the version says all
+			prefixes = nil // the IP version is enough
 		}
 		if d == model.Inbound {
 			m.Match.SrcNets = prefixes

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package classic implements the Endpoint, ACL and Network APIs of 2014: their messages, and the three roles Felix, ACL
-// manager and plugin. Each role is a state machine: a method takes an event and the time, and returns the actions that
-// follow; Next says when to call Tick if nothing else happens. Messages are read tolerantly and written exactly.
+// manager and plugin. Each role is a state machine: a method takes an event and the time, and returns the resulting
+// actions; Next says when to call Tick if nothing else happens. Messages are read tolerantly and written exactly.
 package classic
 
 import (
@@ -35,29 +35,29 @@ const (
 	NoInterface = "ENOINTERFACE"
 )
 
-// Topics of publications; those of ACLs are the IDs of endpoints.
+// Topics of publications. The topics of ACLs are the IDs of endpoints.
 const (
 	TopicGroups           = "groups"
 	TopicNetworkHeartbeat = "networkheartbeat"
 	TopicACLHeartbeat     = "aclheartbeat"
 )
 
-// Action is what a state machine has its owner do: one of the types below. They are done in order.
+// Action is an action for the owner of a state machine: one of the types below. Actions must be done in order.
 type Action any
 
 type (
-	// Reply answers the request that From stands for.
+	// Reply answers the request identified by From.
 	Reply struct {
 		From any
 		Body []byte
 	}
-	// Ask sends a request to a peer, which answers it or is lost: "plugin" or "acl" for Felix, "plugin" for the ACL
-	// manager, a host for the plugin.
+	// Ask sends a request to a peer, which answers it or is lost. The peer is "plugin" or "acl" for Felix, "plugin" for
+	// the ACL manager, and a host for the plugin.
 	Ask struct {
 		Peer string
 		Body []byte
 	}
-	// Publish sends a publication to whoever subscribed to the topic.
+	// Publish sends a publication to all subscribers of the topic.
 	Publish struct {
 		Topic string
 		Body  []byte
@@ -65,33 +65,33 @@ type (
 	// Subscribe and Unsubscribe change what a peer publishes to this role.
 	Subscribe   struct{ Topic string }
 	Unsubscribe struct{ Topic string }
-	// Reconnect makes new sockets to a peer, as Ask names it: a request is outstanding no more, subscriptions stay.
+	// Reconnect makes new sockets to a peer, named as in Ask: no request is outstanding any more, subscriptions stay.
 	Reconnect struct{ Peer string }
-	// Connect makes a socket to a host, instead of the one before; Disconnect closes it.
+	// Connect makes a socket to a host, replacing an earlier one; Disconnect closes it.
 	Connect    struct{ Host string }
 	Disconnect struct{ Host string }
-	// Log says what a person may want to know; Problem that it is something to be put right.
+	// Log reports something that a person may want to know. Problem says that it should be corrected.
 	Log struct {
 		Problem bool
 		Text    string
 	}
-	// List has what is wrong with something listed until it is told again, with Err nil where nothing is.
+	// List lists a problem with something until a later List with Err nil.
 	List struct {
 		About string
 		Err   error
 	}
 )
 
-// maxPublication bounds a publication, in bytes: what who gets it takes.
+// maxPublication bounds a publication, in bytes, to what subscribers accept.
 const maxPublication = 1<<20 - 1<<10
 
-// AboutResync is what List calls a resynchronisation of Felix that didn't succeed.
+// AboutResync is the About of a List for a failed resynchronisation of Felix.
 const AboutResync = "resynchronisation with the plugin"
 
-// listed are what is wrong with something.
+// listed has the things with a listed problem.
 type listed map[string]bool
 
-// list is what has err listed; nothing where there is nothing to say.
+// list returns the action that lists err, or nothing if there is no change to report.
 func (l listed) list(about string, err error) []Action {
 	if err == nil && !l[about] {
 		return nil
@@ -108,13 +108,13 @@ func problem(format string, args ...any) Log {
 	return Log{Problem: true, Text: fmt.Sprintf(format, args...)}
 }
 
-// timestamp writes a time as seconds with a fraction.
+// timestamp returns a time as seconds with a fraction.
 func timestamp(now time.Time) json.Number {
 	ms := now.UnixMilli()
 	return json.Number(fmt.Sprintf("%d.%03d", ms/1000, ms%1000))
 }
 
-// encode writes a message. Its types always can be.
+// encode encodes a message. All message types can be encoded.
 func encode(message any) []byte {
 	b, err := json.Marshal(message)
 	if err != nil {
@@ -123,7 +123,7 @@ func encode(message any) []byte {
 	return b
 }
 
-// response is what is said of a request.
+// response is a common response to a request.
 type response struct {
 	Type    string `json:"type"`
 	RC      string `json:"rc"`
@@ -133,7 +133,7 @@ type response struct {
 // A fieldError says which field of a message is wrong.
 type fieldError struct {
 	field string
-	err   error // nil: it is missing
+	err   error // nil if it is missing
 }
 
 func (e *fieldError) Error() string {
@@ -146,7 +146,7 @@ func (e *fieldError) Error() string {
 // object is a message, or a part of one, whose fields are read one by one.
 type object map[string]json.RawMessage
 
-// parse reads a message. Its type is "" where that can't be told.
+// parse parses a message. kind is its type, "" if unknown.
 func parse(body []byte) (o object, kind string, err error) {
 	if err := json.Unmarshal(body, &o); err != nil || o == nil {
 		return nil, "", errors.New("the message is not a JSON object")
@@ -160,7 +160,7 @@ func (o object) null(field string) bool {
 	return !ok || string(raw) == "null"
 }
 
-// text reads a string that may not be empty.
+// text reads a string, which must not be empty.
 func (o object) text(field string) (string, error) {
 	s, err := o.optionalText(field)
 	if err == nil && s == "" {
@@ -172,7 +172,7 @@ func (o object) text(field string) (string, error) {
 	return s, err
 }
 
-// optionalText is "" where the field is null or missing.
+// optionalText reads a string, "" if the field is null or missing.
 func (o object) optionalText(field string) (string, error) {
 	if o.null(field) {
 		return "", nil
@@ -184,7 +184,7 @@ func (o object) optionalText(field string) (string, error) {
 	return s, nil
 }
 
-// list reads a list, nil where the field is null or missing.
+// list reads a list, nil if the field is null or missing.
 func (o object) list(field string) (list []json.RawMessage, err error) {
 	if o.null(field) {
 		return nil, nil
@@ -195,7 +195,7 @@ func (o object) list(field string) (list []json.RawMessage, err error) {
 	return list, nil
 }
 
-// object reads an object, nil where the field is null or missing.
+// object reads an object, nil if the field is null or missing.
 func (o object) object(field string) (in object, err error) {
 	if o.null(field) {
 		return nil, nil
@@ -206,7 +206,7 @@ func (o object) object(field string) (in object, err error) {
 	return in, nil
 }
 
-// number reads a whole number, or a string of one.
+// number reads a whole number, possibly in a string.
 func number(raw json.RawMessage, most int) (int, error) {
 	text := string(raw)
 	var s string
@@ -220,7 +220,7 @@ func number(raw json.RawMessage, most int) (int, error) {
 	return int(n), nil
 }
 
-// outcome is what the response to a request says; "" where it is without rc.
+// outcome returns the outcome in the response to a request; rc is "" if missing.
 func (o object) outcome() (rc, message string, err error) {
 	if rc, err = o.optionalText("rc"); err != nil {
 		return "", "", err

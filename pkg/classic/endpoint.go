@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Endpoint is what is said of an endpoint.
+// Endpoint is the content of an endpoint's messages.
 type Endpoint struct {
 	ID        string
 	Interface string
@@ -26,24 +26,24 @@ type Endpoint struct {
 // Addr is an address of an endpoint.
 type Addr struct {
 	Addr    netip.Addr
-	Gateway netip.Addr // invalid: it has none
+	Gateway netip.Addr // invalid if it has none
 }
 
-// wireAddr is an address as it is written.
+// wireAddr is the encoding of an address.
 type wireAddr struct {
 	Addr       netip.Addr     `json:"addr"`
 	Gateway    *netip.Addr    `json:"gateway"`
 	Properties map[string]any `json:"properties"`
 }
 
-// wireEndpoint is what ENDPOINTCREATED and ENDPOINTUPDATED say alike.
+// wireEndpoint has the common fields of ENDPOINTCREATED and ENDPOINTUPDATED.
 type wireEndpoint struct {
 	Addrs []wireAddr `json:"addrs"`
 	MAC   string     `json:"mac"`
 	State string     `json:"state"`
 }
 
-// wireCreated and wireUpdated are messages on an endpoint as they are written.
+// wireCreated and wireUpdated are the encodings of messages about an endpoint.
 type (
 	wireCreated struct {
 		Type      string `json:"type"`
@@ -81,7 +81,7 @@ func (e Endpoint) wire() wireEndpoint {
 	return w
 }
 
-// created is ENDPOINTCREATED; resync "" = it answers no RESYNCSTATE.
+// created returns an ENDPOINTCREATED. If resync is "", it doesn't answer a RESYNCSTATE.
 func (e Endpoint) created(resync string, now time.Time) wireCreated {
 	w := wireCreated{Type: TypeCreated, ID: e.ID, Interface: e.Interface, wireEndpoint: e.wire(), Issued: timestamp(now)}
 	if resync != "" {
@@ -94,7 +94,7 @@ func (e Endpoint) updated(now time.Time) wireUpdated {
 	return wireUpdated{TypeUpdated, e.ID, e.wire(), timestamp(now)}
 }
 
-// CheckID refuses what is no ID of an endpoint: it becomes a topic and a part of names.
+// CheckID rejects invalid IDs of endpoints: an ID becomes a topic and a part of names.
 func CheckID(id string) error {
 	if id == "" || len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
@@ -114,7 +114,7 @@ func parseID(o object) (string, error) {
 	return id, err
 }
 
-// parseEndpoint reads what ENDPOINTCREATED says, or ENDPOINTUPDATED, which is without the interface.
+// parseEndpoint parses an ENDPOINTCREATED, or an ENDPOINTUPDATED, which has no interface.
 func parseEndpoint(o object, created bool) (e Endpoint, err error) {
 	if e.ID, err = parseID(o); err != nil {
 		return e, err
@@ -188,15 +188,16 @@ func parseEndpointAddr(raw json.RawMessage) (a Addr, err error) {
 	return a, nil
 }
 
-// orchestrator names these endpoints among others of the data model.
+// orchestrator distinguishes these endpoints from others in the data model.
 const orchestrator = "classic"
 
-// key is where the data model has the endpoint.
+// key returns the endpoint's key in the data model.
 func (e Endpoint) key(host string) model.WorkloadEndpointKey {
 	return model.WorkloadEndpointKey{Host: host, Orchestrator: orchestrator, Workload: e.ID, Endpoint: e.ID}
 }
 
-// model is the endpoint in the data model, with a profile that is its ACL. The error says what no host can have.
+// model returns the endpoint in the data model, with a profile for its ACL. The error says what is invalid on every
+// host.
 func (e Endpoint) model(profile string) (model.WorkloadEndpoint, error) {
 	out := model.WorkloadEndpoint{State: model.StateInactive, Name: e.Interface, MAC: e.MAC, ProfileIDs: []string{profile}}
 	if e.Enabled {
@@ -216,8 +217,8 @@ func (e Endpoint) model(profile string) (model.WorkloadEndpoint, error) {
 	return out, err
 }
 
-// subnets has a machine served by DHCP: these APIs know no networks, so each address is one, with the gateway beside it on
-// the link. It names them in the endpoint.
+// subnets makes a machine be served by DHCP: these APIs have no networks, so each address becomes a subnet, with the
+// gateway next to it on the link. It sets their IDs in the endpoint.
 func (e Endpoint) subnets(in *model.WorkloadEndpoint) (out []model.Entry) {
 	for _, family := range [...]struct {
 		v6  bool

@@ -14,19 +14,19 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Peers of Felix, as Ask and Reconnect name them.
+// Peers of Felix, as in Ask and Reconnect.
 const (
 	PeerPlugin = "plugin"
 	PeerACL    = "acl"
 )
 
-// FelixTiming is how long Felix waits; what is 0 has its default.
+// FelixTiming has Felix's timeouts. Zero values have defaults.
 type FelixTiming struct {
-	Heartbeat time.Duration // 5 s: a peer that was asked nothing else for so long is asked for a sign of life
-	Lost      time.Duration // 40 s: a connection that is silent for so long is lost
-	Resync    time.Duration // 1800 s: all is asked for again so long after the last time
-	Retry     time.Duration // 5 s: so long after an answer that was none
-	Ask       time.Duration // 2 s: ACLs that didn't come are asked for again
+	Heartbeat time.Duration // 5 s: if nothing else was sent to a peer for so long, ask it for a sign of life
+	Lost      time.Duration // 40 s: a connection silent for so long is lost
+	Resync    time.Duration // 1800 s: time between requests for everything
+	Retry     time.Duration // 5 s: pause after an invalid answer
+	Ask       time.Duration // 2 s: pause before asking again for missing ACLs
 }
 
 func (t FelixTiming) orDefaults() FelixTiming {
@@ -44,31 +44,31 @@ func orDefault(d *time.Duration, to time.Duration) {
 	}
 }
 
-// FelixConfig is what Felix is told when it starts.
+// FelixConfig is the configuration of Felix.
 type FelixConfig struct {
 	Hostname string
 	NewID    func() string // makes an ID for a RESYNCSTATE
-	// Present says whether there is an interface, for ENDPOINTCREATED to be refused where there is none; nil: it is
-	// waited for.
+	// Present reports whether an interface exists, so that ENDPOINTCREATED is refused if it doesn't; if nil, Felix
+	// waits for the interface.
 	Present func(string) bool
-	// DHCP has machines told their addresses by DHCP, those of a family whose addresses all have gateways.
+	// DHCP serves addresses to machines over DHCP, for families whose addresses all have gateways.
 	DHCP   bool
 	Timing FelixTiming
-	// Saved is what Save left of a former run, by name.
+	// Saved has what Save stored in a former run, by name.
 	Saved map[string][]byte
 }
 
 type (
-	// Apply has the agent do what endpoints and ACLs say. The first is a Resync.
+	// Apply passes changes of endpoints and ACLs to the agent. The first one is a Resync.
 	Apply struct{ Update model.Update }
-	// Save keeps something for the next run, before what follows; without Data it is forgotten.
+	// Save stores something for the next run, before the following actions; nil Data deletes it.
 	Save struct {
 		Name string
 		Data []byte
 	}
 )
 
-// savedPrefix is the name under which the interface prefix is kept; endpoints are kept under their ID with savedSuffix.
+// savedPrefix is the name for the interface prefix. Endpoints are stored under their ID with savedSuffix.
 const (
 	savedPrefix = "prefix"
 	savedSuffix = ".json"
@@ -80,15 +80,15 @@ type Felix struct {
 	timing    FelixTiming
 	endpoints map[string]*felixEndpoint
 	profiles  map[string]*profile // by name
-	prefix    string              // of interfaces, "" = not known
-	started   bool                // the agent was told a Resync
+	prefix    string              // of interfaces, "" = unknown
+	started   bool                // the agent got a Resync
 	revision  int64
 
 	resync      resync
 	plugin      line
-	heard       time.Time // of the plugin's requests
-	waiting     []request // until there was a valid answer
-	serves      bool      // there was
+	heard       time.Time // time of the plugin's latest request
+	waiting     []request // requests waiting for the first valid answer
+	serves      bool      // there was a valid answer
 	waitingSize int
 
 	acls   aclState
@@ -103,41 +103,41 @@ type felixEndpoint struct {
 	subnets       []model.Entry // for DHCP
 }
 
-// profile is the ACL of all endpoints that have the same.
+// profile is the ACL of all endpoints that have the same one.
 type profile struct {
 	entry model.Entry
-	raw   json.RawMessage // as it came, nil = none did
-	left  []error         // rules of it that are left out
+	raw   json.RawMessage // as received, nil = none was
+	left  []error         // errors of rules that are left out
 	users int
 }
 
-// request is one of the plugin that is still to be answered.
+// request is a pending request of the plugin.
 type request struct {
 	from any
 	body []byte
 }
 
-// line is a connection on which one request at a time is outstanding.
+// line is a connection with at most one outstanding request.
 type line struct {
-	asked string    // its type, "" = none
-	sent  time.Time // the last one
-	heard time.Time // the last sign of life
+	asked string    // type of the outstanding request, "" = none
+	sent  time.Time // time of the last request
+	heard time.Time // time of the last sign of life
 }
 
-// ask notes a request. There must be none outstanding.
+// ask records a request. None may be outstanding.
 func (l *line) ask(kind string, now time.Time) { l.asked, l.sent = kind, now }
 
-// answer notes a response, and returns the type of the request.
+// answer records a response, and returns the type of the request.
 func (l *line) answer(now time.Time) string {
 	kind := l.asked
 	l.asked, l.heard = "", now
 	return kind
 }
 
-// renew notes that there are new sockets.
+// renew records that there are new sockets.
 func (l *line) renew(now time.Time) { l.asked, l.heard, l.sent = "", now, now }
 
-// quiet is since when nothing was sent or heard.
+// quiet returns since when nothing was sent or received.
 func (l *line) quiet() time.Time {
 	if l.sent.After(l.heard) {
 		return l.sent
@@ -150,7 +150,7 @@ func NewFelix(cfg FelixConfig) *Felix {
 	return &Felix{cfg: cfg, timing: cfg.Timing.orDefaults(), endpoints: map[string]*felixEndpoint{}, profiles: map[string]*profile{}, listed: listed{}, acls: aclState{unruled: map[string]time.Time{}, queued: map[string]bool{}}}
 }
 
-// Start begins, with what a former run left.
+// Start starts Felix with the state of a former run.
 func (f *Felix) Start(now time.Time) []Action {
 	for _, name := range slices.Sorted(maps.Keys(f.cfg.Saved)) {
 		f.restore(now, name, f.cfg.Saved[name])
@@ -165,7 +165,7 @@ func (f *Felix) Start(now time.Time) []Action {
 	return f.Tick(now)
 }
 
-// restore takes in what a former run saved. What can't be read is to be had of the plugin.
+// restore restores what a former run saved. What can't be read will come from the plugin.
 func (f *Felix) restore(now time.Time, name string, data []byte) {
 	if name == savedPrefix {
 		if checkPrefix(string(data)) == nil {
@@ -186,14 +186,14 @@ func (f *Felix) restore(now time.Time, name string, data []byte) {
 	}
 	f.track(now, spec)
 	if ep := f.endpoints[spec.ID]; o["acls"] != nil {
-		_, err := f.rule(ep, o) // the agent is told all together
+		_, err := f.rule(ep, o) // the agent gets everything together
 		if err == nil {
 			f.do(f.listed.list(ep.about(), errors.Join(f.profiles[ep.profile].left...))...)
 		}
 	}
 }
 
-// Request is one of the plugin.
+// Request handles a request of the plugin.
 func (f *Felix) Request(now time.Time, from any, body []byte) []Action {
 	f.heard = now
 	if f.serves {
@@ -207,7 +207,8 @@ func (f *Felix) Request(now time.Time, from any, body []byte) []Action {
 	return f.Tick(now)
 }
 
-// maxWaiting and maxWaitingSize, in bytes, bound the requests that wait for the first resynchronisation. A plugin has one at a time.
+// maxWaiting and maxWaitingSize (in bytes) bound the requests that wait for the first resynchronisation. A plugin has
+// one at a time.
 const (
 	maxWaiting     = 1000
 	maxWaitingSize = 4 << 20
@@ -269,7 +270,7 @@ func (f *Felix) createdEndpoint(now time.Time, o object) (rc, message string) {
 	return Success, ""
 }
 
-// freeInterface removes another endpoint that had the interface: it is gone, and what told of that was lost.
+// freeInterface removes another endpoint with the same interface: it is gone, and the message about that was lost.
 func (f *Felix) freeInterface(spec Endpoint) {
 	for id, ep := range f.endpoints {
 		if id != spec.ID && ep.Interface == spec.Interface {

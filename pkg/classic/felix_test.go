@@ -221,7 +221,8 @@ func expectHas(t *testing.T, what string, got []Action, wants ...string) {
 	}
 }
 
-// TestFelixBadAnswer has a resynchronisation abandoned by each answer that is none: nothing is removed, and it is tried again.
+// TestFelixBadAnswer: each invalid answer makes a resynchronisation be abandoned without removing anything, and
+// retried.
 func TestFelixBadAnswer(t *testing.T) {
 	good := fmt.Sprintf(answer, 0)
 	bad := map[string][]byte{
@@ -351,7 +352,7 @@ func TestFelixAsksAgain(t *testing.T) {
 	expectHas(t, "all are asked about", f.ACLReply(begin.Add(3*time.Second), []byte(aclAnswer)), `"GETACLSTATE","endpoint_id":"`+idB)
 }
 
-// TestFelixRestart has another Felix go on with what the one before saved.
+// TestFelixRestart: another Felix continues with what the former one saved.
 func TestFelixRestart(t *testing.T) {
 	saved := map[string][]byte{}
 	keep := func(actions []Action) {

@@ -15,13 +15,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// aclState is what Felix knows of the ACL manager.
+// aclState is Felix's state about the ACL manager.
 type aclState struct {
 	line      line
-	published time.Time            // the last publication
+	published time.Time            // time of the last publication
 	asks      []string             // endpoints to ask about, in order
 	queued    map[string]bool      // those in asks
-	unruled   map[string]time.Time // endpoints of which no ACL has come, and when it was asked for last
+	unruled   map[string]time.Time // endpoints without an ACL, and when it was last requested
 }
 
 func (s *aclState) renew(now time.Time) {
@@ -29,7 +29,7 @@ func (s *aclState) renew(now time.Time) {
 	s.published = now
 }
 
-// ask queues a question.
+// ask queues a question about an endpoint.
 func (s *aclState) ask(id string) {
 	if !s.queued[id] {
 		s.queued[id] = true
@@ -50,14 +50,14 @@ func (s *aclState) next(t FelixTiming, earlier func(time.Time)) {
 	}
 }
 
-// wireGetACL is GETACLSTATE as it is written.
+// wireGetACL is the encoding of GETACLSTATE.
 type wireGetACL struct {
 	Type   string      `json:"type"`
 	ID     string      `json:"endpoint_id"`
 	Issued json.Number `json:"issued"`
 }
 
-// tickACLs asks the ACL manager for what is due.
+// tickACLs sends the requests to the ACL manager that are due.
 func (f *Felix) tickACLs(now time.Time) {
 	s := &f.acls
 	if reached(now, s.line.heard, f.timing.Lost) || reached(now, s.published, f.timing.Lost) {
@@ -95,7 +95,7 @@ func (f *Felix) askAll() {
 	}
 }
 
-// ACLReply is the ACL manager's response to what was asked last.
+// ACLReply handles the ACL manager's response to the last request.
 func (f *Felix) ACLReply(now time.Time, body []byte) []Action {
 	if f.acls.line.answer(now) == TypeGetACL {
 		o, _, err := parse(body)
@@ -113,13 +113,14 @@ func (f *Felix) ACLReply(now time.Time, body []byte) []Action {
 	return f.Tick(now)
 }
 
-// Subscribed is that the ACL manager's publications arrive, from now on or again: what was published before is asked for.
+// Subscribed records that the ACL manager's publications arrive, for the first time or again, and requests everything
+// published before.
 func (f *Felix) Subscribed(now time.Time) []Action {
 	f.askAll()
 	return f.Tick(now)
 }
 
-// Published is a publication of the ACL manager.
+// Published handles a publication of the ACL manager.
 func (f *Felix) Published(now time.Time, topic string, body []byte) []Action {
 	f.acls.published = now
 	if ep := f.endpoints[topic]; ep != nil {
@@ -151,11 +152,11 @@ func (f *Felix) publishedACL(ep *felixEndpoint, body []byte) {
 
 func (ep *felixEndpoint) about() string { return "ACLs of endpoint " + ep.ID }
 
-// noACL is the profile of endpoints of which no ACL has come: it denies.
+// noACL is the profile of endpoints without an ACL: it denies.
 const noACL = orchestrator + "-none"
 
-// rule gives an endpoint the ACL of a message, nil = none, and returns what the agent is to know of profiles then. The error says why it
-// can't be used.
+// rule sets an endpoint's ACL to that of a message, nil = none, and returns the resulting changes of profiles for the
+// agent. The error says why the ACL can't be used.
 func (f *Felix) rule(ep *felixEndpoint, o object) (told []model.Entry, err error) {
 	name := noACL
 	if o != nil {
@@ -200,7 +201,7 @@ func newProfile(name string, o object) (*profile, error) {
 	return p, nil
 }
 
-// release takes an endpoint's profile from it, and returns what the agent is to know then.
+// release ends an endpoint's use of its profile, and returns the resulting changes for the agent.
 func (f *Felix) release(ep *felixEndpoint) []model.Entry {
 	p := f.profiles[ep.profile]
 	if p == nil {
@@ -213,7 +214,7 @@ func (f *Felix) release(ep *felixEndpoint) []model.Entry {
 	return []model.Entry{{Path: p.entry.Path, Key: p.entry.Key}}
 }
 
-// save keeps an endpoint for the next run.
+// save stores an endpoint for the next run.
 func (f *Felix) save(ep *felixEndpoint) Save {
 	return Save{ep.ID + savedSuffix, encode(struct {
 		wireCreated
@@ -221,14 +222,14 @@ func (f *Felix) save(ep *felixEndpoint) Save {
 	}{ep.created("", time.Unix(0, 0)), f.profiles[ep.profile].raw})}
 }
 
-// track takes in an endpoint that is new, changed or as it was.
+// track processes an endpoint that is new, changed or unchanged.
 func (f *Felix) track(now time.Time, spec Endpoint) {
 	ep := f.endpoints[spec.ID]
 	var told []model.Entry
 	if ep == nil {
 		f.revision++
 		ep = &felixEndpoint{born: f.revision}
-		told, _ = f.rule(ep, nil) // none is in order
+		told, _ = f.rule(ep, nil) // no ACL is always valid
 		f.endpoints[spec.ID] = ep
 		f.acls.unruled[spec.ID] = now
 		f.do(Subscribe{spec.ID})
@@ -240,7 +241,7 @@ func (f *Felix) track(now time.Time, spec Endpoint) {
 	f.revision++
 	ep.changed = f.revision
 	if !f.started {
-		return // all is told together
+		return // the agent gets everything together
 	}
 	f.do(f.save(ep))
 	f.apply(append(told, f.entries(ep)...)...)
@@ -256,7 +257,7 @@ func (f *Felix) remove(id string) {
 	f.apply(slices.Concat(gone(ep.subnets, nil), []model.Entry{{Path: key.Path(), Key: key}}, f.release(ep))...)
 }
 
-// entries are an endpoint's, and those of subnets of it that are gone.
+// entries returns an endpoint's entries, including deletions of its former subnets.
 func (f *Felix) entries(ep *felixEndpoint) []model.Entry {
 	key := ep.key(f.cfg.Hostname)
 	e := model.Entry{Path: key.Path(), Key: key, Created: ep.born, Revision: ep.changed}
@@ -274,7 +275,7 @@ func (f *Felix) entries(ep *felixEndpoint) []model.Entry {
 	return slices.Concat(ep.subnets, []model.Entry{e}, gone(former, ep.subnets))
 }
 
-// gone are entries that take away those of before that aren't among the present ones.
+// gone returns entries that delete those of before that aren't in now.
 func gone(before, now []model.Entry) (out []model.Entry) {
 	for _, e := range before {
 		if !slices.ContainsFunc(now, func(n model.Entry) bool { return n.Path == e.Path }) {
@@ -289,7 +290,7 @@ func (f *Felix) prefixEntry() model.Entry {
 	return model.Entry{Path: key.Path(), Key: key, Value: model.Text(f.prefix), Created: 1, Revision: 1}
 }
 
-// apply tells the agent of changes. Those that exist get a revision where they have none of now.
+// apply passes changes to the agent. Existing entries get a new revision.
 func (f *Felix) apply(entries ...model.Entry) {
 	if !f.started {
 		return
@@ -303,7 +304,7 @@ func (f *Felix) apply(entries ...model.Entry) {
 	f.do(Apply{model.Update{Revision: f.revision, Entries: entries}})
 }
 
-// tellAll tells the agent everything there is.
+// tellAll passes the complete state to the agent.
 func (f *Felix) tellAll() {
 	f.started = true
 	f.revision++

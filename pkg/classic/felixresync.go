@@ -14,20 +14,20 @@ import (
 
 // resync is a resynchronisation with the plugin.
 type resync struct {
-	id       string // "" = there is none
+	id       string // "" = none is in progress
 	answered bool
-	count    int             // of endpoints to come
-	counted  map[string]bool // that came for it
-	fresh    map[string]bool // that came since the plugin heard of it
-	doubtful map[string]bool // that came since it began, maybe before the plugin heard of it
-	progress time.Time       // the last one
-	due      time.Time       // when the next is to begin
+	count    int             // number of endpoints to expect
+	counted  map[string]bool // received for this resynchronisation
+	fresh    map[string]bool // received since the plugin learned of it
+	doubtful map[string]bool // received since it began, maybe before the plugin learned of it
+	progress time.Time       // time of the last progress
+	due      time.Time       // time at which to begin the next one
 }
 
-// refresh notes that an endpoint came, for the resynchronisation id.
+// refresh records that an endpoint was received for the resynchronisation id.
 func (r *resync) refresh(endpoint, id string, now time.Time) {
 	switch {
-	case r.id == "", id != "" && id != r.id: // what is told for an earlier one is told for this one again, or gone
+	case r.id == "", id != "" && id != r.id: // endpoints for an earlier one will be repeated for this one, or are gone
 	case id == r.id:
 		r.counted[endpoint], r.fresh[endpoint] = true, true
 		r.progress = now
@@ -38,8 +38,8 @@ func (r *resync) refresh(endpoint, id string, now time.Time) {
 	}
 }
 
-// answer takes in the answer. The plugin tells what it counted before all else: what came before that is as it was when
-// the plugin heard of nothing yet.
+// answer processes the answer. The plugin sends the counted endpoints before everything else: what came before them may
+// have been sent before it learned of the resynchronisation.
 func (r *resync) answer(count int, now time.Time) {
 	r.answered, r.count, r.progress = true, count, now
 	if count == 0 {
@@ -47,7 +47,7 @@ func (r *resync) answer(count int, now time.Time) {
 	}
 }
 
-// wireResync is RESYNCSTATE as it is written.
+// wireResync is the encoding of RESYNCSTATE.
 type (
 	wireResync struct {
 		Type     string      `json:"type"`
@@ -68,13 +68,13 @@ func (f *Felix) beginResync(now time.Time) {
 	f.do(Ask{PeerPlugin, encode(wireResync{TypeResync, f.resync.id, timestamp(now), f.cfg.Hostname})})
 }
 
-// abandonResync has another begin at a time. Nothing is removed.
+// abandonResync ends the resynchronisation without removing anything, and schedules another.
 func (f *Felix) abandonResync(due time.Time, why string) {
 	f.do(f.listed.list(AboutResync, fmt.Errorf("it is abandoned, nothing is removed: %s", why))...)
 	f.resync = resync{due: due}
 }
 
-// PluginReply is the plugin's response to what was asked last.
+// PluginReply handles the plugin's response to the last request.
 func (f *Felix) PluginReply(now time.Time, body []byte) []Action {
 	if f.plugin.answer(now) == TypeResync && f.resync.id != "" && !f.resync.answered {
 		count, prefix, err := parseResyncAnswer(body)
@@ -96,7 +96,7 @@ func (f *Felix) PluginReply(now time.Time, body []byte) []Action {
 	return f.Tick(now)
 }
 
-// parseResyncAnswer reads the response to RESYNCSTATE.
+// parseResyncAnswer parses the response to RESYNCSTATE.
 func parseResyncAnswer(body []byte) (count int, prefix string, err error) {
 	o, kind, err := parse(body)
 	if err == nil && kind != TypeResync {
@@ -138,7 +138,7 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// setPrefix takes the prefix of interfaces into use. With the first one the agent begins.
+// setPrefix sets the prefix of interfaces. The first one starts the agent.
 func (f *Felix) setPrefix(prefix string) {
 	if f.prefix != prefix {
 		f.prefix = prefix
@@ -152,7 +152,7 @@ func (f *Felix) setPrefix(prefix string) {
 	}
 }
 
-// completeResync removes what was not refreshed, once all has come.
+// completeResync removes endpoints that were not refreshed, once all have been received.
 func (f *Felix) completeResync(now time.Time) {
 	r := f.resync
 	if r.id == "" || !r.answered || len(r.counted) < r.count {
@@ -169,7 +169,7 @@ func (f *Felix) completeResync(now time.Time) {
 	f.resync = resync{due: now.Add(f.timing.Resync)}
 }
 
-// Tick is that time has passed.
+// Tick handles the passing of time.
 func (f *Felix) Tick(now time.Time) []Action {
 	lost := f.timing.Lost
 	if reached(now, f.plugin.heard, lost) {
@@ -200,7 +200,7 @@ func (f *Felix) Tick(now time.Time) []Action {
 
 func reached(now, since time.Time, d time.Duration) bool { return !now.Before(since.Add(d)) }
 
-// Next is when Tick is to be called, if nothing happens before.
+// Next returns when to call Tick if nothing happens before.
 func (f *Felix) Next() time.Time {
 	next := f.plugin.heard.Add(f.timing.Lost)
 	earlier := func(t time.Time) {

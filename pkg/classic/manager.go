@@ -14,28 +14,28 @@ import (
 	"time"
 )
 
-// ManagerTiming is how long the ACL manager waits; what is 0 has its default.
+// ManagerTiming has the ACL manager's timeouts. Zero values have defaults.
 type ManagerTiming struct {
 	Heartbeat time.Duration // 30 s: between two signs of life
-	Lost      time.Duration // 65 s: a plugin that is silent for so long is lost
+	Lost      time.Duration // 65 s: a plugin silent for so long is lost
 }
 
-// Manager is the ACL manager: it makes ACLs of security groups.
+// Manager is the ACL manager: it makes ACLs from security groups.
 type Manager struct {
 	timing    ManagerTiming
 	groups    map[string]*group
 	endpoints map[string]*managed
-	refers    map[string]map[string]bool // to a group, which groups
+	refers    map[string]map[string]bool // by group, the groups that refer to it
 
 	plugin    line
-	published time.Time       // the plugin's last publication
-	beat      time.Time       // the next sign of life
-	sweep     time.Time       // when groups that were not told again are gone; zero = never
-	due       time.Time       // when all groups are to be asked for; zero = never
-	unheard   bool            // nothing was published over the present connection
-	named     bool            // a group was, since all were asked for
-	quiet     time.Time       // when the groups are taken for whole, as no more came; zero = not yet
-	whole     bool            // they were: before that Felixes keep what they have
+	published time.Time       // time of the plugin's last publication
+	beat      time.Time       // time of the next sign of life
+	sweep     time.Time       // when to delete groups that were not repeated; zero = never
+	due       time.Time       // when to ask for all groups; zero = never
+	unheard   bool            // nothing was published over the current connection
+	named     bool            // a group was received since all were asked for
+	quiet     time.Time       // when the groups count as complete because no more came; zero = not yet
+	whole     bool            // the groups have been complete: before that, Felixes keep what they have
 	wanted    map[string]bool // endpoints that were asked for before that
 	listed    listed
 	out       []Action
@@ -45,27 +45,27 @@ type Manager struct {
 type group struct {
 	rules   Rules
 	members map[string][]netip.Addr
-	stale   bool    // it was not told since all were asked for
-	parts   *[4]one // what its rules come to; nil = to be worked out
+	stale   bool    // not repeated since all were asked for
+	parts   *[4]one // the resulting ACL parts; nil = must be computed
 }
 
-// one is a list of rules of one family and direction, as it is written, without brackets.
+// one is an encoded list of rules of one family and direction, without brackets.
 type one []byte
 
 // managed is an endpoint that is, or was, in a group.
 type managed struct {
 	groups    map[string]bool
-	published []byte // its acls, nil = never
+	published []byte // its encoded ACLs, nil = never
 }
 
-// NewManager returns an ACL manager that knows no group.
+// NewManager returns an ACL manager without groups.
 func NewManager(timing ManagerTiming) *Manager {
 	orDefault(&timing.Heartbeat, 30*time.Second)
 	orDefault(&timing.Lost, 65*time.Second)
 	return &Manager{timing: timing, groups: map[string]*group{}, endpoints: map[string]*managed{}, refers: map[string]map[string]bool{}, wanted: map[string]bool{}, listed: listed{}}
 }
 
-// Start begins.
+// Start starts the manager.
 func (m *Manager) Start(now time.Time) []Action {
 	m.do(Subscribe{TopicGroups}, Subscribe{TopicNetworkHeartbeat})
 	m.plugin.renew(now)
@@ -74,18 +74,18 @@ func (m *Manager) Start(now time.Time) []Action {
 }
 
 const (
-	// settle is how long a subscription that was sent takes to be heeded, and the plugin between two groups of many.
+	// settle is the time for a subscription to take effect, and the longest pause between two of many groups.
 	settle = 100 * time.Millisecond
-	// allCame is after which no more of all groups come for the first time, where no sign of life says so.
+	// allCame is the pause after which all groups count as received for the first time, unless a sign of life says so.
 	allCame = time.Second
-	// retryGroups is after which all groups are asked for again that the plugin didn't know.
+	// retryGroups is the pause before asking again for groups that the plugin didn't know yet.
 	retryGroups = 5 * time.Second
-	// maxWanted bounds which endpoints are noted before the groups are known.
+	// maxWanted bounds the endpoints recorded before the groups are known.
 	maxWanted = 1 << 16
 )
 
-// Connected is that the plugin's publications arrive, from now on or again: all groups are asked for, and once more when
-// the first publication shows that the subscription is in effect.
+// Connected records that the plugin's publications arrive, for the first time or again. It asks for all groups, and
+// once more when the first publication shows that the subscription is in effect.
 func (m *Manager) Connected(now time.Time) []Action {
 	m.due, m.unheard = now.Add(settle), true
 	return m.Tick(now)
@@ -100,7 +100,7 @@ func (m *Manager) getGroups(now time.Time) {
 	m.do(Ask{PeerPlugin, encode(wireHeartbeat{TypeGetGroups, timestamp(now)})})
 }
 
-// PluginReply is the response to GETGROUPS.
+// PluginReply handles the response to GETGROUPS.
 func (m *Manager) PluginReply(now time.Time, body []byte) []Action {
 	if m.plugin.answer(now) == TypeGetGroups {
 		o, _, err := parse(body)
@@ -122,7 +122,7 @@ func (m *Manager) PluginReply(now time.Time, body []byte) []Action {
 	return m.Tick(now)
 }
 
-// Request is one of a Felix.
+// Request handles a request of a Felix.
 func (m *Manager) Request(now time.Time, from any, body []byte) []Action {
 	o, kind, err := parse(body)
 	switch {
@@ -144,7 +144,7 @@ func (m *Manager) Request(now time.Time, from any, body []byte) []Action {
 	return m.Tick(now)
 }
 
-// wireACLAnswer is the response to GETACLSTATE as it is written.
+// wireACLAnswer is the encoding of the response to GETACLSTATE.
 type wireACLAnswer struct {
 	Type    string `json:"type"`
 	ID      string `json:"endpoint_id"`
@@ -152,7 +152,7 @@ type wireACLAnswer struct {
 	Message string `json:"message"`
 }
 
-// Subscribed is that a Felix subscribed to a topic.
+// Subscribed handles a Felix's subscription to a topic.
 func (m *Manager) Subscribed(now time.Time, topic string) []Action {
 	switch {
 	case topic == TopicACLHeartbeat:
@@ -163,7 +163,7 @@ func (m *Manager) Subscribed(now time.Time, topic string) []Action {
 	return m.Tick(now)
 }
 
-// Tick is that time has passed.
+// Tick handles the passing of time.
 func (m *Manager) Tick(now time.Time) []Action {
 	if !now.Before(m.beat) {
 		m.do(Publish{TopicACLHeartbeat, encode(wireHeartbeat{TypeHeartbeat, timestamp(now)})})
@@ -195,7 +195,8 @@ func (m *Manager) Tick(now time.Time) []Action {
 	return out
 }
 
-// sweepGroups deletes what the plugin did not tell when it was asked for all: it was deleted while nobody heard it.
+// sweepGroups deletes groups that the plugin did not repeat when asked for all: they were deleted while no one
+// listened.
 func (m *Manager) sweepGroups(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		if m.groups[id].stale {
@@ -206,7 +207,7 @@ func (m *Manager) sweepGroups(now time.Time) {
 	}
 }
 
-// Next is when Tick is to be called, if nothing happens before.
+// Next returns when to call Tick if nothing happens before.
 func (m *Manager) Next() time.Time {
 	next := m.published.Add(m.timing.Lost)
 	asked, due := time.Time{}, m.due
@@ -225,7 +226,7 @@ func (m *Manager) Next() time.Time {
 	return next
 }
 
-// Published is a publication of the plugin.
+// Published handles a publication of the plugin.
 func (m *Manager) Published(now time.Time, topic string, body []byte) []Action {
 	m.published = now
 	if m.unheard || topic == TopicGroups && !m.due.IsZero() && m.due.Before(now.Add(settle)) {
@@ -276,7 +277,7 @@ func (m *Manager) groupUpdate(now time.Time, body []byte) {
 		m.do(m.listed.list(about(id), fmt.Errorf("it stays as it is: %w", err))...)
 		return
 	case len(members) == 0:
-		left = nil // it is gone
+		left = nil // the group is gone
 	}
 	m.named = true
 	m.do(m.listed.list(about(id), errors.Join(left...))...)
@@ -316,7 +317,7 @@ func parseMembers(o object) (map[string][]netip.Addr, error) {
 	return members, nil
 }
 
-// update makes a group what it is now; without members it is gone.
+// update sets a group's rules and members. Without members the group is deleted.
 func (m *Manager) update(now time.Time, id string, rules Rules, members map[string][]netip.Addr) {
 	old := m.groups[id]
 	if old == nil {
@@ -358,14 +359,14 @@ func (m *Manager) update(now time.Time, id string, rules Rules, members map[stri
 	}
 	for ep := range affected {
 		if len(m.endpoints[ep].groups) == 0 {
-			delete(m.endpoints, ep) // that it is in none has been said
+			delete(m.endpoints, ep) // its being in none has been published
 		}
 	}
 }
 
-// publish says what is allowed of endpoints of which that has changed.
+// publish publishes the ACLs of endpoints if they have changed.
 func (m *Manager) publish(now time.Time, endpoints map[string]bool) {
-	acls, bodies, large := map[string][]byte{}, map[string][]byte{}, map[string]error{} // by the groups, as many endpoints are in the same
+	acls, bodies, large := map[string][]byte{}, map[string][]byte{}, map[string]error{} // by the endpoint's groups, which many endpoints share
 	for _, ep := range slices.Sorted(maps.Keys(endpoints)) {
 		e := m.endpoints[ep]
 		if e == nil {
@@ -389,7 +390,7 @@ func (m *Manager) publish(now time.Time, endpoints map[string]bool) {
 	}
 }
 
-// refer notes to which groups a group's rules refer, or forgets it.
+// refer records, or forgets, which groups a group's rules refer to.
 func (m *Manager) refer(id string, rules Rules, does bool) {
 	for _, r := range slices.Concat(rules.Inbound, rules.Outbound) {
 		switch {
@@ -408,7 +409,8 @@ func (m *Manager) refer(id string, rules Rules, does bool) {
 	}
 }
 
-// republish says again what is allowed of an endpoint, nothing where it isn't known.
+// republish publishes an endpoint's ACL again, an empty one for an unknown endpoint. Until the groups are known, it
+// only records that it was asked for.
 func (m *Manager) republish(now time.Time, id string) {
 	e := m.endpoints[id]
 	switch {

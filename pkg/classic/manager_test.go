@@ -185,8 +185,8 @@ func TestManagerTooLarge(t *testing.T) {
 	expectHas(t, "smaller", got, "list {About:ACLs of endpoint a Err:<nil>}", `publish a {"type":"ACLUPDATE","acls":{"v4":{"inbound":[{"group":null,"cidr":"10.0.0.0/32"`)
 }
 
-// TestManagerSweep has a group deleted while nobody heard it: it is gone with the sign of life that follows the last group,
-// or after a while where the plugin gives none.
+// TestManagerSweep: a group that was deleted unnoticed is removed with the sign of life that follows the last group, or
+// after a while if the plugin gives none.
 func TestManagerSweep(t *testing.T) {
 	answer := []byte(`{"type":"GETGROUPS","rc":"SUCCESS","message":""}`)
 	h := groupUpdate("h", `{"cidr":"10.0.0.0/8"}`, "", `"b":["10.65.0.2"]`)

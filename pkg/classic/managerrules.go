@@ -15,7 +15,7 @@ var sides = [...]struct {
 	v6, outbound bool
 }{{false, false}, {false, true}, {true, false}, {true, true}}
 
-// acls are what an endpoint's groups allow, as it is written.
+// acls returns the encoded ACLs that follow from an endpoint's groups.
 func (m *Manager) acls(e *managed) []byte {
 	var lists [len(sides)][][]byte
 	for _, id := range slices.Sorted(maps.Keys(e.groups)) {
@@ -32,7 +32,7 @@ func (m *Manager) acls(e *managed) []byte {
 	return fmt.Appendf(nil, `{"v4":%s,"v6":%s}`, family(lists[0], lists[1]), family(lists[2], lists[3]))
 }
 
-// partsOf are what a group's rules come to.
+// partsOf returns the encoded rules of a group.
 func (m *Manager) partsOf(g *group) *[4]one {
 	if g.parts != nil {
 		return g.parts
@@ -54,7 +54,8 @@ func (m *Manager) partsOf(g *group) *[4]one {
 	return g.parts
 }
 
-// expand makes a rule those of one family: one of a group becomes one for each address of its members.
+// expand returns the rules of one family for a rule: a reference to a group becomes one rule per address of its
+// members.
 func (m *Manager) expand(r Rule, v6 bool) []Rule {
 	var out []Rule
 	add := func(p netip.Prefix) {

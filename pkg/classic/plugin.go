@@ -11,57 +11,57 @@ import (
 	"time"
 )
 
-// PluginTiming is how long the plugin waits; what is 0 has its default.
+// PluginTiming has the plugin's timeouts. Zero values have defaults.
 type PluginTiming struct {
-	Heartbeat        time.Duration // 30 s: a Felix that was told nothing for so long is asked for a sign of life
+	Heartbeat        time.Duration // 30 s: if nothing was sent to a Felix for so long, ask it for a sign of life
 	NetworkHeartbeat time.Duration // 30 s: between two signs of life to the ACL manager
 	Late             time.Duration // 10 s: a Felix that doesn't answer for so long is not available
 }
 
-// PluginConfig is what the plugin is told when it starts.
+// PluginConfig is the configuration of the plugin.
 type PluginConfig struct {
 	Prefix string                 // of the interfaces of endpoints
-	Serves func(host string) bool // whether a host is one of this plugin's
+	Serves func(host string) bool // reports whether a host is one of this plugin's
 	Timing PluginTiming
 }
 
-// World is what the plugin tells: the endpoints of each host by ID, and the security groups.
+// World is what the plugin publishes: the endpoints of each host by ID, and the security groups.
 type World struct {
 	Endpoints map[string]map[string]Endpoint
 	Groups    map[string]Group
 }
 
-// Group is a security group; Members are the addresses of its endpoints by ID.
+// Group is a security group. Members has the addresses of its endpoints by ID.
 type Group struct {
 	Rules   Rules
 	Members map[string][]netip.Addr
 }
 
-// Plugin tells each Felix its endpoints, and the ACL manager the groups.
+// Plugin sends each Felix its endpoints, and the ACL manager the groups.
 type Plugin struct {
 	cfg   PluginConfig
 	world World
-	known bool // there is a world
+	known bool // a world was set
 	hosts map[string]*felixHost
-	told  map[string][]byte // of each group, its rules and members as published
-	// listed are groups that are too large.
+	told  map[string][]byte // of each group, its encoded rules and members
+	// listed has the groups that are too large.
 	listed listed
 	beat   time.Time
 	out    []Action
 }
 
-// felixHost is a Felix that is available.
+// felixHost is an available Felix.
 type felixHost struct {
 	line   line
-	told   map[string]Endpoint // what it was told
-	resync string              // its ID, while endpoints are told for it
-	due    []Endpoint          // to be told for it
-	queue  []string            // endpoints that may have to be told anew
+	told   map[string]Endpoint // the state sent to it
+	resync string              // its ID, while endpoints are being sent for it
+	due    []Endpoint          // still to be sent for it
+	queue  []string            // endpoints that may have to be sent again
 	queued map[string]bool     // those in queue
-	asked  Endpoint            // what is being told
+	asked  Endpoint            // the endpoint being sent
 }
 
-// NewPlugin returns a plugin that knows nothing to tell yet.
+// NewPlugin returns a plugin without a world.
 func NewPlugin(cfg PluginConfig) *Plugin {
 	orDefault(&cfg.Timing.Heartbeat, 30*time.Second)
 	orDefault(&cfg.Timing.NetworkHeartbeat, 30*time.Second)
@@ -69,13 +69,13 @@ func NewPlugin(cfg PluginConfig) *Plugin {
 	return &Plugin{cfg: cfg, hosts: map[string]*felixHost{}, told: map[string][]byte{}, listed: listed{}}
 }
 
-// Start begins.
+// Start starts the plugin.
 func (p *Plugin) Start(now time.Time) []Action {
 	p.beat = now
 	return p.Tick(now)
 }
 
-// Set takes in what is to be told now, which the caller changes no more.
+// Set sets the world, which the caller must not modify afterwards.
 func (p *Plugin) Set(now time.Time, w World) []Action {
 	before := p.world
 	p.world, p.known = w, true
@@ -111,7 +111,7 @@ func (h *felixHost) enqueue(id string) {
 	}
 }
 
-// encode is the group as it is published, from the rules on.
+// encode returns the encoded group, from its rules on.
 func (g Group) encode() []byte {
 	if g.Members == nil {
 		g.Members = map[string][]netip.Addr{}
@@ -130,7 +130,7 @@ func (p *Plugin) publishGroup(now time.Time, id string) {
 	p.do(Publish{TopicGroups, fmt.Appendf(nil, `{"type":%q,"group":%s,%s,"issued":%s}`, TypeGroup, encode(id), text, timestamp(now))})
 }
 
-// publishGroups ends by a sign of life, which says that there are no more.
+// publishGroups ends with a sign of life, which means that there are no more groups.
 func (p *Plugin) publishGroups(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(p.told)) {
 		p.publishGroup(now, id)
@@ -143,7 +143,7 @@ func (p *Plugin) publishHeartbeat(now time.Time) {
 	p.beat = now.Add(p.cfg.Timing.NetworkHeartbeat)
 }
 
-// Subscribed is that an ACL manager subscribed to a topic.
+// Subscribed handles an ACL manager's subscription to a topic.
 func (p *Plugin) Subscribed(now time.Time, topic string) []Action {
 	if topic == TopicGroups && p.known {
 		p.publishGroups(now)
@@ -151,7 +151,7 @@ func (p *Plugin) Subscribed(now time.Time, topic string) []Action {
 	return p.Tick(now)
 }
 
-// Request is one of a Felix.
+// Request handles a request of a Felix.
 func (p *Plugin) Request(now time.Time, from any, body []byte) []Action {
 	o, kind, err := parse(body)
 	switch {
@@ -167,7 +167,7 @@ func (p *Plugin) Request(now time.Time, from any, body []byte) []Action {
 	return p.Tick(now)
 }
 
-// NetworkRequest is one of an ACL manager.
+// NetworkRequest handles a request of an ACL manager.
 func (p *Plugin) NetworkRequest(now time.Time, from any, body []byte) []Action {
 	_, kind, err := parse(body)
 	switch {
@@ -186,7 +186,7 @@ func (p *Plugin) NetworkRequest(now time.Time, from any, body []byte) []Action {
 	return p.Tick(now)
 }
 
-// wireResyncAnswer is the response to RESYNCSTATE as it is written.
+// wireResyncAnswer is the encoding of the response to RESYNCSTATE.
 type wireResyncAnswer struct {
 	Type    string `json:"type"`
 	Count   int    `json:"endpoint_count"`
@@ -225,7 +225,7 @@ func (p *Plugin) resync(now time.Time, from any, o object) {
 	p.do(Reply{from, encode(answer)}, Connect{host}, note("host %s is told its %d endpoints", host, len(h.due)))
 }
 
-// HostReply is a Felix's response to what it was told last.
+// HostReply handles a Felix's response to the last request.
 func (p *Plugin) HostReply(now time.Time, host string, body []byte) []Action {
 	h := p.hosts[host]
 	if h == nil || h.line.asked == "" {
@@ -244,7 +244,7 @@ func (p *Plugin) HostReply(now time.Time, host string, body []byte) []Action {
 	case err != nil:
 		p.do(problem("host %s answers %s of endpoint %s: %v", host, kind, h.asked.ID, err))
 	case rc == NotExist && kind == TypeUpdated:
-		delete(h.told, h.asked.ID) // it is made
+		delete(h.told, h.asked.ID) // so that it is created
 		h.enqueue(h.asked.ID)
 	case rc != Success && !(rc == NotExist && kind == TypeDestroyed):
 		p.do(problem("host %s answers %s of endpoint %s by %.40s %.200s", host, kind, h.asked.ID, rc, message))
@@ -252,7 +252,7 @@ func (p *Plugin) HostReply(now time.Time, host string, body []byte) []Action {
 	return p.Tick(now)
 }
 
-// Tick is that time has passed.
+// Tick handles the passing of time.
 func (p *Plugin) Tick(now time.Time) []Action {
 	if !now.Before(p.beat) {
 		p.publishHeartbeat(now)
@@ -271,7 +271,7 @@ func (p *Plugin) Tick(now time.Time) []Action {
 	return out
 }
 
-// tell tells a host the next thing, if there is any.
+// tell sends a host the next message, if there is any.
 func (p *Plugin) tell(now time.Time, name string, h *felixHost) {
 	if h.line.asked != "" {
 		return
@@ -281,7 +281,7 @@ func (p *Plugin) tell(now time.Time, name string, h *felixHost) {
 		p.do(Ask{name, encode(message)})
 	}
 	if len(h.due) > 0 {
-		// One that is gone is told all the same: it was counted. That it is gone is told after it.
+		// An endpoint that is gone is sent all the same, because it was counted. Its removal is sent after it.
 		spec := h.due[0]
 		h.due = h.due[1:]
 		if now, there := p.world.Endpoints[name][spec.ID]; there {
@@ -322,14 +322,14 @@ func (p *Plugin) tell(now time.Time, name string, h *felixHost) {
 	}
 }
 
-// wireDestroyed is ENDPOINTDESTROYED as it is written.
+// wireDestroyed is the encoding of ENDPOINTDESTROYED.
 type wireDestroyed struct {
 	Type   string      `json:"type"`
 	ID     string      `json:"endpoint_id"`
 	Issued json.Number `json:"issued"`
 }
 
-// Next is when Tick is to be called, if nothing happens before.
+// Next returns when to call Tick if nothing happens before.
 func (p *Plugin) Next() time.Time {
 	next := p.beat
 	for _, h := range p.hosts {

@@ -13,19 +13,19 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Rule is an exception from denying, for what comes from a group or a network, or goes there.
+// Rule allows packets from or to a group or a network; everything else is denied.
 type Rule struct {
-	Group              string       // whose members, "" = CIDR says
-	CIDR               netip.Prefix // invalid = Group says
+	Group              string       // whose members, "" = use CIDR
+	CIDR               netip.Prefix // invalid = use Group
 	Protocol           model.Protocol
-	Port               model.Port // the zero value: all
-	ICMPType, ICMPCode *uint8     // nil: all
+	Port               model.Port // the zero value means all
+	ICMPType, ICMPCode *uint8     // nil means all
 }
 
-// Rules are those of a group, or an endpoint's of one address family.
+// Rules are those of a group, or of an endpoint for one address family.
 type Rules struct{ Inbound, Outbound []Rule }
 
-// wireRule is a rule as it is written.
+// wireRule is the encoding of a rule.
 type wireRule struct {
 	Group    *string         `json:"group"`
 	CIDR     *netip.Prefix   `json:"cidr"`
@@ -35,7 +35,7 @@ type wireRule struct {
 	ICMPCode *uint8          `json:"icmp_code,omitempty"`
 }
 
-// wireRules are a rules object as it is written.
+// wireRules is the encoding of a rules object.
 type wireRules struct {
 	Inbound         []Rule `json:"inbound"`
 	Outbound        []Rule `json:"outbound"`
@@ -43,7 +43,7 @@ type wireRules struct {
 	OutboundDefault string `json:"outbound_default"`
 }
 
-// MarshalJSON writes the rule as the document has it.
+// MarshalJSON encodes the rule as specified.
 func (r Rule) MarshalJSON() ([]byte, error) {
 	w := wireRule{Port: json.RawMessage("null"), ICMPType: r.ICMPType, ICMPCode: r.ICMPCode}
 	if r.Group != "" {
@@ -66,7 +66,7 @@ func (r Rule) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// MarshalJSON writes the defaults, too.
+// MarshalJSON also writes the defaults.
 func (r Rules) MarshalJSON() ([]byte, error) {
 	w := wireRules{r.Inbound, r.Outbound, "deny", "deny"}
 	if w.Inbound == nil {
@@ -78,7 +78,7 @@ func (r Rules) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// parseRules reads a rules object. Rules that are not in order are left out, and told.
+// parseRules parses a rules object. It leaves out invalid rules and returns their errors in left.
 func parseRules(o object) (rules Rules, left []error, err error) {
 	for _, side := range [...]struct {
 		name string
@@ -104,7 +104,7 @@ func parseRules(o object) (rules Rules, left []error, err error) {
 	return rules, left, nil
 }
 
-// parseRule reads one rule; neither its Group nor its CIDR may be set.
+// parseRule parses one rule. At most one of Group and CIDR is set.
 func parseRule(raw json.RawMessage) (r Rule, err error) {
 	var o object
 	if json.Unmarshal(raw, &o) != nil || o == nil {
@@ -160,7 +160,7 @@ func parseRule(raw json.RawMessage) (r Rule, err error) {
 	return r, nil
 }
 
-// parseCIDR reads a network, whose host bits don't matter, or an address.
+// parseCIDR parses a network, ignoring host bits, or an address.
 func parseCIDR(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
 		a, err := parseAddr(s)
@@ -176,7 +176,7 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// parseAddr reads an address without a zone.
+// parseAddr parses an address without a zone.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
@@ -185,7 +185,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parseProtocol reads a name or a number.
+// parseProtocol parses a name or a number.
 func parseProtocol(raw json.RawMessage) (model.Protocol, error) {
 	text := string(raw)
 	var s string
@@ -195,7 +195,7 @@ func parseProtocol(raw json.RawMessage) (model.Protocol, error) {
 	return model.ParseProtocol(text)
 }
 
-// parsePort reads a number, a string of one, a pair of either, or what stands for all.
+// parsePort parses a number, possibly in a string, a pair of these, or one of the forms that mean all.
 func parsePort(raw json.RawMessage) (model.Port, error) {
 	var pair []json.RawMessage
 	switch {

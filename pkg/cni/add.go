@@ -20,8 +20,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// add wires the container. The veth is made while etcd is read, and gets its
-// addresses while etcd writes: if either fails, both are undone.
+// add wires the container. It makes the veth while reading etcd, and configures the veth's addresses while writing to
+// etcd; if either fails, both are undone.
 func (c *call) add(ctx context.Context) (types.Result, error) {
 	id := c.identity()
 	c.log = c.log.With("endpoint", id.Key.Workload, "link", id.HostIf)
@@ -58,10 +58,10 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 		Conf: c.conf, ID: id, MAC: veth.MAC, MTU: veth.MTU,
 		Request: addresses.Request(c.conf, id, c.wanted(), c.started), Pod: c.pod,
 	}
-	var d addresses.Decision       // the last one
-	var newAddrs, newEndpoint bool // what was sent to etcd, or is about to be
-	var regiven bool               // another plugin has taken back what the endpoint of an earlier ADD has
-	// Undone last first: an address of ours is free only when the link is gone.
+	var d addresses.Decision       // the latest decision
+	var newAddrs, newEndpoint bool // written to etcd, or about to be
+	var regiven bool               // the other IPAM plugin has released the addresses of an earlier ADD's endpoint
+	// Undo steps run in reverse order: our addresses may be freed only after the link is gone.
 	c.undo.Push("etcd", func(ctx context.Context) error {
 		if !newAddrs && !newEndpoint && !regiven {
 			return nil
@@ -82,7 +82,7 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 			return nil, err
 		}
 		a.Addrs, transact = answer.Addrs, c.etcd.Transact
-		// The other plugin's time is not etcd's.
+		// The time the other plugin took does not count against etcd's timeout.
 		var cancel context.CancelFunc
 		etcd, cancel = context.WithTimeout(ctx, c.conf.DatastoreTimeout)
 		defer cancel()
@@ -93,7 +93,8 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 			return change, err
 		},
 		func(*model.View) error {
-			// After a commit whose answer was lost, what it wrote isn't new any more.
+			// If a commit took effect but its answer was lost, the retry finds its writes and no longer reports them as
+			// new.
 			lost := c.etcd.Lost()
 			newAddrs, newEndpoint = d.NewAddrs || lost && newAddrs, d.NewEndpoint || lost && newEndpoint
 			veth.Configure(attach.Net(c.conf, id.IfName, d.Addrs, answer.Routes))
@@ -117,11 +118,12 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	return veth.Result(c.conf.CNIVersion, c.env.Netns, d.Endpoint.MTU, attach.Net(c.conf, id.IfName, d.Addrs, answer.Routes), answer.DNS), nil
 }
 
-// askDelegate has another plugin give the addresses. It is asked when the link is there, over which some plugins ask
-// on: so the link of a call that died tells that the plugin may hold addresses. Then these are given back first, since few
-// plugins give the same again; the pod may be using them, so its link is made anew. again reports that they were given back.
+// askDelegate asks another IPAM plugin for addresses. It does so once the link exists, because some plugins send their
+// requests over it. Finding the link of an ADD that died therefore means that the plugin may hold addresses: they are
+// released first, since few plugins return the same ones again, and the link is made anew, since the pod may be using
+// them. again reports that they were released.
 func (c *call) askDelegate(ctx, etcd context.Context, veth *attach.Veth) (answer delegate.Answer, again bool, err error) {
-	var former string // the sandbox that the pod's endpoint is of
+	var former string // container ID of the pod's endpoint, maybe of an earlier sandbox
 	reading := attach.Async(c.log, func() error {
 		return c.etcd.Read(etcd, []model.Range{model.KeyRange(veth.ID.Key)}, func(v *model.View) error {
 			endpoint, _ := v.Get(veth.ID.Key).Value.(model.WorkloadEndpoint)
@@ -142,8 +144,8 @@ func (c *call) askDelegate(ctx, etcd context.Context, veth *attach.Veth) (answer
 			return answer, again, err
 		}
 	}
-	// What the pod's former sandbox was given is given back: its link is gone, and the endpoint, which moves, will not tell
-	// of it any more.
+	// Release the addresses of the pod's former sandbox: its link is gone, and its endpoint, which is about to be
+	// overwritten, is the last record of it.
 	replaced := protocol.AliasedHandle(veth.Replaced)
 	sandboxes := protocol.Sandboxes(c.conf.Name, replaced)
 	if handle := protocol.HandleID(c.conf.Name, former, veth.ID.IfName); former != "" && handle != replaced {
@@ -157,7 +159,7 @@ func (c *call) askDelegate(ctx, etcd context.Context, veth *attach.Veth) (answer
 			return answer, again, err
 		}
 	}
-	// A plugin that fails may have done half of its work.
+	// Push this before Add: a plugin that fails may have done half of its work.
 	c.undo.Push("ipam "+c.conf.IPAM.Type, func(ctx context.Context) error { return plugin.Del(ctx, veth.ID) })
 	answer, err = plugin.Add(ctx)
 	if err == nil && slices.ContainsFunc(answer.Addrs, netip.Addr.Is6) {
@@ -166,7 +168,7 @@ func (c *call) askDelegate(ctx, etcd context.Context, veth *attach.Veth) (answer
 	return answer, again, err
 }
 
-// checkAdd finds what can't work before anything is done.
+// checkAdd rejects calls that cannot succeed, before anything is done.
 func (c *call) checkAdd(id protocol.Identity) error {
 	if err := errors.Join(c.checkNames(), id.Check()); err != nil {
 		return err
@@ -178,8 +180,7 @@ func (c *call) checkAdd(id protocol.Identity) error {
 	return nil
 }
 
-// checkIPAM finds out whether there is a plugin to give addresses, and whether
-// the interface can have them.
+// checkIPAM checks that there is a plugin to assign addresses, and that the interface can have them.
 func (c *call) checkIPAM() error {
 	switch {
 	case c.plugin == protocol.CalicoIPAM:
@@ -200,8 +201,8 @@ func (c *call) checkIPAM() error {
 	return c.checkFamilies()
 }
 
-// checkFamilies refuses to give no address at all. STATUS can't know what an ADD will
-// ask for by number.
+// checkFamilies rejects a configuration that assigns no address at all. STATUS skips the check: it can't know which
+// specific addresses an ADD will ask for.
 func (c *call) checkFamilies() error {
 	if c.env.Command == "STATUS" || c.conf.IPAM.AssignIPv4 || c.conf.IPAM.AssignIPv6 || len(c.wanted()) > 0 {
 		return nil
@@ -209,8 +210,8 @@ func (c *call) checkFamilies() error {
 	return protocol.Failf(protocol.CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned")
 }
 
-// checkMAC refuses the MAC address of the host's end: with IPv6 both ends would have the link-local
-// address that follows from it, the pod's gateway.
+// checkMAC rejects the MAC address of the host's end. With IPv6, both ends would have the link-local address derived
+// from it, which is the pod's gateway.
 func (c *call) checkMAC() error {
 	code, field, asked := protocol.CodeConfig, "runtimeConfig.mac", c.conf.Runtime.MAC
 	if asked.IsZero() {
@@ -225,7 +226,7 @@ func (c *call) checkMAC() error {
 	return protocol.Failf(code, "ask for another, like 02:00:00:00:00:01, or for none", "%s: %s is the host's end's, by which a container with IPv6 has its gateway", field, asked)
 }
 
-// mac is the address that the pod's end is to have.
+// mac returns the MAC address for the pod's end.
 func (c *call) mac(id protocol.Identity) model.MAC {
 	switch {
 	case !c.conf.Runtime.MAC.IsZero():

@@ -153,7 +153,7 @@ func TestAddAgain(t *testing.T) {
 	if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) {
 		t.Errorf("handles %v", got)
 	}
-	// What is not as it was in the kernel is mended.
+	// What differs in the kernel is repaired.
 	for _, harm := range []string{
 		"ip link set $HOST mtu 1200", "ip link set $HOST address 02:00:00:00:00:98", "ip link set $HOST down",
 		"nsenter --net=$NS ip link set eth0 mtu 1200", "nsenter --net=$NS ip link set eth0 down",
@@ -165,7 +165,7 @@ func TestAddAgain(t *testing.T) {
 		}
 		r.must(verb("CHECK", withResult(r, c, first)))
 	}
-	// One that the agent has shrunk stays as it is, also when the network's MTU has grown back.
+	// A link that the agent has shrunk stays so, even after the network's MTU has grown back.
 	r.sh("nsenter --net=" + c.Netns + " ip link set eth0 mtu 1400")
 	r.sh("ip link set " + r.links()[0] + " mtu 1400")
 	index := "ip -o link show " + r.links()[0] + " | cut -d: -f1"
@@ -182,7 +182,7 @@ func TestAddAgain(t *testing.T) {
 	if again := r.must(greater); string(again.Stdout) != string(first.Stdout) {
 		t.Errorf("ADD with a greater MTU:\n%s\nfirst:\n%s", again.Stdout, first.Stdout)
 	}
-	// What is lost is made again, what others added to the endpoint stays.
+	// What was lost is made again; what others added to the endpoint stays.
 	r.sh("ip link del " + r.links()[0])
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
 	ep := r.endpoints()["cni c1 eth0"]
@@ -199,7 +199,7 @@ func TestAddAgain(t *testing.T) {
 	r.empty()
 }
 
-// withResult adds what an ADD said as prevResult.
+// withResult adds the result of an ADD as prevResult.
 func withResult(r *rig, c lab.Call, reply lab.Reply) lab.Call {
 	r.Helper()
 	var conf map[string]any
@@ -215,8 +215,8 @@ func withResult(r *rig, c lab.Call, reply lab.Reply) lab.Call {
 	return c
 }
 
-// TestAddAgainWithOtherSettings asks for other addresses than the first time: by
-// number that is an error, by any other way the answer stays.
+// TestAddAgainWithOtherSettings asks for other addresses than the first time: asking for specific ones is an error, any
+// other way gives the same answer as before.
 func TestAddAgainWithOtherSettings(t *testing.T) {
 	r := newRig(t, small())
 	for _, plugin := range []string{"calico", "calico-ipam"} {
@@ -280,7 +280,7 @@ func TestPodMovesToANewSandbox(t *testing.T) {
 	r.empty()
 }
 
-// TestPoolOfTheHost has a pool that contains the host's own network: no pod is given an address that the host has.
+// TestPoolOfTheHost uses a pool that contains the host's own network: no pod gets an address of the host.
 func TestPoolOfTheHost(t *testing.T) {
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/29"), netip.MustParsePrefix("fd07::/125")}})
 	for _, own := range []string{"10.7.0.0/29", "10.7.0.2/29", "fd07::2/125"} {
@@ -307,7 +307,8 @@ func TestPoolOfTheHost(t *testing.T) {
 	r.fails(c, 105, "address 10.7.0.5: this host has it itself")
 }
 
-// TestPoolOfTheHosts has a pool that contains the network of all hosts: each of its addresses but theirs is given to a pod.
+// TestPoolOfTheHosts uses a pool that contains the network of all hosts: each of its addresses, except the hosts', is
+// assigned to a pod.
 func TestPoolOfTheHosts(t *testing.T) {
 	for _, plugin := range []string{"calico", "calico-ipam"} {
 		t.Run(plugin, func(t *testing.T) {
@@ -329,7 +330,7 @@ func TestPoolOfTheHosts(t *testing.T) {
 			}
 			trips() // claims the blocks
 			ordinary := trips()
-			// A tunnel's address, and the gateway of a bridge, are no sign of the hosts' network.
+			// A tunnel's address and the gateway of a bridge don't count as signs of the hosts' network.
 			r.sh("ip link add tunl0 type bridge && ip addr add 10.7.0.30/32 dev tunl0")
 			if plugin == "calico-ipam" {
 				r.sh("ip link add cni0 type bridge && ip addr add 10.7.0.1/27 dev cni0 && ip addr add fd07::1/123 dev cni0 nodad")
@@ -388,7 +389,7 @@ func TestWantedAddresses(t *testing.T) {
 	if got := addrs(result); got[0] != netip.MustParseAddr("10.1.0.9") || len(got) != 2 || result.Interfaces[1].Mac != "02:00:00:00:00:09" {
 		t.Errorf("addresses %v, MAC %s", got, result.Interfaces[1].Mac)
 	}
-	// Each family on its own: nerdctl passes --ip in CNI_ARGS, and --ip6 in runtimeConfig.
+	// Each family is separate: nerdctl passes --ip in CNI_ARGS, and --ip6 in runtimeConfig.
 	both := call(r.pod("both"), r.conf(map[string]any{"runtimeConfig": map[string]any{"ips": []string{"fd01::12"}}}))
 	both.ContainerID, both.Args = "c3", "IP=10.1.0.12,fd01::13"
 	if got, want := addrs(r.add(both)), []netip.Addr{netip.MustParseAddr("10.1.0.12"), netip.MustParseAddr("fd01::12")}; !slices.Equal(got, want) {
@@ -406,8 +407,8 @@ func TestWantedAddresses(t *testing.T) {
 	r.empty()
 }
 
-// TestAddressesOfManyBlocks asks for addresses by number, each in a block of its own: etcd
-// takes no more than 128 operations at once.
+// TestAddressesOfManyBlocks asks for specific addresses, each in a different block: etcd accepts no more than 128
+// operations in one transaction.
 func TestAddressesOfManyBlocks(t *testing.T) {
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{prefix("10.4.0.0/16")}})
 	ask := func(first, n int) []byte {
@@ -428,7 +429,7 @@ func TestAddressesOfManyBlocks(t *testing.T) {
 		r.fails(lab.Call{Plugin: plugin, Verb: "STATUS", Stdin: c.Stdin}, 50, many)
 	}
 	r.empty()
-	// A pod's next sandbox gives back as many as it takes, and what is no pool's any more is deleted.
+	// A pod's next sandbox releases as many as it claims, and blocks that are in no pool any more are deleted.
 	first := call(r.pod("one"), ask(0, 30))
 	first.Args = k8sArgs
 	r.add(first)
@@ -443,8 +444,8 @@ func TestAddressesOfManyBlocks(t *testing.T) {
 	r.empty()
 }
 
-// TestGatewaysOfManyPools asks for addresses of as many pools as can have their gateways
-// reserved in one transaction, and of one more.
+// TestGatewaysOfManyPools asks for addresses from as many pools as can have their gateways reserved in one transaction,
+// and then from one more.
 func TestGatewaysOfManyPools(t *testing.T) {
 	var pools []netip.Prefix
 	var ips []string
@@ -469,7 +470,7 @@ func TestGatewaysOfManyPools(t *testing.T) {
 	r.fails(ask(16), 7, "the addresses that are asked for have 16 gateways: those of one container may have 15")
 }
 
-// TestFormerSandboxRead counts what an ADD asks of etcd to free a former sandbox's addresses.
+// TestFormerSandboxRead counts what an ADD reads from etcd to release a former sandbox's addresses.
 func TestFormerSandboxRead(t *testing.T) {
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{prefix("10.4.0.0/16")}})
 	var trips []int
@@ -493,7 +494,8 @@ func TestFormerSandboxRead(t *testing.T) {
 	}
 }
 
-// TestBlocksOfOneAddress has an ADD read all blocks of its host, more than etcd takes in one transaction, in one round trip.
+// TestBlocksOfOneAddress makes an ADD read all blocks of its host, more than fit in one etcd transaction, in one round
+// trip.
 func TestBlocksOfOneAddress(t *testing.T) {
 	pools := []netip.Prefix{prefix("10.4.0.0/22"), prefix("fd04::/118")}
 	r := newRig(t, lab.Config{Pools: pools})
@@ -513,7 +515,7 @@ func TestBlocksOfOneAddress(t *testing.T) {
 			t.Fatalf("ADD %d: %d round trips", i, trips)
 		}
 	}
-	// What was freed is given again, though it lies in none of the blocks that were claimed last.
+	// Released addresses are assigned again although they are in none of the most recently claimed blocks.
 	freed := addrs(r.result(r.must(ask(5))))
 	r.must(verb("DEL", ask(5)))
 	if got := addrs(r.result(r.must(ask(n)))); !slices.Equal(got, freed) {

@@ -25,7 +25,7 @@ func differs(format string, args ...any) error {
 	return protocol.Failf(protocol.CodeCheck, "delete the pod, so that it is made again", format, args...)
 }
 
-// check compares what the ADD reported with the kernel and with etcd.
+// check compares the result of the ADD with the kernel and with etcd.
 func (c *call) check(ctx context.Context) error {
 	id := c.identity()
 	p, err := protocol.PrevResult(c.conf, id)
@@ -47,8 +47,7 @@ func (c *call) check(ctx context.Context) error {
 	if err := checkKernel(id, ns, p); err != nil {
 		return err
 	}
-	// static holds nothing: its CHECK compares prefix lengths, and calico gives
-	// every pod a /32 or /128.
+	// Skip static: its CHECK compares prefix lengths, and calico gives every pod a /32 or /128.
 	if c.delegates() && c.conf.IPAM.Type != "" && c.conf.IPAM.Type != "static" {
 		knows, err := c.delegate().Knows(ctx, "0.4.0")
 		if err == nil && knows {
@@ -67,7 +66,7 @@ func (c *call) check(ctx context.Context) error {
 	return attach.WaitAtGate(ctx, c.conf, c.log, id.Key, revision)
 }
 
-// checkKernel compares the veth and what the pod's end has.
+// checkKernel compares the veth, and the configuration of the pod's end.
 func checkKernel(id protocol.Identity, ns *pod.Namespace, p *protocol.Previous) error {
 	l, err := link.Find(id.HostIf)
 	switch {
@@ -82,7 +81,7 @@ func checkKernel(id protocol.Identity, ns *pod.Namespace, p *protocol.Previous) 
 	case p.Host != nil && !isMAC(l.MAC, p.Host.Mac):
 		return differs("host interface %s has the MAC address %s, not %s", id.HostIf, l.MAC, p.Host.Mac)
 	case p.Host != nil && p.Host.Mtu != 0 && l.MTU > p.Host.Mtu:
-		// It may be smaller: the agent lets workloads follow what the network has.
+		// A smaller one is fine: the agent adapts workloads to the network's MTU.
 		return differs("host interface %s has an MTU of %d, more than the %d of its ADD", id.HostIf, l.MTU, p.Host.Mtu)
 	}
 	held, err := pod.Read(ns, id.IfName, tables(p)...)
@@ -112,14 +111,14 @@ func checkKernel(id protocol.Identity, ns *pod.Namespace, p *protocol.Previous) 
 	return checkRoutes(p, held)
 }
 
-// isMAC reports whether a result says so, or doesn't say. Chained plugins write an address as they were
+// isMAC reports whether a result's MAC address equals mac or is empty. Chained plugins pass an address as they were
 // given it: in upper case, or with dashes.
 func isMAC(mac model.MAC, said string) bool {
 	parsed, err := model.ParseMAC(said)
 	return said == "" || err == nil && parsed == mac
 }
 
-// tables are those of the routes that aren't in the main one.
+// tables returns the tables, other than the main one, that the result's routes are in.
 func tables(p *protocol.Previous) (out []uint32) {
 	for _, r := range p.Routes {
 		if t := tableOf(r); t != 0 && !slices.Contains(out, t) {
@@ -129,7 +128,7 @@ func tables(p *protocol.Previous) (out []uint32) {
 	return out
 }
 
-// tableOf is a route's table, 0 for the main one.
+// tableOf returns a route's table, 0 for the main one.
 func tableOf(r *types.Route) uint32 {
 	if r.Table == nil || *r.Table == unix.RT_TABLE_MAIN {
 		return 0
@@ -137,8 +136,8 @@ func tableOf(r *types.Route) uint32 {
 	return uint32(*r.Table)
 }
 
-// checkRoutes looks for the routes of the ADD. What metrics and the like they have isn't looked at: another
-// interface's routes change the one, and the network's operator may change the other.
+// checkRoutes looks for the routes of the ADD. It ignores the gateways' metrics and other attributes: another
+// interface's routes may change them, and so may the network's operator.
 func checkRoutes(p *protocol.Previous, held pod.State) error {
 	for _, r := range p.Routes {
 		dst, ok := protocol.PrefixOf(r.Dst)
@@ -158,8 +157,7 @@ func checkRoutes(p *protocol.Previous, held pod.State) error {
 	return nil
 }
 
-// checkEtcd compares the endpoint and the addresses of its handle. It returns
-// the endpoint's revision.
+// checkEtcd compares the endpoint and the addresses of its handle. It returns the endpoint's revision.
 func (c *call) checkEtcd(ctx context.Context, id protocol.Identity, p *protocol.Previous) (revision int64, err error) {
 	ranges := []model.Range{model.KeyRange(model.ReadyKey{}), model.KeyRange(id.Key)}
 	if !c.delegates() {
@@ -197,7 +195,7 @@ func (c *call) checkEtcd(ctx context.Context, id protocol.Identity, p *protocol.
 			return err
 		}
 		if len(held) == 0 && c.conf.IPAddrsNoIPAM {
-			return nil // the annotation says so, which only an ADD reads
+			return nil // the annotation asked for no IPAM; only an ADD reads annotations
 		}
 		if a, ok := difference(held, p.Addrs); ok {
 			return differs("what handle %s holds and prevResult differ in the address %s", id.Handle, a)
@@ -207,8 +205,8 @@ func (c *call) checkEtcd(ctx context.Context, id protocol.Identity, p *protocol.
 	return revision, err
 }
 
-// heldAddrs are the addresses that the handle holds in etcd, or, of these, those that a handle of an older version of
-// Calico does.
+// heldAddrs returns the addresses that the handle holds in etcd. If it holds none, heldAddrs returns those of addrs
+// that a handle of an older version of Calico holds.
 func heldAddrs(v *model.View, id protocol.Identity, addrs []netip.Addr) (out []netip.Addr, err error) {
 	plan := ipam.NewPlan(v)
 	held, err := plan.Held(id.Handle)
@@ -230,7 +228,7 @@ func heldAddrs(v *model.View, id protocol.Identity, addrs []netip.Addr) (out []n
 	return out, nil
 }
 
-// difference finds an address that only one of them has.
+// difference finds an address that is in only one of a and b.
 func difference(a, b []netip.Addr) (netip.Addr, bool) {
 	for _, x := range a {
 		if !slices.Contains(b, x) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni is the two CNI plugins: calico, which wires a container to this
-// host and takes its addresses from etcd or from another plugin, and
-// calico-ipam, which gives addresses from etcd to other plugins.
+// Package cni implements the two CNI plugins: calico, which wires a container to this host and takes its addresses from
+// etcd or from another plugin, and calico-ipam, which assigns addresses from etcd for other plugins.
 //
-// Here are the verbs from top to bottom; what they are made of is in the packages below.
+// This package has the verbs from top to bottom; the packages below it have the parts.
 package cni
 
 import (
@@ -50,18 +49,17 @@ func Main(plugin protocol.Plugin, build string) int {
 		}
 	}
 	store.DiscardLibraryLogs()
-	// A runtime that gives up must not cut an ADD in half, nor must one that
-	// no longer reads.
+	// Neither a runtime that gives up nor one that has stopped reading may cut an ADD in half.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return Call{Plugin: plugin, Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}.Run(ctx)
 }
 
-// Run does what the environment and stdin say, and writes the result or CNI's
-// error object to stdout. It returns the exit code.
+// Run runs the verb given by the environment and stdin, and writes the result or CNI's error object to stdout. It
+// returns the exit code.
 func (r Call) Run(ctx context.Context) int {
-	conf := &netconf.Config{CNIVersion: types100.ImplementedSpecVersion} // until we know
+	conf := &netconf.Config{CNIVersion: types100.ImplementedSpecVersion} // until it is parsed
 	err := r.run(ctx, conf)
 	if err == nil {
 		return 0
@@ -122,13 +120,13 @@ type call struct {
 	started     time.Time
 	node        nodeName
 	etcd        *addresses.Store
-	pod         gate.Pod // what the Kubernetes API knows of it; without a UID it wasn't asked
-	inheritable func()   // has other plugins hold the interface's lock; nil without
+	pod         gate.Pod // what the Kubernetes API knows about it; an empty UID means not asked
+	inheritable func()   // makes child processes (other plugins) hold the interface's lock; may be nil
 	undo        attach.Undo
 	cleanup     []func() // run at the end, after undo, last first
 }
 
-// run runs the verb and, where it fails, takes back what it did.
+// run runs the verb and, if it fails, undoes what it did.
 func (c *call) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -190,7 +188,7 @@ func (c *call) verb(ctx context.Context) (types.Result, error) {
 	}
 }
 
-// finish writes the one line that every call leaves in the log, at level debug for a STATUS that has no complaint.
+// finish logs the single line that every call leaves, at level debug for a STATUS without error.
 func (c *call) finish(err error) {
 	var attrs []any
 	if c.etcd != nil {
@@ -203,7 +201,7 @@ func (c *call) finish(err error) {
 		return
 	}
 	level := slog.LevelInfo
-	if c.env.Command == "STATUS" { // which runtimes ask for every few seconds
+	if c.env.Command == "STATUS" { // runtimes call it every few seconds
 		level = slog.LevelDebug
 	}
 	c.log.Log(context.Background(), level, "done", attrs...)
@@ -213,10 +211,10 @@ func (c *call) identity() protocol.Identity {
 	return protocol.NewIdentity(c.conf.Name, c.node.name, c.env)
 }
 
-// wanted are the addresses that were asked for by number.
+// wanted returns the specific addresses that were asked for.
 func (c *call) wanted() []netip.Addr { return addresses.Wanted(c.conf, c.env.Args) }
 
-// delegates reports whether another plugin gives the addresses.
+// delegates reports whether another plugin assigns the addresses.
 func (c *call) delegates() bool {
 	return c.plugin == protocol.Calico && c.conf.IPAM.Type != netconf.CalicoIPAM && c.conf.Pod.IPAddrsNoIPAM == nil
 }
@@ -225,8 +223,7 @@ func (c *call) delegate() delegate.Plugin {
 	return delegate.Plugin{Conf: c.conf, Env: c.env, PodCIDRs: c.pod.PodCIDRs, Inheritable: c.inheritable}
 }
 
-// checkNames refuses names that no ADD can use: what is written under them could
-// not be read again, nor deleted.
+// checkNames rejects names that no ADD can use: what is written under them could be neither read again nor deleted.
 func (c *call) checkNames() error {
 	if n := len(c.conf.Name); n > protocol.MaxNetwork {
 		return protocol.Failf(protocol.CodeConfig, "give the network a shorter name", "name: of %d bytes: at most %d", n, protocol.MaxNetwork)
@@ -237,10 +234,9 @@ func (c *call) checkNames() error {
 	return nil
 }
 
-// lockInterface serialises the calls for one interface of one pod. Nothing
-// else does, so a lock that cannot be had in time is an error; without a
-// writable directory there is a warning. It is held until the call has ended
-// and has undone what is to be undone.
+// lockInterface serialises the calls for one interface of one pod until the call, including its undo, has ended.
+// Nothing else serialises them, so it is an error if the lock isn't free in time. Without a writable directory it only
+// warns.
 func (c *call) lockInterface(ctx context.Context, hostIf string) error {
 	release, inheritable, err := addresses.NewLocks(c.env.RunDir).Interface(ctx, hostIf)
 	switch {

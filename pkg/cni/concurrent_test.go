@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// TestTwiceAtOnce runs calls for the same container at the same time, and for
-// many containers, with addresses of our own and another plugin's.
+// TestTwiceAtOnce runs concurrent calls for the same container, for many containers, with addresses of our own and of
+// another plugin.
 func TestTwiceAtOnce(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}})
 	twiceAtOnce(r, "own", r.conf(nil), 13)

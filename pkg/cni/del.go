@@ -15,9 +15,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// del undoes an ADD, whatever is left of it. The link goes before our own addresses: one must not be given to another
-// while this pod can still use it. Another plugin takes its addresses back before that, some over the link.
-// The endpoint goes last: it tells GC of all the rest.
+// del undoes an ADD, or whatever is left of it. The link is deleted before our own addresses are freed: an address must
+// not be assigned again while this pod can still use it. Another IPAM plugin releases its addresses before that,
+// because some need the link for it. The endpoint goes last: GC finds all the rest through it.
 func (c *call) del(ctx context.Context) error {
 	id := c.identity()
 	c.log = c.log.With("endpoint", id.Key.Workload, "link", id.HostIf)
@@ -27,7 +27,7 @@ func (c *call) del(ctx context.Context) error {
 		return err
 	}
 	killpoint.Step("start")
-	// The connection is made while the kernel deletes the link.
+	// Connect while the kernel deletes the link.
 	connecting := attach.Async(c.log, func() error {
 		return c.etcd.Read(etcd, []model.Range{model.KeyRange(model.ReadyKey{})}, nil)
 	})
@@ -38,7 +38,7 @@ func (c *call) del(ctx context.Context) error {
 	// Addresses of our own go too: ipam.type may have changed since the ADD.
 	r := addresses.Removal{ID: id, Addresses: true, Endpoint: true}
 	unnamed, unlinked := c.unlink(&r)
-	_ = connecting.Wait() // what fails does so again
+	_ = connecting.Wait() // any error will recur below
 	if given != nil || unlinked != nil {
 		return errors.Join(given, unlinked)
 	}
@@ -58,7 +58,7 @@ func (c *call) del(ctx context.Context) error {
 			}
 		}
 		if e, ok := v.Get(id.Key).Value.(model.WorkloadEndpoint); unnamed == nil || ok && e.ContainerID != id.Container && !removed.Endpoint {
-			return nil // the interface has an owner by now
+			return nil // the interface has another owner by now
 		}
 		l := *unnamed
 		unnamed = nil
@@ -70,8 +70,8 @@ func (c *call) del(ctx context.Context) error {
 	return err
 }
 
-// unlink removes the host's end, and with it the pod's, if it is this
-// container's. A link that says nothing of whose it is, is returned.
+// unlink deletes the host's end, and with it the pod's, if it is this container's. It returns a link that doesn't say
+// whose it is.
 func (c *call) unlink(r *addresses.Removal) (unnamed *link.Link, err error) {
 	l, err := link.Find(r.ID.HostIf)
 	switch {

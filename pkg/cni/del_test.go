@@ -70,7 +70,7 @@ func TestDelOfWhatIsGone(t *testing.T) {
 	never := verb("DEL", call("", conf))
 	never.ContainerID = "never-seen"
 	r.must(never)
-	// No ADD does anything for such arguments, and the pod must go all the same.
+	// No ADD succeeds with such arguments, but the pod must be deletable all the same.
 	never.Args = "A=1;IP=here"
 	if reply := r.must(never); !strings.Contains(string(reply.Stderr), "CNI_ARGS: IP: want an IP address") {
 		t.Errorf("no warning: %s", reply.Stderr)
@@ -87,7 +87,7 @@ func TestDelByAnotherName(t *testing.T) {
 	r.empty()
 }
 
-// TestDelByAnotherNode deletes a container of before its node was given another name.
+// TestDelByAnotherNode deletes a container that was added before its node got another name.
 func TestDelByAnotherNode(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))
@@ -97,7 +97,7 @@ func TestDelByAnotherNode(t *testing.T) {
 	r.empty()
 }
 
-// TestSameContainerElsewhere has two live hosts with a container of one id.
+// TestSameContainerElsewhere: two live hosts have a container with the same ID.
 func TestSameContainerElsewhere(t *testing.T) {
 	cfg := small()
 	cfg.Hosts, cfg.NoAgent, cfg.NoFsync = []string{"a", "b"}, true, true
@@ -135,7 +135,7 @@ func TestLinksOfOthers(t *testing.T) {
 	hostIf := r.add(c).Interfaces[0].Name
 	r.must(verb("DEL", c))
 
-	// Something of a stranger's has the name.
+	// Something else has the name.
 	r.sh("ip link add " + hostIf + " type bridge")
 	r.fails(c, 106, "host interface "+hostIf+` exists and is not one of calico's (kind "bridge", alias "")`)
 	r.must(verb("DEL", c))
@@ -146,7 +146,7 @@ func TestLinksOfOthers(t *testing.T) {
 	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: c.Stdin}))
 	r.sh("ip link del " + hostIf)
 
-	// Another live endpoint has it.
+	// Another live endpoint uses it.
 	r.sh("ip link add " + hostIf + " type veth peer name peer0; ip link set " + hostIf + " alias 'calico net1.other.eth0'")
 	other := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "other", Endpoint: "eth0"}
 	r.put(other, model.WorkloadEndpoint{State: model.StateActive, Name: hostIf, ContainerID: "other"})
@@ -177,8 +177,8 @@ func TestLinksOfOthers(t *testing.T) {
 	r.empty()
 }
 
-// TestTwoNetworks has a container join a second network by the interface that the
-// first one made, and by another.
+// TestTwoNetworks: a container joins a second network through the interface that the first one made, and through
+// another one.
 func TestTwoNetworks(t *testing.T) {
 	r := newRig(t, small())
 	one := call(r.pod("pod"), r.conf(nil))
@@ -239,11 +239,11 @@ func TestGC(t *testing.T) {
 	foreign := call(r.pod("foreign"), other)
 	foreign.ContainerID = "f"
 	r.add(foreign)
-	// Somebody has deleted c3's handle.
+	// c3's handle was deleted.
 	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{model.HandleKey{ID: "net1.c3.eth0"}}}); err != nil {
 		t.Fatal(err)
 	}
-	// c1's link is lost, and its handle says nothing; and there are links that etcd never heard of.
+	// c1's link is lost, and its handle says nothing; and there are links that are not in etcd.
 	r.sh("ip link del " + r.add(calls[1]).Interfaces[0].Name)
 	r.putText(model.HandleKey{ID: "net1.c1.eth0"}, "7")
 	r.sh(`ip link add cali00000000001 type veth peer name p1 && ip link set cali00000000001 alias "calico net1.leak.eth0"
@@ -276,7 +276,7 @@ func TestGC(t *testing.T) {
 	r.must(verb("DEL", foreign))
 	r.empty()
 	r.fails(verb("GC", call("", conf)), 7, "cni.dev/valid-attachments: missing")
-	// An entry that names no interface must not have its container collected.
+	// The container of an entry that names no interface must not be collected.
 	half := r.conf(map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "c0"}}})
 	r.fails(verb("GC", call("", half)), 7, "cni.dev/valid-attachments[0].ifname: missing")
 }
@@ -414,7 +414,7 @@ func TestCheckOfEveryVersion(t *testing.T) {
 	}
 }
 
-// TestDelRoundTrips has a DEL connect while the link goes, and then read and commit.
+// TestDelRoundTrips: a DEL connects while the link is deleted, and then reads and commits.
 func TestDelRoundTrips(t *testing.T) {
 	r := newRig(t, small())
 	file := filepath.Join(r.host.RunDir(), "cni.lock")

@@ -21,8 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hostLocal is a configuration whose addresses come from host-local, and the
-// directory where that keeps them.
+// hostLocal returns a configuration with addresses from host-local, and the directory where that stores them.
 func (r *rig) hostLocal(change map[string]any) (conf []byte, dir string) {
 	r.Helper()
 	dir = filepath.Join(r.TempDir(), "hl")
@@ -40,7 +39,7 @@ func (r *rig) hostLocal(change map[string]any) (conf []byte, dir string) {
 	return r.conf(fields), dir
 }
 
-// leases are the addresses that host-local has given out.
+// leases returns the addresses that host-local has assigned.
 func leases(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(dir, "net1"))
@@ -97,7 +96,7 @@ func TestHostLocal(t *testing.T) {
 	r.must(verb("DEL", c))
 	r.empty()
 
-	// That it gives IPv6 is known when it has.
+	// That it assigns IPv6 is only known once it has.
 	c.Stdin, dir = r.hostLocal(map[string]any{"runtimeConfig": map[string]any{"mac": "ee:ee:ee:ee:ee:ee"}})
 	r.fails(c, 7, "runtimeConfig.mac: ee:ee:ee:ee:ee:ee is the host's end's, by which a container with IPv6 has its gateway")
 	if got := leases(t, dir); len(got) != 0 {
@@ -106,8 +105,8 @@ func TestHostLocal(t *testing.T) {
 	r.empty()
 }
 
-// TestHostLocalAgainUndone has an ADD that is repeated fail: the addresses of the first are given back by then, so that the
-// endpoint goes as well.
+// TestHostLocalAgainUndone: a repeated ADD fails after the addresses of the first one were released, so the endpoint
+// must be removed too.
 func TestHostLocalAgainUndone(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
@@ -122,8 +121,8 @@ func TestHostLocalAgainUndone(t *testing.T) {
 	r.empty()
 }
 
-// TestHostLocalSandboxes starts a pod's sandbox again and again without a DEL of the former one, whose namespace is gone as
-// after a restart of the host or not: the pod holds one address.
+// TestHostLocalSandboxes starts a pod's sandbox again and again without a DEL of the former one, whose namespace may be
+// gone, as after a restart of the host: the pod always holds one address.
 func TestHostLocalSandboxes(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
@@ -147,7 +146,8 @@ func TestHostLocalSandboxes(t *testing.T) {
 	r.empty()
 }
 
-// TestOlderIPAMPlugin has a list of version 1.1.0 over IPAM plugins that end at an older one: each verb works in that.
+// TestOlderIPAMPlugin uses a list of version 1.1.0 with IPAM plugins that support only older versions: each verb uses
+// theirs.
 func TestOlderIPAMPlugin(t *testing.T) {
 	long.Test(t)
 	bin := t.TempDir()
@@ -192,8 +192,7 @@ printf %s "$conf" | exec ` + filepath.Join(reference(t), "host-local")
 	r.empty()
 }
 
-// TestDelOfAPodCIDR deletes what other software has made with a configuration
-// that an ADD here refuses.
+// TestDelOfAPodCIDR deletes what other software has made with a configuration that an ADD here rejects.
 func TestDelOfAPodCIDR(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)
@@ -257,8 +256,8 @@ func TestStatic(t *testing.T) {
 	r.empty()
 }
 
-// TestDelegateUndone shows that an ADD that fails later gives back what the
-// other plugin gave, and that its errors keep their code.
+// TestDelegateUndone shows that an ADD that fails later releases what the other plugin assigned, and that the other
+// plugin's errors keep their code.
 func TestDelegateUndone(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)
@@ -277,7 +276,7 @@ func TestDelegateUndone(t *testing.T) {
 	r.empty()
 }
 
-// TestAnswersOfOtherPlugins has IPAM plugins that make no sense.
+// TestAnswersOfOtherPlugins uses IPAM plugins with invalid answers.
 func TestAnswersOfOtherPlugins(t *testing.T) {
 	long.Test(t)
 	bin := t.TempDir()
@@ -314,8 +313,7 @@ func TestAnswersOfOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestArgumentsThatOthersRefuse shows that what only an ADD is refused for does
-// not make a container undeletable.
+// TestArgumentsThatOthersRefuse shows that what makes an ADD fail does not make a container undeletable.
 func TestArgumentsThatOthersRefuse(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
@@ -334,7 +332,7 @@ func TestArgumentsThatOthersRefuse(t *testing.T) {
 	}
 }
 
-// TestMainPluginAsIPAM has ipam.type name plugins that ask ipam.type for addresses.
+// TestMainPluginAsIPAM sets ipam.type to plugins that themselves ask ipam.type for addresses.
 func TestMainPluginAsIPAM(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	for _, name := range []string{"calico", "ptp"} {
@@ -348,8 +346,7 @@ func TestMainPluginAsIPAM(t *testing.T) {
 	}
 }
 
-// TestOtherMainPlugins has the reference plugins take their addresses from
-// calico-ipam.
+// TestOtherMainPlugins lets the reference plugins take their addresses from calico-ipam.
 func TestOtherMainPlugins(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{
@@ -404,8 +401,8 @@ func TestOtherMainPlugins(t *testing.T) {
 				r.must(verb("DEL", pods[0]))
 			}
 
-			// The other one's DEL never comes. These plugins pass GC on to nobody: who
-			// needs it asks calico-ipam itself.
+			// The other container's DEL never comes. These plugins don't pass GC on: a runtime that needs it must call
+			// calico-ipam itself.
 			gc := lab.Call{Plugin: "calico-ipam", Verb: "GC"}
 			gc.Stdin = r.conf(with(conf, "cni.dev/valid-attachments", []any{map[string]any{"containerID": "two", "ifname": "eth0"}}))
 			r.must(gc)
@@ -430,8 +427,8 @@ func TestOtherMainPlugins(t *testing.T) {
 	}
 }
 
-// TestRoundTripsWithGateways has the gateways reserved in the three round trips that every ADD makes: by the
-// first of a cluster, by one whose block is not yet known to have the pool's first address, and by the rest.
+// TestRoundTripsWithGateways checks that the gateways are reserved within the three round trips of every ADD: the first
+// one of a cluster, one whose block is not yet known to contain the pool's first address, and all others.
 func TestRoundTripsWithGateways(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")}})
@@ -463,7 +460,7 @@ func TestRoundTripsWithGateways(t *testing.T) {
 	r.sound()
 }
 
-// TestRoundTripsInABurst has ADDs wait for each other, while those before them claim one block after the other.
+// TestRoundTripsInABurst: ADDs wait for each other while those before them claim one block after another.
 func TestRoundTripsInABurst(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{})
@@ -489,14 +486,14 @@ func TestRoundTripsInABurst(t *testing.T) {
 	r.sound()
 }
 
-// with is a configuration with one more field.
+// with returns a configuration with one more field.
 func with(conf map[string]any, name string, value any) map[string]any {
 	out := maps.Clone(conf)
 	out[name] = value
 	return out
 }
 
-// held are the handles of pods, not those of gateways.
+// held returns the handles of pods, without those of gateways.
 func (r *rig) held() []string {
 	r.Helper()
 	return slices.DeleteFunc(r.handles(), func(h string) bool { return strings.HasPrefix(h, "gateway.") })
@@ -533,8 +530,8 @@ func TestIPAMResult(t *testing.T) {
 	}
 }
 
-// TestGatewayTaken has a container with the address that the next one's gateway is to have: STATUS
-// says what each ADD would.
+// TestGatewayTaken: a container has the address that should become the next one's gateway. STATUS gives the same error
+// as each ADD.
 func TestGatewayTaken(t *testing.T) {
 	r := newRig(t, small())
 	former := call(r.pod("former"), r.conf(nil))
@@ -558,8 +555,8 @@ func TestGatewayTaken(t *testing.T) {
 	r.empty()
 }
 
-// TestNetworksOwnAddresses fills pools by plugins that put their subnet on the link: what
-// means the subnet as a whole, or all its routers, is no pod's.
+// TestNetworksOwnAddresses fills pools through plugins that put their subnet on the link: addresses that mean the
+// subnet as a whole, or all its routers, are not assigned to pods.
 func TestNetworksOwnAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		plugin string
@@ -614,8 +611,8 @@ func TestNetworksOwnAddresses(t *testing.T) {
 	}
 }
 
-// TestAfterManyHostLocal: one ADD enters as many pods of host-local's as kubelet runs on a node. Where there are more than etcd takes at
-// once, it is refused, and no address is given twice.
+// TestAfterManyHostLocal: one ADD records as many of host-local's pods as kubelet runs on a node. More than fit in one
+// etcd transaction are refused, and no address is assigned twice.
 func TestAfterManyHostLocal(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{}})
@@ -645,8 +642,9 @@ func TestAfterManyHostLocal(t *testing.T) {
 	r.sound()
 }
 
-// TestAfterHostLocal has calico-ipam give out a range that host-local gave out before, while its pods live: none of their addresses
-// is given to another, each comes to be its pod's in etcd too, and all others are there to be had.
+// TestAfterHostLocal: calico-ipam assigns from a range that host-local used before, while host-local's pods live. None
+// of their addresses is assigned to another pod, each is recorded as its pod's in etcd too, and all others are
+// available.
 func TestAfterHostLocal(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})

@@ -26,10 +26,11 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// brief matches the little time that a test gives a call, without its end.
+// brief matches the short time that a test gives a call, without its end.
 var brief = regexp.MustCompile(`(_timeout_seconds":[1-9]0?)\b`)
 
-// failsLike expects an error whose text matches. A call whose time is over before it knows the reason gets ten times as much.
+// failsLike expects an error whose text matches. A call that timed out before it knew the reason is repeated with ten
+// times the time.
 func (r *rig) failsLike(c lab.Call, code uint, pattern string) lab.Reply {
 	r.Helper()
 	reply, err := r.host.CNI(r.ctx(), c)
@@ -47,8 +48,8 @@ func (r *rig) failsLike(c lab.Call, code uint, pattern string) lab.Reply {
 	return reply
 }
 
-// exactly matches the text alone; TIME in it is how long something took. Whether the
-// last attempt met the deadline itself, or there was no time for another, is chance.
+// exactly matches the complete text; TIME in it stands for a duration. Whether the last attempt reached the deadline
+// itself, or there was no time for another one, is chance.
 func exactly(text string) string {
 	return strings.NewReplacer("TIME", `[0-9.]+m?s`, `\(after `, `\((context deadline exceeded )?after `).Replace(regexp.QuoteMeta(text))
 }
@@ -59,13 +60,13 @@ func TestEtcdUnreachable(t *testing.T) {
 	good := call(r.pod("pod"), r.conf(nil))
 	bad := good
 	bad.Stdin = r.conf(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 4})
-	// Nothing listens there: it doesn't wait until its time is over.
+	// Nothing listens there: the call doesn't wait until its time is over.
 	saying := func(what string) string {
 		return exactly(what + ": etcd is unavailable: http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (after TIME): check that etcd runs and that the endpoints are right")
 	}
 	r.failsLike(bad, 11, saying("read /calico/v1/Ready and 10 more"))
 	r.empty()
-	// DEL takes the link all the same, and wants to be asked again.
+	// DEL deletes the link all the same, and must be repeated.
 	r.must(good)
 	r.failsLike(verb("DEL", bad), 11, saying("read /calico/v1/Ready and 7 more"))
 	if got := r.links(); len(got) != 0 {
@@ -83,7 +84,7 @@ func withAttachments(r *rig, c lab.Call) lab.Call {
 	return c
 }
 
-// TestEtcdSlow has an etcd that takes longer to answer than two calls at once wait.
+// TestEtcdSlow uses an etcd that takes longer to answer than two concurrent calls wait.
 func TestEtcdSlow(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, small())
@@ -113,7 +114,7 @@ func TestEtcdSlow(t *testing.T) {
 	r.empty()
 }
 
-// TestAnswerLost has an ADD lose its connection to etcd with its commit, twice.
+// TestAnswerLost: an ADD twice loses its connection to etcd during its commit.
 func TestAnswerLost(t *testing.T) {
 	r := newRig(t, small())
 	var commits atomic.Int32
@@ -136,8 +137,8 @@ func TestAnswerLost(t *testing.T) {
 	r.empty()
 }
 
-// TestAnswerLostAndUndone has ADDs lose the answer to their first commit, which may take effect, and then wait for an
-// agent in vain: they take back what they wrote.
+// TestAnswerLostAndUndone: ADDs lose the answer to their first commit, which may take effect, and then wait for an
+// agent in vain. They undo what they wrote.
 func TestAnswerLostAndUndone(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, small())
@@ -310,8 +311,7 @@ echo status $?`, c.Netns, pathOf(r), c.Stdin)
 	r.empty()
 }
 
-// TestInterrupted stops an ADD that waits for the agent, as a runtime does that
-// gives up.
+// TestInterrupted stops an ADD that waits for the agent, like a runtime that gives up.
 func TestInterrupted(t *testing.T) {
 	r := newRig(t, small())
 	r.agentRan()

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/cni/protocol"
 )
 
-// gc frees and deletes what this network holds on this node for containers
-// that are not in the list of valid attachments.
+// gc frees and deletes what this network holds on this node for containers that are not in the list of valid
+// attachments.
 func (c *call) gc(ctx context.Context) error {
 	if c.conf.ValidAttachments == nil {
 		return protocol.Failf(protocol.CodeConfig, "the container runtime must list the attachments that are to stay; an empty list is valid",

@@ -19,8 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// meetingIPAM is an IPAM plugin that takes back nothing for c1 until it is asked
-// for c2, too.
+// meetingIPAM is an IPAM plugin that finishes the DEL of c1 only once it is also asked about c2.
 const meetingIPAM = `#!/bin/sh
 dir=$(dirname "$0")
 case "$CNI_COMMAND $CNI_CONTAINERID" in
@@ -32,8 +31,7 @@ VERSION*) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
 esac
 `
 
-// TestGCAtOnce shows that GC does not wait for one container to be gone before it
-// sees to the next.
+// TestGCAtOnce shows that GC handles containers concurrently.
 func TestGCAtOnce(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "meeting"), []byte(meetingIPAM), 0o755); err != nil {
@@ -54,7 +52,7 @@ func TestGCAtOnce(t *testing.T) {
 	r.nothingDelegated("")
 }
 
-// failingIPAM is an IPAM plugin that takes nothing back of c1, and whose GC fails.
+// failingIPAM is an IPAM plugin whose DEL of c1 and GC fail.
 const failingIPAM = `#!/bin/sh
 case "$CNI_COMMAND $CNI_CONTAINERID" in
 "ADD c1") echo '{"cniVersion":"1.0.0","ips":[{"address":"10.8.0.1/24"}]}' ;;
@@ -64,7 +62,7 @@ VERSION*) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
 esac
 `
 
-// TestGCCounts: what failed, or was left, is not counted as collected.
+// TestGCCounts: interfaces that failed or were left are not counted as collected.
 func TestGCCounts(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "failing"), []byte(failingIPAM), 0o755); err != nil {
@@ -83,7 +81,7 @@ func TestGCCounts(t *testing.T) {
 			t.Errorf("want %s in\n%s", want, reply.Stderr)
 		}
 	}
-	// What the plugin doesn't take back is tried again.
+	// What the plugin doesn't release is retried.
 	if err := os.WriteFile(filepath.Join(bin, "failing"), []byte(strings.Replace(failingIPAM, `"DEL c1"|`, "", 1)), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +89,8 @@ func TestGCCounts(t *testing.T) {
 	r.empty()
 }
 
-// TestGCOfStrangersLinks has links that are named almost as a pod's, and one that
-// an ADD left which was killed before it could set the alias.
+// TestGCOfStrangersLinks uses links named almost like a pod's, and one left by an ADD that was killed before it could
+// set the alias.
 func TestGCOfStrangersLinks(t *testing.T) {
 	r := newRig(t, small())
 	strangers := []string{"calibration", "cali-backup", "cali0123456789", "cali0123456789A", "cali0123456789g"}
@@ -112,7 +110,7 @@ func TestGCOfStrangersLinks(t *testing.T) {
 	}
 }
 
-// TestGCOfNoPods has GC as libcni asks for it where the runtime has no pod of the network: the list of CRI-O is nil then.
+// TestGCOfNoPods calls GC as libcni does if the runtime has no pod in the network: CRI-O's list is nil then.
 func TestGCOfNoPods(t *testing.T) {
 	r := newRig(t, small())
 	for _, plugin := range []string{"calico", "calico-ipam"} {
@@ -129,8 +127,7 @@ func TestGCOfNoPods(t *testing.T) {
 	}
 }
 
-// TestIPAMPluginOfAnEndpoint has calico-ipam asked to free what calico gave to a pod
-// that lives.
+// TestIPAMPluginOfAnEndpoint asks calico-ipam to free addresses that calico gave to a live pod.
 func TestIPAMPluginOfAnEndpoint(t *testing.T) {
 	r := newRig(t, small())
 	for i, of := range []struct{ container, ifName string }{{"c1", "eth0"}, {"c1", "eth0.5"}, {"c.1", "eth0"}, {"c.1", "eth0.5"}} {

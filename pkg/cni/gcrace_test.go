@@ -24,8 +24,7 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// before returns an endpoint of etcd where a request that has the text waits, the
-// first one, until meanwhile has ended.
+// before returns an etcd endpoint at which the first request that contains the text waits until meanwhile has returned.
 func (r *rig) before(text string, meanwhile func()) string {
 	r.Helper()
 	var first sync.Once
@@ -37,8 +36,8 @@ func (r *rig) before(text string, meanwhile func()) string {
 	})
 }
 
-// relay returns an endpoint of etcd where a function sees what a client sends before etcd
-// does. more has it kept back until the client sends more, and lost where that goes.
+// relay returns an etcd endpoint at which a function sees what a client sends before etcd does. If it returns more, the
+// data is held back until the client sends more, and is lost if the client disconnects.
 func (r *rig) relay(see func(client net.Conn, data []byte) (more bool)) string {
 	r.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // a socket's path must be short
@@ -89,13 +88,13 @@ func (r *rig) relay(see func(client net.Conn, data []byte) (more bool)) string {
 	return "unix://" + socket
 }
 
-// gcDuring runs GC of all of net1 and does something before it reads what the text names.
+// gcDuring runs GC of all of net1, and does something just before GC reads what the text names.
 func (r *rig) gcDuring(text string, meanwhile func()) lab.Reply {
 	r.Helper()
 	return r.gcBy("calico", text, meanwhile)
 }
 
-// gcBy is gcDuring by one of the two plugins.
+// gcBy is gcDuring with one of the two plugins.
 func (r *rig) gcBy(plugin, text string, meanwhile func()) lab.Reply {
 	r.Helper()
 	done := false
@@ -110,8 +109,7 @@ func (r *rig) gcBy(plugin, text string, meanwhile func()) lab.Reply {
 	return reply
 }
 
-// atTheGate begins an ADD, and returns when it has written its endpoint and waits
-// for the agent.
+// atTheGate begins an ADD, and returns once it has written its endpoint and waits for the agent.
 func (r *rig) atTheGate(c lab.Call) *exec.Cmd {
 	r.Helper()
 	cmd := r.begin(c)
@@ -139,8 +137,8 @@ func (r *rig) begin(c lab.Call) *exec.Cmd {
 	return cmd
 }
 
-// TestGCDuringAnAdd has an ADD commit after GC has begun: when it has looked for
-// links, or for endpoints, too, and is about to look for addresses.
+// TestGCDuringAnAdd: an ADD commits after GC has begun: after GC has looked for links, or also for endpoints, and
+// before it looks for addresses.
 func TestGCDuringAnAdd(t *testing.T) {
 	long.Test(t)
 	addresses := model.AffinityPrefix("a")
@@ -206,8 +204,8 @@ func TestGCDuringAnAdd(t *testing.T) {
 	})
 }
 
-// TestGCOfAnEndpointWithoutAContainer has an endpoint that other software has
-// written anew: it goes with its addresses, which the block says are its.
+// TestGCOfAnEndpointWithoutAContainer: other software has rewritten an endpoint. GC removes it along with its
+// addresses, which the block records as its own.
 func TestGCOfAnEndpointWithoutAContainer(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))
@@ -221,9 +219,8 @@ func TestGCOfAnEndpointWithoutAContainer(t *testing.T) {
 	r.empty()
 }
 
-// TestGCWithOthersAddresses has GC of a network whose addresses another plugin gives
-// meet containers of other networks that have no link: whose endpoints they are,
-// nothing tells.
+// TestGCWithOthersAddresses: GC of a network with another plugin's addresses finds containers of other networks that
+// have no link. Nothing shows whose endpoints they are.
 func TestGCWithOthersAddresses(t *testing.T) {
 	cfg := small()
 	cfg.CNIPath = []string{reference(t)}
@@ -274,8 +271,8 @@ func TestGCWithOthersAddresses(t *testing.T) {
 	r.empty()
 }
 
-// TestGCOfAddressesDuringAnAdd has calico-ipam give an address after its GC has begun, when that is about to
-// read the blocks.
+// TestGCOfAddressesDuringAnAdd: calico-ipam assigns an address after its GC has begun and before the GC reads the
+// blocks.
 func TestGCOfAddressesDuringAnAdd(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(map[string]any{"type": "macvlan"}))

@@ -80,7 +80,7 @@ func TestBadInput(t *testing.T) {
 			r.fails(tt.call, tt.code, tt.msg)
 		})
 	}
-	// What is one container's alone can't be corrected any more when it goes.
+	// Invalid values that concern a single container can't be corrected any more when it is deleted.
 	for _, name := range []string{"all", "eth%d"} {
 		refused := with(func(c *lab.Call) { c.IfName = name })
 		r.failsLike(refused, 4, ".*the kernel has no interface of that name")
@@ -117,8 +117,7 @@ func pathOf(r *rig) string {
 	return ""
 }
 
-// TestEveryFieldOfTheWrongType has the plugin say which field it is, what it
-// wants there and what it got.
+// TestEveryFieldOfTheWrongType: the plugin's error names the field, the expected type and the actual one.
 func TestEveryFieldOfTheWrongType(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, small())
@@ -177,7 +176,7 @@ func TestEveryFieldOfTheWrongType(t *testing.T) {
 	r.empty()
 }
 
-// under is an object with the value where the path leads.
+// under returns an object with the value at the path.
 func under(path string, value any) map[string]any {
 	parts := []string{path}
 	if !strings.HasPrefix(path, "cni.dev/") {

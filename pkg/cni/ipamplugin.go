@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ipamAdd gives addresses to another main plugin.
+// ipamAdd assigns addresses for another main plugin.
 func (c *call) ipamAdd(ctx context.Context) (types.Result, error) {
 	id := c.identity()
 	if err := errors.Join(c.checkNames(), id.Check()); err != nil {
@@ -33,7 +33,7 @@ func (c *call) ipamAdd(ctx context.Context) (types.Result, error) {
 	}
 	killpoint.Step("start")
 	subnets := addresses.Subnets{Conf: c.conf, Request: addresses.Request(c.conf, id, c.wanted(), c.started)}
-	var choice ipam.Choice // the last one
+	var choice ipam.Choice // the latest choice
 	var entered bool
 	c.undo.Push("etcd", func(ctx context.Context) error {
 		if !entered || slices.ContainsFunc(choice.Addrs, func(a ipam.Assigned) bool { return a.Existing }) {
@@ -58,7 +58,7 @@ func (c *call) ipamAdd(ctx context.Context) (types.Result, error) {
 	return subnets.Result(choice), nil
 }
 
-// ipamDel frees the addresses of one container interface that no endpoint has.
+// ipamDel frees the addresses of one container interface, except those that an endpoint has.
 func (c *call) ipamDel(ctx context.Context) error {
 	id := c.identity()
 	ctx, cancel := context.WithTimeout(ctx, c.conf.DatastoreTimeout)
@@ -75,7 +75,7 @@ func (c *call) ipamDel(ctx context.Context) error {
 	})
 }
 
-// ipamCheck compares prevResult with what is allocated.
+// ipamCheck compares prevResult with the allocated addresses.
 func (c *call) ipamCheck(ctx context.Context) error {
 	id := c.identity()
 	previous, err := protocol.PrevResult(c.conf, id)
@@ -93,8 +93,8 @@ func (c *call) ipamCheck(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// A main plugin may have added addresses of its own to the result: every
-		// address that is held must be in it, not the other way round.
+		// A main plugin may have added addresses of its own to the result, so prevResult may have more addresses than
+		// are held, but not fewer.
 		if len(held) == 0 {
 			return differs("etcd has no address for handle %s", id.Handle)
 		}

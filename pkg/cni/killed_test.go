@@ -18,8 +18,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// TestAddAgainWithHostLocal has an ADD repeated whose addresses come from a plugin that refuses that: it is told first to
-// take back what it gave.
+// TestAddAgainWithHostLocal repeats an ADD with a plugin that refuses repetitions: the plugin is first asked to release
+// its addresses.
 func TestAddAgainWithHostLocal(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)
@@ -40,7 +40,7 @@ func TestAddAgainWithHostLocal(t *testing.T) {
 	r.nothingDelegated(dir)
 }
 
-// nothingDelegated checks that nothing is left, the leases in host-local's directory, if it has one, included.
+// nothingDelegated checks that nothing is left, including leases in host-local's directory, if any.
 func (r *rig) nothingDelegated(dir string) {
 	r.Helper()
 	r.empty()
@@ -51,7 +51,7 @@ func (r *rig) nothingDelegated(dir string) {
 	}
 }
 
-// slowIPAM is an IPAM plugin that says that it has begun and waits for a word.
+// slowIPAM is an IPAM plugin that reports that it has begun, and then waits for a signal.
 const slowIPAM = `#!/bin/sh
 dir=$(dirname "$0")
 if [ "$CNI_COMMAND" = ADD ]; then
@@ -61,7 +61,7 @@ fi
 exec "$dir/host-local"
 `
 
-// slowAdd is an ADD under way.
+// slowAdd is an ADD in progress.
 type slowAdd struct {
 	*rig
 	call lab.Call
@@ -71,13 +71,13 @@ type slowAdd struct {
 	dir  string // of host-local
 }
 
-// beginSlowAdd returns when the IPAM plugin has been asked.
+// beginSlowAdd returns once the IPAM plugin has been called.
 func beginSlowAdd(t *testing.T) *slowAdd {
 	t.Helper()
 	return beginSlowAddWith(t, nil, func(*slowAdd) {})
 }
 
-// beginSlowAddWith has the network configuration changed, and something done before.
+// beginSlowAddWith is beginSlowAdd with a changed network configuration and a preceding action.
 func beginSlowAddWith(t *testing.T, change map[string]any, before func(*slowAdd)) *slowAdd {
 	t.Helper()
 	s := &slowAdd{bin: t.TempDir()}
@@ -111,8 +111,8 @@ func beginSlowAddWith(t *testing.T, change map[string]any, before func(*slowAdd)
 	return s
 }
 
-// TestInterruptedWhileAnotherPluginWorks stops an ADD whose IPAM plugin waits.
-// That is stopped too, with all its processes.
+// TestInterruptedWhileAnotherPluginWorks stops an ADD whose IPAM plugin is waiting. The plugin is stopped too, with all
+// its processes.
 func TestInterruptedWhileAnotherPluginWorks(t *testing.T) {
 	r := beginSlowAdd(t)
 	if err := r.cmd.Process.Signal(unix.SIGTERM); err != nil {
@@ -124,8 +124,8 @@ func TestInterruptedWhileAnotherPluginWorks(t *testing.T) {
 	r.nothingDelegated(r.dir)
 }
 
-// TestKilledWhileAnotherPluginWorks kills an ADD whose IPAM plugin goes on. The
-// DEL that follows waits for that, and gives back what it has given.
+// TestKilledWhileAnotherPluginWorks kills an ADD whose IPAM plugin goes on. The following DEL waits for the plugin, and
+// releases what it assigned.
 func TestKilledWhileAnotherPluginWorks(t *testing.T) {
 	r := beginSlowAdd(t)
 	c, conf, bin, dir, cmd := r.call, r.call.Stdin, r.bin, r.dir, r.cmd
@@ -156,7 +156,7 @@ func TestKilledWhileAnotherPluginWorks(t *testing.T) {
 	r.empty()
 }
 
-// TestGCOfWhatDiedYoung has links, endpoints and addresses of calls that died.
+// TestGCOfWhatDiedYoung: links, endpoints and addresses of calls that died are collected.
 func TestGCOfWhatDiedYoung(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)

@@ -41,7 +41,7 @@ func newRig(t *testing.T, cfg lab.Config) *rig {
 	return &rig{t, l, l.Host("a")}
 }
 
-// namespace is the one that pod made.
+// namespace returns the namespace that pod made.
 func (r *rig) namespace(path string) lab.Namespace {
 	r.Helper()
 	ns, err := r.lab.FindNamespace(filepath.Base(path))
@@ -67,7 +67,7 @@ func (r *rig) pod(name string) string {
 	return ns.Path()
 }
 
-// conf is a network configuration of version 1.1.0, with fields changed.
+// conf returns a network configuration of version 1.1.0 with changed fields.
 func (r *rig) conf(change map[string]any) []byte {
 	r.Helper()
 	c := r.host.PluginConf()
@@ -80,7 +80,7 @@ func (r *rig) conf(change map[string]any) []byte {
 	return data
 }
 
-// call is an ADD for container c1, unless it says otherwise.
+// call returns an ADD for container c1, unless changed.
 func call(netns string, conf []byte) lab.Call {
 	return lab.Call{Verb: "ADD", ContainerID: "c1", IfName: "eth0", Netns: netns, Stdin: conf}
 }
@@ -96,7 +96,7 @@ func (r *rig) must(c lab.Call) lab.Reply {
 	return reply
 }
 
-// add does an ADD that works and returns its result.
+// add does an ADD that must succeed, and returns its result.
 func (r *rig) add(c lab.Call) *types100.Result {
 	r.Helper()
 	return r.result(r.must(verb("ADD", c)))
@@ -111,7 +111,7 @@ func (r *rig) result(reply lab.Reply) *types100.Result {
 	return &result
 }
 
-// fails expects the exact error of a call.
+// fails expects exactly this error from a call.
 func (r *rig) fails(c lab.Call, code uint, msg string) {
 	r.Helper()
 	reply, err := r.host.CNI(r.ctx(), c)
@@ -132,8 +132,7 @@ func (r *rig) fails(c lab.Call, code uint, msg string) {
 	}
 }
 
-// empty checks that nothing of any pod is left, in the kernel and in etcd, and
-// that what etcd holds is sound.
+// empty checks that nothing of any pod is left in the kernel and in etcd, and that the content of etcd is sound.
 func (r *rig) empty() {
 	r.Helper()
 	if err := r.host.CheckEmpty(); err != nil {
@@ -148,7 +147,7 @@ func (r *rig) empty() {
 	}
 }
 
-// sound checks the invariants of what etcd holds, and returns that.
+// sound checks the invariants of etcd's content, and returns that content.
 func (r *rig) sound() []model.Entry {
 	r.Helper()
 	dump, _, err := r.lab.Dump(r.ctx())
@@ -194,7 +193,7 @@ func (r *rig) put(k model.Key, v any) {
 	}
 }
 
-// putText writes what needn't parse, as a person may.
+// putText writes a text that need not parse, as a person may.
 func (r *rig) putText(k model.Key, text string) {
 	r.Helper()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: r.lab.Members().Sockets(), Logger: zap.NewNop()})
@@ -224,14 +223,14 @@ func (r *rig) sh(command string) string {
 	return string(out)
 }
 
-// roundTrips are those of the last call, as its line in the log says.
+// roundTrips returns the round trips of the last call, from its log line.
 func (r *rig) roundTrips() int {
 	r.Helper()
 	all := r.allRoundTrips()
 	return all[len(all)-1]
 }
 
-// allRoundTrips are those of every call so far.
+// allRoundTrips returns the round trips of every call so far.
 func (r *rig) allRoundTrips() []int {
 	r.Helper()
 	var all []int
@@ -246,7 +245,7 @@ func (r *rig) allRoundTrips() []int {
 	return all
 }
 
-// links are the names of the host's workload interfaces.
+// links returns the names of the host's workload interfaces.
 func (r *rig) links() []string {
 	r.Helper()
 	entries, err := r.host.Exec(r.ctx(), "ip", "-json", "link", "show", "type", "veth")

@@ -36,7 +36,7 @@ func TestOtherNetwork(t *testing.T) {
 	r.empty()
 }
 
-// TestProfileOfTheOperator has one that is there in part.
+// TestProfileOfTheOperator uses a profile that exists in part.
 func TestProfileOfTheOperator(t *testing.T) {
 	r := newRig(t, small())
 	r.put(model.ProfileLabelsKey{Profile: "net1"}, model.Labels{"team": "a"})
@@ -51,7 +51,7 @@ func TestProfileOfTheOperator(t *testing.T) {
 	r.must(verb("DEL", c))
 }
 
-// TestDelWithoutNodename has lost the file with the node's name.
+// TestDelWithoutNodename: the file with the node's name is lost.
 func TestDelWithoutNodename(t *testing.T) {
 	r := newRig(t, small())
 	file := filepath.Join(r.host.VarDir(), "name")
@@ -63,7 +63,7 @@ func TestDelWithoutNodename(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	// That the addresses are those of a node that lives, and goes by another name, doesn't say that it is another.
+	// Addresses of a live node with another name don't prove that it is another node.
 	status := model.StatusKey{Host: "a"}
 	r.put(status, model.Status{Time: time.Now()})
 	r.sh("ip link del " + r.links()[0])
@@ -99,8 +99,8 @@ func TestNodenameIsRequired(t *testing.T) {
 	r.empty()
 }
 
-// TestNodenameOfSeveralLines has a file that somebody has written. It is no host's name, and yet what an ADD has
-// left can be taken away.
+// TestNodenameOfSeveralLines uses a file written by a person. It contains no valid host name, and yet what an ADD has
+// left can be removed.
 func TestNodenameOfSeveralLines(t *testing.T) {
 	r := newRig(t, small())
 	file := filepath.Join(r.host.VarDir(), "name")
@@ -137,7 +137,7 @@ func TestNodenameOfSeveralLines(t *testing.T) {
 	}
 }
 
-// TestGatewayOfAnother has the gateway of ptp in the block of another host, of which this one may borrow nothing.
+// TestGatewayOfAnother: the gateway for ptp is in the block of another host, from which this one may not borrow.
 func TestGatewayOfAnother(t *testing.T) {
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.46.0.0/24")}})
 	r.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: true, AutoAllocateBlocks: true})

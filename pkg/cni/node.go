@@ -18,18 +18,17 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// nodeName is this node's name, and what an error calls the place that it is from.
+// nodeName is this node's name, and how errors describe its source.
 type nodeName struct {
 	name, from, hint string
-	guessed          bool // for want of the file that has it
+	guessed          bool // because the file with the name can't be used
 }
 
 const correctName = "correct it in the network configuration: one name, as the agent's"
 
-// findNodeName finds this node's name. A file that is configured and not there yet
-// is an error, unless it is optional, and so is the default one where the configuration
-// says that it isn't: the agent will write it, and a name that is guessed meanwhile would
-// stay in etcd. Only a DEL goes on: what the ADD has left names the node.
+// findNodeName finds this node's name. A missing file is an error if it is configured and not marked optional, or if it
+// is the default file and marked as required: the agent will write it, and a name guessed meanwhile would stay in etcd.
+// Only DEL goes on without it, since what the ADD left behind names the node.
 func findNodeName(n netconf.Nodename, isDEL bool, log *slog.Logger) (nodeName, error) {
 	if n.Name != "" {
 		return nodeName{name: n.Name, from: "nodename", hint: correctName}, nil
@@ -60,8 +59,8 @@ func findNodeName(n netconf.Nodename, isDEL bool, log *slog.Logger) (nodeName, e
 	return nodeName{name: strings.ToLower(name), from: "the operating system's host name", hint: hint, guessed: required}, nil
 }
 
-// checkName refuses to take away what etcd has under this node's name where the agent says that it is, or may be, another
-// host's, as after a disk was copied. An agent that isn't there says nothing.
+// checkName refuses to remove this node's data from etcd if the agent says that the name is, or may be, another host's,
+// as after copying a disk. An agent that isn't running doesn't prevent anything.
 func (c *call) checkName(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
@@ -76,15 +75,15 @@ func (c *call) checkName(ctx context.Context) error {
 	return nil
 }
 
-// correctNodename is what to do where the agent is another node's.
+// correctNodename is the hint if the agent runs under another node's name.
 const correctNodename = "correct nodename in the network configuration, or the agent's"
 
 const defaultMTU = 1500
 
-// mtuFile is where the agent leaves the MTU.
+// mtuFile is the file in which the agent stores the MTU.
 func (c *call) mtuFile() string { return filepath.Join(c.env.VarDir, "mtu") }
 
-// checkMTU wants to know the MTU where an agent finds it out: one that is too large loses packets.
+// checkMTU returns an error until the agent, if there is one, has determined the MTU: too large an MTU loses packets.
 func (c *call) checkMTU() error {
 	if c.conf.MTU != 0 || c.conf.Agent.Timeout == 0 || attach.AgentNeverRan(c.conf) {
 		return nil
@@ -95,7 +94,7 @@ func (c *call) checkMTU() error {
 	return nil
 }
 
-// mtu of the pod's interface.
+// mtu returns the MTU for the pod's interface.
 func (c *call) mtu() int {
 	if c.conf.MTU != 0 {
 		return c.conf.MTU

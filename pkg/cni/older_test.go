@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// olderForms are what older versions of Calico called the handle of a container's addresses.
+// olderForms are the names that older versions of Calico gave the handle of a container's addresses.
 var olderForms = map[string]func(lab.Call, model.WorkloadEndpointKey) string{
 	"of network and container": func(c lab.Call, _ model.WorkloadEndpointKey) string { return "net1." + c.ContainerID },
 	"of the container":         func(c lab.Call, _ model.WorkloadEndpointKey) string { return c.ContainerID },
@@ -26,9 +26,9 @@ var olderForms = map[string]func(lab.Call, model.WorkloadEndpointKey) string{
 
 var unallocated = regexp.MustCompile(`,"unallocated":\[[0-9,]*\]`)
 
-// older makes of the one pod that there is one that an older version of Calico has left: its endpoint calls the container
-// active_instance_id or, with no field, not at all; its block has no list of free addresses, its handle another name, its
-// link no alias, and its route the protocol that ip and BIRD's forerunners gave.
+// older turns the only pod into one left by an older version of Calico: its endpoint has the container ID under the
+// name field or, if that is empty, not at all; its block has no list of free addresses, its handle has another name,
+// its link no alias, and its route the protocol of ip and BIRD's forerunners.
 func (r *rig) older(c lab.Call, field string, handle func(lab.Call, model.WorkloadEndpointKey) string) {
 	r.Helper()
 	var id, link string
@@ -68,7 +68,7 @@ func (r *rig) older(c lab.Call, field string, handle func(lab.Call, model.Worklo
 	}
 }
 
-// otherMAC has the endpoints say that their MAC addresses are others.
+// otherMAC gives the endpoints other MAC addresses.
 func (r *rig) otherMAC() {
 	r.Helper()
 	for _, e := range r.sound() {
@@ -88,7 +88,7 @@ func (r *rig) text(v any) string {
 	return string(text)
 }
 
-// TestOlderVersions has pods that an older version of Calico has made: all verbs treat them as their own.
+// TestOlderVersions uses pods made by an older version of Calico: all verbs treat them as their own.
 func TestOlderVersions(t *testing.T) {
 	r := newRig(t, small())
 	pod := r.pod("pod")
@@ -129,7 +129,7 @@ func TestOlderVersions(t *testing.T) {
 				}
 				gone()
 
-				// GC takes what names the network, and leaves the rest to DEL.
+				// GC removes what names the network, and leaves the rest to DEL.
 				r.must(c)
 				r.older(c, "active_instance_id", handle)
 				r.otherMAC() // which doesn't tell the container either
@@ -146,8 +146,8 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestAgentOfOlderVersions starts the agent beside a pod that an older version of Calico has made: no ping of it is lost, and the
-// route is the agent's then.
+// TestAgentOfOlderVersions starts the agent next to a pod made by an older version of Calico: no ping is lost, and the
+// agent owns the route then.
 func TestAgentOfOlderVersions(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))
@@ -194,8 +194,8 @@ func TestAgentOfOlderVersions(t *testing.T) {
 	r.empty()
 }
 
-// TestDelNamesNoContainer has endpoints that name no container: one whose addresses the container has goes, and of another DEL says
-// that it stays.
+// TestDelNamesNoContainer uses endpoints without a container ID: one with the container's addresses is removed; for
+// another one DEL reports that it stays.
 func TestDelNamesNoContainer(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))
@@ -222,7 +222,7 @@ func TestDelNamesNoContainer(t *testing.T) {
 	}
 }
 
-// letters drops what no namespace's name may have.
+// letters drops characters that a namespace's name may not have.
 func letters(c rune) rune {
 	if c < 'a' || c > 'z' {
 		return -1

@@ -11,16 +11,16 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// readsPod reports whether an ADD needs what the Kubernetes API knows.
+// readsPod reports whether an ADD needs data from the Kubernetes API.
 func (c *call) readsPod() bool { return c.conf.Policy.Kubernetes || c.conf.IPAM.PodCIDR }
 
-// askPod asks the agent for what the Kubernetes API knows of the pod and its node, and has the annotations change what is
-// configured.
+// askPod asks the agent for what the Kubernetes API knows about the pod and its node, and applies the annotations to
+// the configuration.
 func (c *call) askPod(ctx context.Context, id protocol.Identity) (err error) {
 	if !c.readsPod() {
 		return nil
 	}
-	var r gate.PodRequest // of the node alone
+	var r gate.PodRequest // empty: the node alone
 	if c.conf.Policy.Kubernetes {
 		r = gate.PodRequest{Namespace: id.PodSpace, Name: id.PodName, UID: c.env.Args.PodUID}
 	}
@@ -33,8 +33,8 @@ func (c *call) askPod(ctx context.Context, id protocol.Identity) (err error) {
 	return nil
 }
 
-// bandwidth is what the pod may receive and send: as the runtime says, which it does where the configuration has the
-// capability; else as the annotations say, unless another plugin of the list is told.
+// bandwidth returns the limits for the pod: the runtime's, which passes them if the configuration has the capability;
+// else those of the annotations, unless another plugin of the list applies them.
 func (c *call) bandwidth() netconf.Bandwidth {
 	asked := c.conf.Pod.Bandwidth
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// kubernetes is what the agent of a test knows of the pod default/web.
+// kubernetes is what a test's agent knows about the pod default/web.
 func kubernetes(annotations map[string]string) gate.Pod {
 	return gate.Pod{
 		UID: "uid-of-web", ServiceAccount: "robot", Annotations: annotations, Unshaped: true,
@@ -31,7 +31,7 @@ func kubernetes(annotations map[string]string) gate.Pod {
 	}
 }
 
-// answer is an agent that has programmed everything, and knows one pod.
+// answer is an agent that has programmed everything and knows one pod.
 func answer(p gate.Pod, err error) *agent {
 	return &agent{
 		wait: func(context.Context, gate.Request) error { return nil },
@@ -47,7 +47,7 @@ func answer(p gate.Pod, err error) *agent {
 	}
 }
 
-// k8s is a call for default/web in a network with policy.type k8s.
+// k8s returns a call for default/web in a network with policy.type k8s.
 func (r *rig) k8s(netns string, change map[string]any) lab.Call {
 	r.Helper()
 	fields := map[string]any{"policy": map[string]any{"type": "k8s"}}
@@ -59,7 +59,8 @@ func (r *rig) k8s(netns string, change map[string]any) lab.Call {
 	return c
 }
 
-// TestPodOfKubernetes: an endpoint has what the API knows of its pod from its first write on, for no round trip to etcd more.
+// TestPodOfKubernetes: an endpoint has the API's data about its pod from the first write on, without additional round
+// trips to etcd.
 func TestPodOfKubernetes(t *testing.T) {
 	r := newRig(t, small())
 	plain := call(r.pod("plain"), r.conf(nil))
@@ -203,7 +204,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// TestBandwidthInTheList: where the list has the reference plugin, that limits the pod, and nothing is in its way.
+// TestBandwidthInTheList: if the list has the reference plugin, that plugin limits the pod, and nothing interferes.
 func TestBandwidthInTheList(t *testing.T) {
 	r := newRig(t, small())
 	p := kubernetes(map[string]string{"kubernetes.io/ingress-bandwidth": "8M"})
@@ -223,7 +224,7 @@ func TestBandwidthInTheList(t *testing.T) {
 	r.empty()
 }
 
-// TestNoPod: why a pod isn't known, and what is to be done.
+// TestNoPod: errors say why a pod isn't known, and what to do.
 func TestNoPod(t *testing.T) {
 	cfg := small()
 	cfg.CNIPath = []string{reference(t)}

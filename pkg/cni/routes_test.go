@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestRouteFields has host-local give routes with all that CNI 1.1.0 brought.
+// TestRouteFields: host-local returns routes with all fields that CNI 1.1.0 added.
 func TestRouteFields(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	routes := []any{
@@ -95,7 +95,7 @@ func TestRouteFields(t *testing.T) {
 	}
 }
 
-// TestRoutesThatMakeNoSense gives nothing away for them.
+// TestRoutesThatMakeNoSense: for invalid routes nothing is assigned.
 func TestRoutesThatMakeNoSense(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	netns := r.pod("pod")

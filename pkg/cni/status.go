@@ -20,11 +20,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// agentTimeout bounds a question to the agent. It has the answer at hand, and may have to
-// wait for a processor.
+// agentTimeout bounds a question to the agent. The agent answers from memory, but may have to wait for a processor.
 const agentTimeout = 10 * time.Second
 
-// asStatus gives an error the code by which STATUS says that an ADD would fail.
+// asStatus gives an error the code with which STATUS says that an ADD would fail.
 func asStatus(command string, err error) error {
 	if command != "STATUS" || err == nil {
 		return err
@@ -33,9 +32,8 @@ func asStatus(command string, err error) error {
 	return &protocol.Error{Code: protocol.CodeUnavailable, Text: e.Text, Hint: e.Hint, Err: err}
 }
 
-// status says whether an ADD would succeed now. Without the agent what pods
-// that exist may do no longer follows what is decided: that is code 51. Without
-// etcd nothing changes for them: code 50.
+// status checks whether an ADD would succeed now. Without the agent, existing pods no longer follow policy changes:
+// that is code 51. Without etcd nothing changes for them: that is code 50.
 func (c *call) status(ctx context.Context) error {
 	if err := c.checkNames(); err != nil {
 		return err
@@ -60,8 +58,8 @@ func (c *call) status(ctx context.Context) error {
 	})
 	etcd := c.etcdStatus(ctx)
 	err := agent.Wait()
-	// An agent that says why it can't serve looks after the pods that exist. If
-	// etcd is the reason, that is what must be seen to.
+	// An agent that says why it can't serve still looks after existing pods. If etcd is the reason, report etcd's
+	// error.
 	rejected, says := errors.AsType[*gate.RejectedError](err)
 	if says && etcd != nil {
 		err = nil
@@ -86,7 +84,7 @@ func (c *call) status(ctx context.Context) error {
 	return c.delegate().Verb(ctx, "STATUS")
 }
 
-// podStatus finds out whether the agent could be asked for a pod.
+// podStatus checks whether the agent could be asked for a pod.
 func (c *call) podStatus(ctx context.Context) (err error) {
 	if c.plugin != protocol.Calico || !c.readsPod() {
 		return nil
@@ -99,8 +97,7 @@ func (c *call) podStatus(ctx context.Context) (err error) {
 	return c.delegate().CheckPodCIDRs()
 }
 
-// checkHostIPv6 refuses a host without IPv6 where each pod is to have it: new links
-// are as the default says.
+// checkHostIPv6 returns an error if pods need IPv6 and the host's default for new links disables it.
 func (c *call) checkHostIPv6() error {
 	v6 := c.conf.IPAM.AssignIPv6 || slices.ContainsFunc(c.wanted(), netip.Addr.Is6)
 	if !v6 || c.plugin != protocol.Calico || c.delegates() {
@@ -118,16 +115,16 @@ func (c *call) checkHostIPv6() error {
 	return nil
 }
 
-// etcdStatus does all of an ADD's work in etcd but the writing, for a container that there is not: no container id begins
-// with a dot.
+// etcdStatus does all of an ADD's work in etcd except writing, for a container that doesn't exist: no container ID
+// begins with a dot.
 func (c *call) etcdStatus(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.conf.DatastoreTimeout)
 	defer cancel()
 	id := protocol.NewIdentity(c.conf.Name, c.node.name, protocol.Environ{ContainerID: ".status", IfName: "eth0"})
 	request := addresses.Request(c.conf, id, c.wanted(), c.started)
-	// Where all addresses are asked for by number, which ones they will be isn't known.
+	// If all addresses are asked for individually, STATUS doesn't know which ones they will be.
 	asks := request.IPv4 || request.IPv6 || len(request.Addrs) > 0
-	// Nothing can be chosen then: every ADD of an IPAM plugin writes a handle.
+	// Then nothing can be chosen; but every ADD of an IPAM plugin writes a handle.
 	change := model.Change{Puts: []model.Put{{Key: model.HandleKey{ID: id.Handle}, Value: model.Handle{ID: id.Handle}}}}
 	ranges := []model.Range{model.KeyRange(model.ReadyKey{})}
 	decide := func(v *model.View) (model.Change, error) { return change, addresses.CheckReady(v) }
@@ -152,7 +149,7 @@ func (c *call) etcdStatus(ctx context.Context) error {
 		decided, err := decide(v)
 		_, explained := errors.AsType[*protocol.Error](err)
 		if _, taken := errors.AsType[*ipam.TakenError](err); taken && !explained {
-			return nil // by the very container that the configuration has it for
+			return nil // it is in use by the very container that the configuration is for
 		}
 		change = decided
 		return err

@@ -26,7 +26,7 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// agent answers at the gate as the test says.
+// agent answers at the gate as the test specifies.
 type agent struct {
 	wait  func(context.Context, gate.Request) error
 	ready error
@@ -47,7 +47,7 @@ func (a *agent) Ready(host string) error {
 	return a.ready
 }
 
-// serve answers on the host's socket until the test is over, also in the place of another.
+// serve answers on the host's socket until the end of the test, replacing an earlier server.
 func (r *rig) serve(a *agent) (stop func()) {
 	r.Helper()
 	former, _ := os.Stat(r.host.AgentSocket())
@@ -75,7 +75,7 @@ func (r *rig) serve(a *agent) (stop func()) {
 	return stop
 }
 
-// agentRan makes the node one that an agent has run on.
+// agentRan marks the node as one on which an agent has run.
 func (r *rig) agentRan() {
 	r.Helper()
 	for name, content := range map[string]string{"nodename": "a\n", "mtu": "1500\n"} {
@@ -140,7 +140,7 @@ func TestGate(t *testing.T) {
 	r.empty()
 }
 
-// TestAgentOfAnotherHost has an agent refuse to have what is this node's deleted.
+// TestAgentOfAnotherHost: an agent objects to deleting what belongs to this node's name.
 func TestAgentOfAnotherHost(t *testing.T) {
 	r := newRig(t, small())
 	r.agentRan()
@@ -221,7 +221,7 @@ func TestStatus(t *testing.T) {
 	r.fails(old, 1, "cniVersion 1.0.0 does not know STATUS")
 }
 
-// TestStatusOfAddressesByNumber has configurations by which an ADD is done, or isn't.
+// TestStatusOfAddressesByNumber uses configurations with which an ADD succeeds, or doesn't.
 func TestStatusOfAddressesByNumber(t *testing.T) {
 	long.Test(t)
 	r := newRig(t, small())
@@ -291,8 +291,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestStatusDenied takes from etcd's user, one by one, the permissions that an ADD needs: STATUS says
-// what the ADD would, and neither writes.
+// TestStatusDenied removes from etcd's user, one by one, the permissions that an ADD needs: STATUS reports the same as
+// the ADD, and neither writes.
 func TestStatusDenied(t *testing.T) {
 	long.Test(t)
 	cfg := small()
@@ -345,7 +345,7 @@ func TestStatusDenied(t *testing.T) {
 	}
 	got := r.add(c)
 	r.must(verb("STATUS", c))
-	// The address that is configured is taken: there is nothing to choose.
+	// The configured address is in use: there is nothing to choose.
 	taken := verb("STATUS", c)
 	taken.Plugin, taken.Stdin = "calico-ipam", r.conf(map[string]any{"args": map[string]any{"cni": map[string]any{"ips": []string{got.IPs[0].Address.IP.String()}}}})
 	r.must(taken)
@@ -353,7 +353,7 @@ func TestStatusDenied(t *testing.T) {
 	r.empty()
 }
 
-// TestMTUIsNotKnown is on a node whose agent has not found out the MTU: a pod's would be guessed.
+// TestMTUIsNotKnown: the node's agent has not found out the MTU, so a pod's would be a guess.
 func TestMTUIsNotKnown(t *testing.T) {
 	r := newRig(t, small())
 	r.agentRan()
@@ -374,7 +374,7 @@ func TestMTUIsNotKnown(t *testing.T) {
 	r.empty()
 }
 
-// TestAgentStarts begins an ADD before the agent of a new node has written what it writes for plugins.
+// TestAgentStarts begins an ADD before the agent of a new node has written its files for plugins.
 func TestAgentStarts(t *testing.T) {
 	r := newRig(t, small())
 	log := filepath.Join(t.TempDir(), "cni.log")

@@ -19,8 +19,8 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// onlyOurs checks that stdout is one JSON value, the result or the error, and
-// that stderr is lines of our own log.
+// onlyOurs checks that stdout is one JSON value, the result or the error, and that stderr has only lines of our own
+// log.
 func (r *rig) onlyOurs(reply lab.Reply) {
 	r.Helper()
 	if !json.Valid(reply.Stdout) {
@@ -65,8 +65,7 @@ func (r *rig) listen(serve func(net.Conn)) (addr string) {
 	return l.Addr().String()
 }
 
-// frames speaks HTTP/2 as far as the client's settings, then says what a test
-// wants, and reads on.
+// frames speaks HTTP/2 up to the client's settings, then sends what a test specifies, and continues reading.
 func frames(say func(*http2.Framer) error) func(net.Conn) {
 	return func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
@@ -80,8 +79,7 @@ func frames(say func(*http2.Framer) error) func(net.Conn) {
 	}
 }
 
-// TestStderr has etcd be what it shouldn't: whatever the libraries think of it,
-// they keep to themselves.
+// TestStderr uses various broken etcds: the libraries' own complaints must not be printed.
 func TestStderr(t *testing.T) {
 	long.Test(t)
 	cfg := small()

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// TestToken has etcd look at the password once: the calls after that make no more round trips than without one.
+// TestToken: etcd checks the password once; later calls make no more round trips than without one.
 func TestToken(t *testing.T) {
 	cfg := small()
 	cfg.Auth = true

@@ -13,8 +13,7 @@ import (
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// TestRunNeverSilent feeds calls that end early: each writes an error object and
-// nothing else to stdout.
+// TestRunNeverSilent runs calls that end early: each writes an error object and nothing else to stdout.
 func TestRunNeverSilent(t *testing.T) {
 	for _, env := range []map[string]string{
 		{}, {"CNI_COMMAND": "X"}, {"CNI_COMMAND": "ADD"}, {"CNI_COMMAND": "STATUS"},

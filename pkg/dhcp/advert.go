@@ -9,20 +9,20 @@ import (
 	"github.com/mdlayher/ndp"
 )
 
-// AdvertiseEvery is how often a machine is told without being asked, and routerLifetime for how long it goes by that
+// AdvertiseEvery is how often a machine gets unsolicited advertisements, and routerLifetime how long it relies on one
 // (RFC 4861, section 6.2.1).
 const (
 	AdvertiseEvery = 10 * time.Minute
 	routerLifetime = 3 * AdvertiseEvery
 )
 
-// allNodes is the group of all on the link, which beside the host is the machine.
+// allNodes is the group of all nodes on the link; besides the host that is only the machine.
 var (
 	allNodes    = netip.MustParseAddr("ff02::1")
 	allNodesMAC = [6]byte{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// isSolicitation says whether a router is asked for (RFC 4861, section 6.1.1).
+// isSolicitation reports whether the frame is a router solicitation (RFC 4861, section 6.1.1).
 func isSolicitation(f frame) bool {
 	if f.protocol != protocolICMPv6 || f.hopLimit != 255 {
 		return false
@@ -32,8 +32,9 @@ func isSolicitation(f frame) bool {
 	return err == nil && ok
 }
 
-// Advertisement is the frame that tells the machine of its router, and of DHCPv6; nil = it has no IPv6 address. An address
-// that a machine makes for itself is advertised where the endpoint has just that: from any other nothing would pass.
+// Advertisement returns the frame that tells the machine about its router and DHCPv6, nil if it has no IPv6 address. It
+// announces that the machine may make its own address only if the endpoint has exactly that address: packets from any
+// other are dropped.
 func (p Port) Advertisement() []byte {
 	leases := p.leases(true)
 	if len(leases) == 0 {
@@ -68,7 +69,7 @@ func (p Port) Advertisement() []byte {
 	}.bytes()
 }
 
-// makesItself says whether the machine makes the address out of the prefix and its MAC address.
+// makesItself reports whether the machine derives the address from the prefix and its MAC address.
 func (l Lease) makesItself(p Port) bool {
 	return l.Subnet.CIDR.Bits() == 64 && eui64(l.Subnet.CIDR.Addr(), p.VM) == l.Addr
 }

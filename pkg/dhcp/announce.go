@@ -12,14 +12,14 @@ import (
 
 const etherARP = 0x0806
 
-// Announcements are the frames that say to a machine that has come, or whose tap has, at which MAC address its routers are: it may
-// know them by another host's. Each IPv4 gateway is announced by ARP (RFC 5227, section 2.3), the router of IPv6 by an unsolicited
-// neighbour advertisement (RFC 4861, section 7.2.6).
+// Announcements returns frames that tell a machine which has just arrived, or whose tap has, the MAC address of its
+// routers: it may know them by another host's. Each IPv4 gateway is announced by ARP (RFC 5227, section 2.3), the IPv6
+// router by an unsolicited neighbour advertisement (RFC 4861, section 7.2.6).
 func (p Port) Announcements() (frames [][]byte) {
 	var said []netip.Addr
 	for _, l := range p.leases(false) {
 		gateway := l.Subnet.GatewayIP
-		if !slices.Contains(said, gateway) && !hasAddr(p.Leases, gateway) { // its own would be a conflict to it
+		if !slices.Contains(said, gateway) && !hasAddr(p.Leases, gateway) { // the machine would see its own address as a conflict
 			said, frames = append(said, gateway), append(frames, p.announce4(gateway))
 		}
 	}
@@ -38,7 +38,7 @@ func (p Port) Announcements() (frames [][]byte) {
 	}.bytes())
 }
 
-// announce4 is an ARP request by a gateway for itself.
+// announce4 returns an ARP request by a gateway for itself.
 func (p Port) announce4(gateway netip.Addr) []byte {
 	b := append(append([]byte{}, broadcastMAC[:]...), p.Host[:]...)
 	for _, v := range []uint16{etherARP, 1, etherIPv4, 6<<8 | 4, 1} { // Ethernet, IPv4, their lengths, a request (RFC 826)

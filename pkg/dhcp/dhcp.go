@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp answers a virtual machine that asks for its addresses: by DHCPv4 (RFC 2131), DHCPv6 (RFC 8415) and router
-// advertisements (RFC 4861). An answer follows from the tap, what is asked and nothing else: there is no lease database,
-// and any host gives the same.
+// Package dhcp answers a virtual machine that asks for its addresses, with DHCPv4 (RFC 2131), DHCPv6 (RFC 8415) and
+// router advertisements (RFC 4861). An answer depends only on the tap and the question: there is no lease database, and
+// every host gives the same answer.
 package dhcp
 
 import (
@@ -17,29 +17,30 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// For how long a machine has its addresses, and when it asks again: the server that gave them, then any.
+// How long a machine has its addresses, and when it asks again: first the server that assigned them, then any.
 const (
 	leaseTime  = 24 * time.Hour
 	renewTime  = leaseTime / 2
 	rebindTime = leaseTime * 7 / 8
 )
 
-// Port is a tap as it is served.
+// Port is a tap that is served.
 type Port struct {
-	// Host is the address of the tap itself, from which answers come; VM that of the machine behind it, which alone is answered.
+	// Host is the address of the tap itself, from which answers come; VM that of the machine behind it, the only one
+	// that is answered.
 	Host, VM model.MAC
 	Leases   []Lease
-	FQDN     string // of the machine, "" = it is told none
-	MTU      int    // bytes, 0 = it is told none
+	FQDN     string // of the machine, "" = don't send any
+	MTU      int    // bytes, 0 = don't send any
 }
 
-// Lease is an address of the machine, and what it is told of the network.
+// Lease is an address of the machine, and its subnet.
 type Lease struct {
 	Addr   netip.Addr
 	Subnet model.Subnet
 }
 
-// Answer is the frame that answers one which came in by the tap; nil = nothing is to be said.
+// Answer returns the answer to a frame received on the tap, nil if there is none.
 func (p Port) Answer(in []byte) []byte {
 	f, ok := parseFrame(in)
 	if !ok || f.source != p.VM {
@@ -56,7 +57,8 @@ func (p Port) Answer(in []byte) []byte {
 	return nil
 }
 
-// Declined is the address of the machine's that it declines by a frame, as another seems to have it; ok is false where it declines none.
+// Declined returns the machine's address that it declines with this frame because another seems to have it. ok is false
+// if there is none.
 func (p Port) Declined(in []byte) (a netip.Addr, ok bool) {
 	f, ok := parseFrame(in)
 	if !ok || f.source != p.VM {
@@ -80,18 +82,18 @@ func (p Port) Declined(in []byte) (a netip.Addr, ok bool) {
 	return declined[i], true
 }
 
-// leases are those of one family.
+// leases returns the leases of one family.
 func (p Port) leases(v6 bool) []Lease {
 	return slices.DeleteFunc(slices.Clone(p.Leases), func(l Lease) bool { return l.Addr.Is6() != v6 })
 }
 
-// names are what FQDN says: the machine's own, and its domain's.
+// names splits FQDN into the machine's name and its domain.
 func (p Port) names() (host, domain string) {
 	host, domain, _ = strings.Cut(strings.TrimSuffix(p.FQDN, "."), ".")
 	return host, domain
 }
 
-// dnsServers are those of some leases' subnets, each once, in their order.
+// dnsServers returns the servers of the leases' subnets, in order and without duplicates.
 func dnsServers(leases []Lease) (all []netip.Addr) {
 	for _, l := range leases {
 		for _, a := range l.Subnet.DNSServers {
@@ -103,12 +105,12 @@ func dnsServers(leases []Lease) (all []netip.Addr) {
 	return all
 }
 
-// eui64 is the address that a MAC address has in a prefix of 64 bits (RFC 4291, appendix A).
+// eui64 returns the address made from a 64-bit prefix and a MAC address (RFC 4291, appendix A).
 func eui64(prefix netip.Addr, m model.MAC) netip.Addr {
 	a := prefix.As16()
 	copy(a[8:], []byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 	return netip.AddrFrom16(a)
 }
 
-// router is the link-local address of the host's end, by which the machine reaches everything over IPv6.
+// router returns the link-local address of the host's end, the machine's gateway for IPv6.
 func (p Port) router() netip.Addr { return eui64(netip.MustParseAddr("fe80::"), p.Host) }

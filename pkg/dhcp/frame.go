@@ -27,28 +27,29 @@ var (
 	broadcast    = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 )
 
-// frame is what of an Ethernet frame matters here: an IP packet that is whole and without options or extension headers.
+// frame is the relevant part of an Ethernet frame with a complete IP packet, without options or extension headers.
 type frame struct {
 	source, destination model.MAC
 	src, dst            netip.Addr
 	protocol            byte
 	hopLimit            byte
 	srcPort, dstPort    uint16 // of UDP
-	payload             []byte // of UDP, else of IP
+	payload             []byte // of UDP, otherwise of IP
 }
 
-// isUDP4 says whether it is UDP over IPv4 between these ports.
+// isUDP4 reports whether it is UDP over IPv4 with these ports.
 func (f frame) isUDP4(from, to uint16) bool {
 	return f.protocol == protocolUDP && f.src.Is4() && f.srcPort == from && f.dstPort == to
 }
 
-// isUDP6 says whether it is UDP over IPv6 to this port, from any: a client may choose its own (RFC 8415, section 7.2).
+// isUDP6 reports whether it is UDP over IPv6 to this port, from any port: a client may choose its own (RFC 8415,
+// section 7.2).
 func (f frame) isUDP6(to uint16) bool {
 	return f.protocol == protocolUDP && f.src.Is6() && f.dstPort == to
 }
 
-// parseFrame reads a frame. Checksums aren't verified: a virtual machine leaves them to hardware that it believes to have,
-// and a frame from it is as it left memory.
+// parseFrame parses a frame. It doesn't verify checksums: a virtual machine leaves them to hardware that it believes
+// exists, and its frames arrive unchanged from memory.
 func parseFrame(b []byte) (f frame, ok bool) {
 	if len(b) < etherLen {
 		return f, false
@@ -105,7 +106,7 @@ func (f *frame) parseUDP() bool {
 	return true
 }
 
-// bytes is the frame, checksums included.
+// bytes returns the frame with its checksums.
 func (f frame) bytes() []byte {
 	b := make([]byte, 0, etherLen+ipv6Len+udpLen+len(f.payload))
 	b = append(append(b, f.destination[:]...), f.source[:]...)
@@ -134,7 +135,7 @@ func (f frame) bytes() []byte {
 	pseudo := append(append(f.src.AsSlice(), f.dst.AsSlice()...), 0, protocolUDP, byte(length>>8), byte(length))
 	sum := checksum(pseudo, b[at:])
 	if sum == 0 {
-		sum = 0xffff // 0 says that there is none (RFC 768)
+		sum = 0xffff // 0 would mean that there is no checksum (RFC 768)
 	}
 	binary.BigEndian.PutUint16(b[at+6:], sum)
 	return b
@@ -150,7 +151,7 @@ func (f frame) ipv4Header(length int) []byte {
 	return h
 }
 
-// checksum is the Internet's (RFC 1071) of parts, all but the last of which have an even length.
+// checksum returns the Internet checksum (RFC 1071) of the parts, all but the last of which must have an even length.
 func checksum(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, p := range parts {

@@ -14,11 +14,11 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// IsServed says whether an endpoint names subnets: others have their addresses by other means.
+// IsServed reports whether an endpoint names subnets. Other endpoints get their addresses by other means.
 func IsServed(ep model.WorkloadEndpoint) bool { return len(ep.IPv4SubnetIDs)+len(ep.IPv6SubnetIDs) > 0 }
 
-// NewPort is the port of an endpoint that IsServed, at a tap with the MAC address host. A subnet that can't be read, or
-// isn't there, is an error of subnet's. The port has the leases of each family about which there is no error.
+// NewPort returns the port of an endpoint that IsServed, for a tap with the MAC address host. subnet returns an error
+// for a subnet that can't be read or doesn't exist. The port has the leases of each family without errors.
 func NewPort(ep model.WorkloadEndpoint, host model.MAC, subnet func(id string) (model.Subnet, error)) (Port, error) {
 	p := Port{Host: host, VM: ep.MAC, FQDN: ep.FQDN, MTU: ep.MTU}
 	if p.VM.IsZero() {
@@ -45,7 +45,7 @@ func NewPort(ep model.WorkloadEndpoint, host model.MAC, subnet func(id string) (
 	return p, errors.Join(err4, err6)
 }
 
-// leasesOf are those of one family: the subnets of ids, one for each of nets.
+// leasesOf returns the leases of one family. ids has the subnet of each of nets.
 func leasesOf(family string, nets []netip.Prefix, ids []string, subnet func(id string) (model.Subnet, error)) (leases []Lease, err error) {
 	if len(ids) > 0 && len(ids) != len(nets) {
 		return nil, fmt.Errorf("%s_subnet_ids: %d for %d of %s_nets: want one for each", family, len(ids), len(nets), family)
@@ -63,7 +63,7 @@ func leasesOf(family string, nets []netip.Prefix, ids []string, subnet func(id s
 	return leases, nil
 }
 
-// checkFQDN takes what a hostname can be (RFC 1123, section 2.1): scripts of clients are given it.
+// checkFQDN accepts valid host names only (RFC 1123, section 2.1), since clients pass the name to scripts.
 func checkFQDN(name string) error {
 	if name == "" {
 		return nil
@@ -82,7 +82,7 @@ func checkFQDN(name string) error {
 	return nil
 }
 
-// limit is what a packet to the machine holds, and slack what of it repeats the request.
+// limit returns the maximum size of a packet to the machine. slack is the space for what repeats the request.
 func (p Port) limit() int {
 	if p.MTU > 0 {
 		return p.MTU
@@ -92,7 +92,8 @@ func (p Port) limit() int {
 
 const slack = 128
 
-// checkSize4 and checkSize6 want all that the machine may be told to fit into one packet. An MTU may become known.
+// checkSize4 and checkSize6 check that everything the machine may be told fits into one packet. An unset MTU may become
+// known later.
 func (p Port) checkSize4() error {
 	limit := p.limit()
 	p.MTU = limit

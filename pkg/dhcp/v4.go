@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// answer4 answers a message of DHCPv4.
+// answer4 answers a DHCPv4 message.
 func (p Port) answer4(in []byte) []byte {
 	req, err := dhcpv4.FromBytes(in)
 	if err != nil || !p.mayAsk4(req) {
@@ -29,7 +29,8 @@ func (p Port) answer4(in []byte) []byte {
 		source: p.Host, destination: p.VM, src: addr(reply.ServerIdentifier()), dst: addr(reply.YourIPAddr),
 		protocol: protocolUDP, hopLimit: 64, srcPort: serverPort4, dstPort: clientPort4, payload: reply.ToBytes(),
 	}
-	// RFC 2131, section 4.1: to the address that the client has, else to that which it gets, unless it can't take that yet.
+	// RFC 2131, section 4.1: send to the client's current address, else to the new one unless it can't receive there
+	// yet.
 	switch ciaddr := addr(req.ClientIPAddr); {
 	case reply.MessageType() == dhcpv4.MessageTypeNak:
 		f.dst = broadcast
@@ -44,13 +45,13 @@ func (p Port) answer4(in []byte) []byte {
 	return f.bytes()
 }
 
-// mayAsk4 says whether a message is the machine's own, sent by no relay.
+// mayAsk4 reports whether a message is the machine's own and not sent through a relay.
 func (p Port) mayAsk4(req *dhcpv4.DHCPv4) bool {
 	return req.OpCode == dhcpv4.OpcodeBootRequest && req.HWType == iana.HWTypeEthernet && bytes.Equal(req.ClientHWAddr, p.VM[:]) &&
 		req.HopCount == 0 && addr(req.GatewayIPAddr).IsUnspecified() && !req.Options.Has(dhcpv4.OptionRelayAgentInformation)
 }
 
-// reply4 is the answer to a message, nil = none.
+// reply4 returns the answer to a message, nil = none.
 func (p Port) reply4(req *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	leases := p.leases(false)
 	if len(leases) == 0 {
@@ -68,7 +69,7 @@ func (p Port) reply4(req *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	case dhcpv4.MessageTypeRequest:
 		server := addr(req.ServerIdentifier())
 		switch ours := slices.ContainsFunc(leases, func(l Lease) bool { return l.Subnet.GatewayIP == server }); {
-		case server.IsValid() && !ours: // another server's offer is taken
+		case server.IsValid() && !ours: // the client has taken another server's offer
 			return nil
 		case asked.IsUnspecified():
 			return nil
@@ -85,7 +86,7 @@ func (p Port) reply4(req *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 		p.inform4(reply, leases[i])
 		return reply
 	}
-	return nil // what is released or declined stays the machine's
+	return nil // a released or declined address stays the machine's
 }
 
 func newReply4(req *dhcpv4.DHCPv4, what dhcpv4.MessageType, l Lease) *dhcpv4.DHCPv4 {
@@ -102,7 +103,7 @@ func newReply4(req *dhcpv4.DHCPv4, what dhcpv4.MessageType, l Lease) *dhcpv4.DHC
 	return reply
 }
 
-// grant4 offers or gives an address.
+// grant4 returns an offer or an assignment of an address.
 func (p Port) grant4(req *dhcpv4.DHCPv4, what dhcpv4.MessageType, l Lease) *dhcpv4.DHCPv4 {
 	reply := newReply4(req, what, l)
 	if what == dhcpv4.MessageTypeOffer {
@@ -116,7 +117,7 @@ func (p Port) grant4(req *dhcpv4.DHCPv4, what dhcpv4.MessageType, l Lease) *dhcp
 	return reply
 }
 
-// inform4 adds what there is to know beside the address. A client takes what it asked for, and leaves the rest.
+// inform4 adds information beyond the address. A client uses what it asked for, and ignores the rest.
 func (p Port) inform4(reply *dhcpv4.DHCPv4, l Lease) {
 	reply.UpdateOption(dhcpv4.OptSubnetMask(net.CIDRMask(l.Subnet.CIDR.Bits(), 32)))
 	reply.UpdateOption(dhcpv4.OptRouter(l.Subnet.GatewayIP.AsSlice()))
@@ -136,8 +137,8 @@ func (p Port) inform4(reply *dhcpv4.DHCPv4, l Lease) {
 	}
 }
 
-// routes4 are the subnet's own and, unless that is among them, the default route: whoever takes these doesn't look at the
-// router (RFC 3442). What they lead by comes first where it is outside of the network that the machine believes in: on the link.
+// routes4 returns the subnet's routes and, unless included, the default route: a client that uses these ignores the
+// router option (RFC 3442). A next hop outside of the machine's network gets an on-link route first.
 func routes4(l Lease) []*dhcpv4.Route {
 	var routes []*dhcpv4.Route
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -163,7 +164,7 @@ func routes4(l Lease) []*dhcpv4.Route {
 	return routes
 }
 
-// addr is the library's address as ours; invalid where there is none.
+// addr converts the library's address; the result is invalid if there is none.
 func addr(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()

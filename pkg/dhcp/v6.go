@@ -11,7 +11,7 @@ import (
 	"github.com/insomniacslk/dhcp/rfc1035label"
 )
 
-// answer6 answers a message of DHCPv6 from a link-local address. A relay's is none that MessageFromBytes reads.
+// answer6 answers a DHCPv6 message from a link-local address. MessageFromBytes rejects relays' messages.
 func (p Port) answer6(from netip.Addr, in []byte) []byte {
 	req, err := dhcpv6.MessageFromBytes(in)
 	if err != nil {
@@ -27,12 +27,12 @@ func (p Port) answer6(from netip.Addr, in []byte) []byte {
 	}.bytes()
 }
 
-// serverID names the server: the same on every host, as the tap's MAC address is.
+// serverID returns the server's identifier: the same on every host, like the tap's MAC address.
 func (p Port) serverID() dhcpv6.DUID {
 	return &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: p.Host[:]}
 }
 
-// reply6 is the answer to a message, nil = none.
+// reply6 returns the answer to a message, nil = none.
 func (p Port) reply6(req *dhcpv6.Message) *dhcpv6.Message {
 	leases := p.leases(true)
 	if len(leases) == 0 || !p.mayAsk6(req) {
@@ -64,7 +64,7 @@ func (p Port) reply6(req *dhcpv6.Message) *dhcpv6.Message {
 		}
 		reply.AddOption(status)
 		return reply
-	case dhcpv6.MessageTypeRelease, dhcpv6.MessageTypeDecline: // what is given back stays the machine's
+	case dhcpv6.MessageTypeRelease, dhcpv6.MessageTypeDecline: // a returned address stays the machine's
 		reply.AddOption(&dhcpv6.OptStatusCode{StatusCode: iana.StatusSuccess})
 		return reply
 	}
@@ -77,7 +77,7 @@ func (p Port) reply6(req *dhcpv6.Message) *dhcpv6.Message {
 	return reply
 }
 
-// mayAsk6 says whether a message is one that a server takes (RFC 8415, section 16), and for this one.
+// mayAsk6 reports whether a message is valid for a server (RFC 8415, section 16), and meant for this one.
 func (p Port) mayAsk6(req *dhcpv6.Message) bool {
 	client, server := req.GetOneOption(dhcpv6.OptionClientID) != nil, req.GetOneOption(dhcpv6.OptionServerID) != nil
 	ours := server && p.serverID().Equal(req.Options.ServerID())
@@ -92,8 +92,8 @@ func (p Port) mayAsk6(req *dhcpv6.Message) bool {
 	return false
 }
 
-// grant6 gives all addresses to the first association that asks for some, and says of what else is asked for that there is
-// none.
+// grant6 assigns all addresses to the first association that asks for some, and reports that there are none for the
+// others.
 func grant6(req, reply *dhcpv6.Message, leases []Lease) {
 	none := func(code iana.StatusCode) dhcpv6.Options {
 		return dhcpv6.Options{&dhcpv6.OptStatusCode{StatusCode: code}}
@@ -110,7 +110,7 @@ func grant6(req, reply *dhcpv6.Message, leases []Lease) {
 		}
 		if req.MessageType != dhcpv6.MessageTypeSolicit {
 			for _, a := range addrs6([]*dhcpv6.OptIANA{asked}) {
-				if i > 0 || !hasAddr(leases, a) { // it is to be used no more
+				if i > 0 || !hasAddr(leases, a) { // it must not be used any more
 					ia.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: a.AsSlice()})
 				}
 			}
@@ -125,7 +125,7 @@ func grant6(req, reply *dhcpv6.Message, leases []Lease) {
 	}
 }
 
-// addrs6 are the addresses in some associations.
+// addrs6 returns the addresses in the associations.
 func addrs6(associations []*dhcpv6.OptIANA) (all []netip.Addr) {
 	for _, ia := range associations {
 		for _, a := range ia.Options.Addresses() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcpsock opens sockets that see what a virtual machine asks of DHCP and of a router by its tap, and answer it. They
-// work below IP: the host has none of the addresses that are asked, such as a subnet's gateway, and no port is taken from
-// another DHCP server on it.
+// Package dhcpsock opens sockets that receive a virtual machine's requests to DHCP and routers on its tap, and answer
+// them. They work below IP: the host has none of the addresses involved, such as a subnet's gateway, and no port is
+// taken from another DHCP server on it.
 package dhcpsock
 
 import (
@@ -17,18 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer is how much may wait at one tap, as the kernel counts it: some tens of requests. What comes faster than
-// it is answered is dropped there, and costs nobody else anything.
+// receiveBuffer limits what may be queued per tap, as counted by the kernel: some tens of requests. Requests that come
+// faster than they are answered are dropped there, at no cost to others.
 const receiveBuffer = 32 << 10
 
-// Socket is open at one interface.
+// Socket is a socket on one interface.
 type Socket struct {
 	conn *packet.Conn
 	raw  interface{ Control(func(fd uintptr)) error }
 	name string
 }
 
-// Open opens a socket at an interface of the current network namespace. The error wraps os.ErrNotExist where there is none.
+// Open opens a socket on an interface of the current network namespace. The error wraps os.ErrNotExist if there is
+// none.
 func Open(name string) (*Socket, error) {
 	index, err := indexOf(name)
 	if err != nil {
@@ -65,8 +66,8 @@ func (s *Socket) set(options map[int]int) error {
 	return errors.Join(control, err)
 }
 
-// Receive waits for a frame until a time, and returns nil when that has come. The frame lies in buf. The error wraps
-// os.ErrNotExist where the interface is gone or down.
+// Receive waits for a frame and returns it in buf, or returns nil at the time until. The error wraps os.ErrNotExist if
+// the interface is gone or down.
 func (s *Socket) Receive(buf []byte, until time.Time) ([]byte, error) {
 	if err := s.conn.SetReadDeadline(until); err != nil {
 		return nil, fmt.Errorf("wait at interface %s: %w", s.name, err)
@@ -81,7 +82,7 @@ func (s *Socket) Receive(buf []byte, until time.Time) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// Send sends a frame, its Ethernet header included.
+// Send sends a frame, including its Ethernet header.
 func (s *Socket) Send(frame []byte) error {
 	if _, err := s.conn.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]}); err != nil {
 		return fmt.Errorf("send at interface %s: %w", s.name, missing(err))
@@ -89,7 +90,7 @@ func (s *Socket) Send(frame []byte) error {
 	return nil
 }
 
-// MTU is the interface's, 0 where it can't be read.
+// MTU returns the interface's MTU, 0 if it can't be read.
 func (s *Socket) MTU() (mtu int) {
 	ifr, err := unix.NewIfreq(s.name)
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *Socket) MTU() (mtu int) {
 // Close ends Receive.
 func (s *Socket) Close() error { return s.conn.Close() }
 
-// indexOf asks for one interface alone: net.InterfaceByName reads all there are.
+// indexOf queries a single interface; net.InterfaceByName would read all of them.
 func indexOf(name string) (int, error) {
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {
@@ -123,7 +124,8 @@ func indexOf(name string) (int, error) {
 	return int(ifr.Uint32()), nil
 }
 
-// missing has the error wrap os.ErrNotExist where the kernel says in one of its ways that the interface is gone or down.
+// missing makes the error wrap os.ErrNotExist if it is one of the kernel's errors for an interface that is gone or
+// down.
 func missing(err error) error {
 	for _, gone := range []error{unix.ENODEV, unix.ENXIO, unix.ENETDOWN} {
 		if errors.Is(err, gone) {

@@ -4,10 +4,10 @@ package dhcpsock
 
 import "golang.org/x/net/bpf"
 
-// Where what is looked at is in a frame.
+// Offsets in a frame.
 const (
 	etherType = 12
-	ip4       = 14 // where the packet begins
+	ip4       = 14 // start of the packet
 	fragment  = ip4 + 6
 	protocol4 = ip4 + 9
 	ip6       = 14
@@ -15,7 +15,7 @@ const (
 	payload6  = ip6 + 40
 )
 
-// questions lets through what is asked: of DHCPv4, DHCPv6, and of a router. The machine's other packets end here.
+// questions is a filter that accepts requests to DHCPv4, DHCPv6 and routers, and drops the machine's other packets.
 var questions = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: etherType, Size: 2},                            // 0
 	bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0x86dd, SkipTrue: 8},            // 1, to 10

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// maxNodes is how many hosts may go in one pass.
+	// maxNodes is how many hosts may be removed in one pass.
 	maxNodes = 3
-	// share of a pool's addresses may go in one pass: of all, and of those that are allocated, which are fewer. fewAddrs may
-	// go whatever their share of these is.
+	// share limits a pass to 1/share of a pool's addresses, both of all and of the allocated ones. Up to fewAddrs may
+	// be freed whatever their share of the allocated ones.
 	share    = 10
 	fewAddrs = 16
 )
 
-// Allowance is what a person has allowed beyond what one pass may do; the zero value is nothing.
+// Allowance is what a person has permitted beyond the limits of one pass. The zero value permits nothing.
 type Allowance struct {
 	Addrs map[netip.Prefix]int // by pool
 	Hosts int
 }
 
-// Excess is more than one pass may do. With the Allowance that it has a pass may do it all the same.
+// Excess says that a pass would remove too much. With its Allowance a pass may do so all the same.
 type Excess struct {
 	Allowance
 	Reason string
 }
 
-// outside are the addresses of a family that are in no pool.
+// outside stands for the addresses of a family that are in no pool.
 func outside(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -42,8 +42,8 @@ func outside(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// excess says why a pass would do too much, nil = it wouldn't. How many addresses go with their hosts is bounded by the
-// number of these.
+// excess returns why a pass would remove too much, or nil. Addresses freed along with their hosts are limited by the
+// number of hosts.
 func (s *Survey) excess(d Decision, allowed Allowance) *Excess {
 	e := &Excess{Allowance: Allowance{Addrs: map[netip.Prefix]int{}, Hosts: len(d.Hosts)}}
 	for _, step := range d.Free {
@@ -78,15 +78,15 @@ func (s *Survey) excess(d Decision, allowed Allowance) *Excess {
 // ErrNotBlocked says that garbage collection is not blocked.
 var ErrNotBlocked = errors.New("garbage collection is not blocked: there is nothing to resume")
 
-// Resume lets the leader do in its next pass what made it stop, as much of it as the brake, which is returned, says. The view has
-// model.GarbageBrakeKey.
+// Resume releases the brake and returns it: the leader's next pass may then do what the brake records, up to the amount
+// recorded. The view must have model.GarbageBrakeKey.
 func Resume(v *model.View) (model.GarbageBrake, model.Change, error) {
 	key := model.GarbageBrakeKey{}
 	e := v.Get(key)
 	if !e.Exists() {
 		return model.GarbageBrake{}, model.Change{}, ErrNotBlocked
 	}
-	brake, _ := e.Value.(model.GarbageBrake) // one that can't be read allows nothing, and is gone after the next pass
+	brake, _ := e.Value.(model.GarbageBrake) // an unreadable one permits nothing, and is gone after the next pass
 	brake.Resumed = true
 	return brake, model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: key, Value: brake}}}, nil
 }

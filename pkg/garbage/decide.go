@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Decide says what is to be done, and what to remember for the next pass.
+// Decide returns what to do, and what to remember for the next pass.
 func Decide(s *Survey, m Memory, looks Looks, now time.Time, allowed Allowance) (Decision, Memory) {
 	p := &pass{Survey: s, before: m, looks: looks, now: now, after: Memory{map[string]time.Time{}, map[string]time.Time{}, map[netip.Prefix]spare{}}}
 	going := map[string]*host{}
@@ -18,7 +18,7 @@ func Decide(s *Survey, m Memory, looks Looks, now time.Time, allowed Allowance) 
 			going[name] = h
 		}
 	}
-	stay := map[string]string{} // of the hosts that would go, why one can't yet
+	stay := map[string]string{} // for hosts that should go, why one can't yet
 	for _, handle := range slices.Sorted(maps.Keys(s.holdings)) {
 		h := s.holdings[handle]
 		host := going[h.node()]
@@ -55,7 +55,7 @@ func Decide(s *Survey, m Memory, looks Looks, now time.Time, allowed Allowance) 
 	return p.out, p.after
 }
 
-// pass is one decision under way.
+// pass is one decision in progress.
 type pass struct {
 	*Survey
 	before, after Memory
@@ -66,8 +66,8 @@ type pass struct {
 
 func (p *pass) keep(what, why string) { p.out.Kept = append(p.out.Kept, Kept{what, why}) }
 
-// departs reports whether the host is to go: its Node has been gone for long, no other Node has its name, and no agent lives
-// by it.
+// departs reports whether the host should be removed: its Node has been gone long enough, no other Node has its name,
+// and no agent is alive under it.
 func (p *pass) departs(h *host) bool {
 	names := h.names()
 	if len(names) == 0 || h.metadata.Err != nil {
@@ -77,7 +77,7 @@ func (p *pass) departs(h *host) bool {
 	for _, name := range names {
 		look, asked := p.looks.Nodes[name]
 		switch {
-		case !asked || !look.Absent: // where it wasn't to be found out, the time begins anew
+		case !asked || !look.Absent: // without an answer, the time starts anew
 			return false
 		}
 		at = look.At
@@ -98,7 +98,7 @@ func (p *pass) departs(h *host) bool {
 	return true
 }
 
-// judge says whether a pod that has addresses seems to be gone, and why they stay, "" = they don't.
+// judge reports whether a pod with addresses seems to be gone, and why they stay, "" if they don't.
 func (p *pass) judge(h *holding, hostGoes bool) (why string, gone bool) {
 	if why := h.never(); why != "" {
 		return why, false
@@ -129,7 +129,7 @@ func (p *pass) judge(h *holding, hostGoes bool) (why string, gone bool) {
 	return "", true
 }
 
-// dead are the pods' addresses of a host that goes.
+// dead returns the pods' addresses of a host that is being removed.
 func (p *pass) dead(name string) (all []*holding) {
 	for _, handle := range slices.Sorted(maps.Keys(p.holdings)) {
 		h := p.holdings[handle]
@@ -143,9 +143,9 @@ func (p *pass) dead(name string) (all []*holding) {
 	return all
 }
 
-// spares finds blocks that were empty at two looks, of hosts that keep another.
+// spares finds blocks that were empty in two passes, of hosts that keep another block.
 func (p *pass) spares(going map[string]*host) {
-	given := map[string]bool{} // one a pass: the other is what the host keeps
+	given := map[string]bool{} // one per pass: the host keeps the other
 	for _, c := range slices.SortedFunc(maps.Keys(p.blocks), netip.Prefix.Compare) {
 		b := p.blocks[c]
 		h := p.hosts[b.Affinity]

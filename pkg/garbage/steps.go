@@ -16,18 +16,18 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ErrLives is in the chain of a step's error where what it was to take away has changed since it was judged.
+// ErrLives is in the chain of a step's error if what it should remove has changed since it was judged.
 var ErrLives = errors.New("it has changed since")
 
-// maxOps is how many keys one step deletes at most of what comes in any number; etcd takes 128.
+// maxOps is how many keys of an unlimited kind one step deletes at most; etcd accepts 128.
 const maxOps = 100
 
-// free gives back all addresses of a handle, with the endpoint that has them and what an agent reported of it.
+// free releases all addresses of a handle, with the endpoint that has them and the agent's report on it.
 func (s *Survey) free(h *holding, now time.Time) Step {
 	endpoints := model.WorkloadEndpointKey{Host: h.node(), Orchestrator: orchestrator, Workload: h.attributes["workload"]}
 	reports := model.WorkloadStatusKey(endpoints)
 	status, last := model.StatusKey{Host: h.node()}, model.LastStatusKey{Host: h.node()}
-	// A pod may have several interfaces: their keys begin alike.
+	// A pod may have several interfaces, whose keys have a common prefix.
 	ours, reported := model.PrefixRange(endpoints.Path()), model.PrefixRange(reports.Path())
 	return Step{
 		What: "free the addresses of pod " + h.pod().String() + ", handle " + h.handle, Addrs: h.addrs,
@@ -60,7 +60,7 @@ func (s *Survey) free(h *holding, now time.Time) Step {
 	}
 }
 
-// takeEndpoint deletes an endpoint that has the addresses freed.
+// takeEndpoint deletes an endpoint that has the freed addresses.
 func takeEndpoint(v *model.View, h *holding, e model.Entry, freed []netip.Addr, change *model.Change) error {
 	key, known := e.Key.(model.WorkloadEndpointKey)
 	spec, _ := e.Value.(model.WorkloadEndpoint)
@@ -81,7 +81,7 @@ func takeEndpoint(v *model.View, h *holding, e model.Entry, freed []netip.Addr, 
 	if up && model.AgentLives(v.Get(model.StatusKey{Host: key.Host}).Exists(), v.Get(model.LastStatusKey{Host: key.Host}).Exists()) {
 		return fmt.Errorf("the agent reports endpoint %s up: %w", e.Path, ErrLives)
 	}
-	if up { // by an agent that is dead, and must be so still
+	if up { // by a dead agent, which must still be dead
 		change.Compares = append(change.Compares, v.Compare(model.StatusKey{Host: key.Host}))
 	}
 	change.Compares = append(change.Compares, v.Compare(key), v.Compare(report))
@@ -107,13 +107,14 @@ func giveBack(b model.Block) Step {
 	}
 }
 
-// isTunnel reports whether a handle is that of a host's own address: ours, or such as Calico's ipipTunnelAddress.
+// isTunnel reports whether a handle is for a host's own address: ours, or one like Calico's ipipTunnelAddress.
 func (s *Survey) isTunnel(h *holding) bool {
 	kind := h.attributes["type"]
 	return kind == "tunnel-address" || strings.HasSuffix(kind, "TunnelAddress")
 }
 
-// departure is the steps by which a host goes: what has addresses first. Of one that can't go yet only what is dead does.
+// departure returns the steps to remove a host: those with addresses first. For a host that can't go yet it removes
+// only what is dead.
 func (s *Survey) departure(h *host, dead []*holding, whole bool, now time.Time) Departure {
 	d := Departure{Host: h.name, Node: h.node, Whole: whole}
 	add := func(steps ...Step) {
@@ -155,8 +156,8 @@ func (s *Survey) departure(h *host, dead []*holding, whole bool, now time.Time) 
 	return d
 }
 
-// whileGone is a step that is taken only while no agent reports and the host's entry is as it was: an agent or a Node that
-// returns stops it.
+// whileGone returns a step that is taken only while no agent reports and the host's entry is unchanged: an agent or a
+// Node that returns stops it.
 func (h *host) whileGone(step Step) Step {
 	status, entry := model.StatusKey{Host: h.name}, model.HostMetadataKey{Host: h.name}
 	decide := step.Decide
@@ -179,7 +180,7 @@ func (h *host) whileGone(step Step) Step {
 	return step
 }
 
-// freeTunnel gives back a host's own address, and deletes the setting that says it.
+// freeTunnel releases a host's own address, and deletes the setting that has it.
 func freeTunnel(name string, h *holding, now time.Time) Step {
 	settings := model.PrefixRange(model.HostConfigKey{Host: name}.Path())
 	return Step{
@@ -204,7 +205,7 @@ func freeTunnel(name string, h *holding, now time.Time) Step {
 	}
 }
 
-// freeUnnamed gives back a host's own address that has no handle, with the setting that says whose it is.
+// freeUnnamed releases a host's own address without a handle, with the setting that says whose it is.
 func freeUnnamed(setting model.HostConfigKey, addr netip.Addr, now time.Time) Step {
 	return Step{
 		What: "free the host's own address " + addr.String(), Addrs: []netip.Addr{addr}, Reads: []model.Range{model.KeyRange(setting)},
@@ -226,12 +227,12 @@ func freeUnnamed(setting model.HostConfigKey, addr netip.Addr, now time.Time) St
 	}
 }
 
-// deleteKeys deletes what the ranges hold.
+// deleteKeys deletes all keys in the ranges.
 func deleteKeys(what string, ranges ...model.Range) Step {
 	return deleteThose(what, func(model.Key) bool { return true }, ranges...)
 }
 
-// withdraw takes the endpoints of network services away that a host has.
+// withdraw deletes a host's endpoints of network services.
 func withdraw(host string) Step {
 	return deleteThose("withdraw network service endpoints of "+host, func(k model.Key) bool {
 		e, is := k.(model.NetworkServiceEndpointKey)

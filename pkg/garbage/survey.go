@@ -13,47 +13,47 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Survey is what of etcd matters for a pass, in short.
+// Survey is an extract of etcd for a pass.
 type Survey struct {
 	pools    []*pool
 	holdings map[string]*holding // by handle
 	byAddr   map[netip.Addr]*holding
 	hosts    map[string]*host
-	blocks   map[netip.Prefix]model.Block // empty ones that a host has, without their addresses
+	blocks   map[netip.Prefix]model.Block // empty ones with an affinity, without their addresses
 	unnamed  map[netip.Addr]bool          // allocated without a handle
 }
 
-// pool is one pool and how much of it is allocated.
+// pool is one pool and the number of its allocated addresses.
 type pool struct {
 	cidr      netip.Prefix
 	allocated int
 }
 
-// holding is the addresses of one handle.
+// holding has the addresses of one handle.
 type holding struct {
 	handle     string
 	attributes map[string]string
 	mixed      bool // attributes differ from address to address
 	addrs      []netip.Addr
-	endpoint   model.WorkloadEndpointKey // that has one of the addresses
+	endpoint   model.WorkloadEndpointKey // an endpoint with one of the addresses
 	uid        string                    // of the pod that the endpoint was written for
-	up         bool                      // an agent that lives says so of the endpoint
-	unreported bool                      // the endpoint's agent lives, and reports none of its endpoints
+	up         bool                      // a live agent reports the endpoint as up
+	unreported bool                      // the endpoint's agent lives but reports none of its endpoints
 }
 
-// host is what has a host's name.
+// host is everything stored under a host's name.
 type host struct {
 	name       string
 	metadata   model.Entry
 	node       model.KubernetesNode
-	live       bool // its agent's status is there
+	live       bool // its agent's status exists
 	affinities []netip.Prefix
 	bare       []model.WorkloadEndpointKey // pods' endpoints without an address of ours
-	// tunnels are the settings that name tunnels' addresses without a handle, as Calico took them before version 3.6.
+	// tunnels are the settings with tunnels' addresses without a handle, as Calico assigned them before version 3.6.
 	tunnels map[model.HostConfigKey]netip.Addr
 }
 
-// FirstRead is what a survey begins with.
+// FirstRead returns the ranges with which a survey begins.
 func FirstRead() []model.Range {
 	return []model.Range{
 		model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)),
@@ -61,12 +61,12 @@ func FirstRead() []model.Range {
 	}
 }
 
-// ReadHost is what is read of each host of Survey.Hosts.
+// ReadHost returns the ranges to read for each host of Survey.Hosts.
 func ReadHost(name string) []model.Range {
 	return []model.Range{model.PrefixRange(model.HostPrefix(name)), model.PrefixRange(model.StatusPrefix(name))}
 }
 
-// NewSurvey takes in what FirstRead gave.
+// NewSurvey makes a survey from the entries read by FirstRead.
 func NewSurvey(entries []model.Entry) *Survey {
 	s := &Survey{holdings: map[string]*holding{}, byAddr: map[netip.Addr]*holding{}, hosts: map[string]*host{}, blocks: map[netip.Prefix]model.Block{}, unnamed: map[netip.Addr]bool{}}
 	for _, e := range entries {
@@ -100,7 +100,7 @@ func (s *Survey) host(name string) *host {
 	return s.hosts[name]
 }
 
-// addBlock notes whose the block's addresses are.
+// addBlock records the owners of the block's addresses.
 func (s *Survey) addBlock(b model.Block) {
 	if len(b.Unallocated) == len(b.Allocations) && b.Affinity != "" {
 		s.blocks[b.CIDR] = model.Block{CIDR: b.CIDR, Affinity: b.Affinity, EmptySince: b.EmptySince}
@@ -133,9 +133,9 @@ func (s *Survey) addAddr(a netip.Addr, of model.Attributes) {
 	s.byAddr[a] = h
 }
 
-// poolOf is the smallest pool that the prefix lies in, nil = none.
+// poolOf returns the smallest pool that contains the prefix, or nil.
 func (s *Survey) poolOf(c netip.Prefix) *pool {
-	for _, p := range s.pools { // the smallest first
+	for _, p := range s.pools { // sorted, smallest first
 		if p.cidr.Bits() <= c.Bits() && p.cidr.Contains(c.Addr()) {
 			return p
 		}
@@ -143,10 +143,10 @@ func (s *Survey) poolOf(c netip.Prefix) *pool {
 	return nil
 }
 
-// Hosts are the names of which ReadHost is to be read, in order.
+// Hosts returns the names for which to read ReadHost, in order.
 func (s *Survey) Hosts() []string { return slices.Sorted(maps.Keys(s.hosts)) }
 
-// AddHost takes in what ReadHost gave of a host.
+// AddHost adds the entries read by ReadHost for a host.
 func (s *Survey) AddHost(name string, entries []model.Entry) {
 	h := s.host(name)
 	reported, last := map[model.WorkloadStatusKey]bool{}, false
@@ -175,7 +175,7 @@ func (s *Survey) AddHost(name string, entries []model.Entry) {
 	}
 }
 
-// tunnelAddr is the address of a host's tunnel that a setting names.
+// tunnelAddr returns the address of a host's tunnel in a setting.
 func tunnelAddr(e model.Entry) (netip.Addr, bool) {
 	k, _ := e.Key.(model.HostConfigKey)
 	text, _ := e.Value.(model.Text)
@@ -199,7 +199,7 @@ func (s *Survey) addEndpoint(h *host, k model.WorkloadEndpointKey, e model.Entry
 	}
 }
 
-// never says why a handle is none of a pod's, "" where it is one.
+// never says why a handle can't be a pod's, "" if it is one.
 func (h *holding) never() string {
 	switch {
 	case h.attributes["orchestrator"] != orchestrator:
@@ -228,7 +228,7 @@ type Usage struct {
 	Allocated, Free float64
 }
 
-// Usage is that of each pool. Where pools overlap a block counts for the smaller one.
+// Usage returns the usage of each pool. If pools overlap, a block counts for the smaller one.
 func (s *Survey) Usage() []Usage {
 	var all []Usage
 	for _, p := range s.pools {
@@ -240,9 +240,9 @@ func (s *Survey) Usage() []Usage {
 
 func (p *pool) size() float64 { return math.Exp2(float64(p.cidr.Addr().BitLen() - p.cidr.Bits())) }
 
-// Questions are the pods and the Nodes to ask the API for, of those that it isn't known to have: known says for a pod
-// which UIDs it has there unless it is finished, as far as the caller has heard, and for a Node whether it is there. It is a hint that saves
-// requests: nothing is decided by it.
+// Questions returns the pods and Nodes to ask the API for, without those it is known to have. For a pod, known returns
+// its UIDs there unless it is finished, as far as the caller has heard; for a Node, node reports whether it exists.
+// They are hints that save requests: no decision is based on them.
 func (s *Survey) Questions(known func(Pod) []string, node func(name string) bool) (pods []Pod, nodes []string) {
 	going := map[string]bool{}
 	for _, h := range s.hosts {
@@ -270,13 +270,13 @@ func (s *Survey) Questions(known func(Pod) []string, node func(name string) bool
 	return slices.Compact(pods), slices.Compact(nodes)
 }
 
-// podOf is the pod of an endpoint: no namespace's name has a dot.
+// podOf returns the pod of an endpoint. A namespace's name has no dot.
 func podOf(k model.WorkloadEndpointKey) Pod {
 	namespace, name, _ := strings.Cut(k.Workload, ".")
 	return Pod{namespace, name}
 }
 
-// nodeNames are the Nodes that a host may be, none where it isn't known to be one.
+// nodeNames returns the Nodes that a host may be; none if it isn't known to be one.
 func nodeNames(host string, node model.KubernetesNode) []string {
 	switch node.Name {
 	case "":

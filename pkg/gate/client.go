@@ -19,10 +19,9 @@ import (
 // maxAnswer bounds what is read of a response.
 const maxAnswer = 64 << 10
 
-// Wait returns when the agent listening on the socket says that the endpoint is
-// programmed. It returns ErrNoAgent when nothing listens, *RejectedError when
-// the agent refuses, and the context's error when that ends first. An agent that
-// lives says a little before the context's deadline what it still waits for.
+// Wait waits until the agent listening on the socket reports that the endpoint is programmed. It returns ErrNoAgent if
+// nothing listens, a *RejectedError if the agent refuses, and the context's error if that ends first. A working agent
+// says a little before the context's deadline what it still waits for.
 func Wait(ctx context.Context, socket string, r Request) error {
 	query := r.query()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -31,9 +30,8 @@ func Wait(ctx context.Context, socket string, r Request) error {
 	return ask(ctx, socket, pathProgrammed+"?"+query)
 }
 
-// Ping returns nil when the agent listening on the socket could serve a Wait for
-// an endpoint of the host now; of its own host where that is empty. Its errors are
-// those of Wait.
+// Ping returns nil if the agent listening on the socket could serve a Wait now for an endpoint of the host, or of its
+// own host if host is empty. Its errors are those of Wait.
 func Ping(ctx context.Context, socket, host string) error {
 	target := pathReady
 	if host != "" {
@@ -42,7 +40,7 @@ func Ping(ctx context.Context, socket, host string) error {
 	return ask(ctx, socket, target)
 }
 
-// ask returns nil where the agent says yes.
+// ask returns nil if the agent answers yes.
 func ask(ctx context.Context, socket, target string) error {
 	status, body, err := exchange(ctx, socket, target, maxAnswer)
 	if err != nil {
@@ -87,13 +85,14 @@ func exchange(ctx context.Context, socket, target string, most int64) (status in
 	return response.StatusCode, body, nil
 }
 
-// parseAnswer reads what stands beside a status that isn't 200; of another program that is nothing.
+// parseAnswer parses the body of a response with a status other than 200. Another program's body yields the zero
+// answer.
 func parseAnswer(body []byte) (a answer) {
 	_ = json.Unmarshal(body, &a)
 	return a
 }
 
-// err is what a status other than 200 means.
+// err returns the error for a status other than 200.
 func (a answer) err(socket string, status int) error {
 	if status == http.StatusConflict || status == http.StatusServiceUnavailable {
 		return &RejectedError{
@@ -104,7 +103,7 @@ func (a answer) err(socket string, status int) error {
 		cmp.Or(a.Reason, "is another program listening there?"))
 }
 
-// explain gives a failed exchange the error that callers act on.
+// explain converts the error of a failed exchange to one that callers act on.
 func explain(ctx context.Context, socket string, err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("ask the agent at %s: %w", socket, ErrNoAgent)

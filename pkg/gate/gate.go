@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate is the protocol by which the CNI plugin asks the node agent
-// whether a workload endpoint is programmed, and what the Kubernetes API knows of a pod: HTTP/1.1 over a unix socket.
+// Package gate is the protocol with which the CNI plugin asks the node's agent whether a workload endpoint is
+// programmed, and what the Kubernetes API knows about a pod. It is HTTP/1.1 over a unix socket.
 //
 //	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=[&within=9s]
 //	GET /v1/ready[?host=]
 //	GET /v1/pod?namespace=&name=&uid=[&within=9s]
 //
-// The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
-// will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
-// so within the time that the client gives. "name" is a Name; "undecided" says that
-// the agent will soon know another one. Of a pod it is 200 and a Pod, or 404 and
-// {"absent": true, "reason": "…"}.
+// The answer is 200 and {} for yes; 409 and {"reason": "…"} if it will never be yes; and 503 and {"reason": "…"} if the
+// agent can't tell now, or it isn't yes within the time given by the client. "name" is a Name; "undecided" says that
+// the agent will soon report another one. The answer about a pod is 200 and a Pod, or 404 and {"absent": true,
+// "reason": "…"}.
 package gate
 
 import (
@@ -29,11 +28,10 @@ const (
 	pathReady      = "/v1/ready"
 )
 
-// ErrNoAgent is returned when nothing listens on the socket: it is not there, or
-// a process that died left it behind.
+// ErrNoAgent is returned if nothing listens on the socket: it doesn't exist, or a dead process left it behind.
 var ErrNoAgent = errors.New("no agent listens")
 
-// Request asks for the endpoint as it was at an etcd revision, or later.
+// Request asks for the endpoint as of an etcd revision or later.
 type Request struct {
 	Endpoint model.WorkloadEndpointKey
 	Revision int64
@@ -42,18 +40,18 @@ type Request struct {
 // RejectedError is an agent's refusal.
 type RejectedError struct {
 	Reason string // one sentence
-	Retry  bool   // the agent cannot say now: asking again later may help
+	Retry  bool   // the agent can't tell now; retrying later may help
 	Name   Name
-	// Undecided says of a name in doubt that the agent is finding out, which takes seconds.
+	// Undecided says that the agent is still checking a name in doubt, which takes seconds.
 	Undecided bool
 }
 
-// Name is what an agent that is asked by its own name knows of that.
+// Name is what an agent knows about its own node name.
 type Name string
 
 const (
-	NameUnsaid  Name = ""         // as by an agent of an older version
-	NameOwn     Name = "own"      // it is this host's alone
+	NameUnsaid  Name = ""         // not stated, as by an older agent
+	NameOwn     Name = "own"      // it belongs to this host alone
 	NameInDoubt Name = "in-doubt" // another host has it, or may have it
 )
 
@@ -65,7 +63,7 @@ func (e *RejectedError) Error() string {
 	return "the agent refused: " + e.Reason
 }
 
-// query writes the request as it stands in the URL.
+// query encodes the request for the URL.
 func (r Request) query() string {
 	return url.Values{
 		"host":         {r.Endpoint.Host},
@@ -76,15 +74,15 @@ func (r Request) query() string {
 	}.Encode()
 }
 
-// hostQuery names the host that a question is about.
+// hostQuery encodes the host that a question is about.
 func hostQuery(host string) string { return url.Values{"host": {host}}.Encode() }
 
-// withinQuery asks for an answer within a time.
+// withinQuery encodes the time within which to answer.
 func withinQuery(d time.Duration) string {
 	return "&within=" + url.QueryEscape(d.String())
 }
 
-// parseWithin is the inverse of withinQuery, false where no time is given.
+// parseWithin is the inverse of withinQuery. It reports false if there is no time.
 func parseWithin(raw string) (time.Duration, bool) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {

@@ -212,7 +212,7 @@ func TestReasonBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// TestSocketIsMadeAgain: whoever removes it has not stopped the agent.
+// TestSocketIsMadeAgain: removing the socket does not stop the agent.
 func TestSocketIsMadeAgain(t *testing.T) {
 	long.Test(t)
 	socket, stop := serve(t, waiter{ready: errors.New("here")})
@@ -293,8 +293,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, it gets an answer or is hung up on, and the next is
-// served.
+// Whatever a client sends, it gets an answer or is disconnected, and the next one is served.
 func TestGarbageToServer(t *testing.T) {
 	socket, _ := serve(t, waiter{wait: func(context.Context, Request) error { return nil }})
 	for _, garbage := range []string{

@@ -18,28 +18,28 @@ import (
 
 const pathPod = "/v1/pod"
 
-// maxPod bounds what is read of a pod: the API server takes 1.5 MiB for an object, most of which isn't asked for.
+// maxPod bounds what is read about a pod: the API server accepts objects of 1.5 MiB, most of which isn't asked for.
 const maxPod = 2 << 20
 
-// ErrNoPod is returned when the Kubernetes API has no such pod.
+// ErrNoPod is returned if the Kubernetes API has no such pod.
 var ErrNoPod = errors.New("no such pod")
 
-// PodRequest asks for a pod. Without a name it asks only for what is known of the node.
+// PodRequest asks about a pod. Without a name it asks only about the node.
 type PodRequest struct {
 	Namespace, Name string
-	// UID is the pod's as the runtime has it, "" where that doesn't say. A static pod has another one in the API.
+	// UID is the pod's UID in the runtime, "" if unknown. A static pod has a different one in the API.
 	UID string
 }
 
-// Pod is what the Kubernetes API knows of a pod, as far as a plugin needs it, and of its node.
+// Pod is what a plugin needs to know about a pod and its node from the Kubernetes API.
 type Pod struct {
 	UID            string               `json:"uid,omitempty"`
 	ServiceAccount string               `json:"serviceAccount,omitempty"`
-	Labels         map[string]string    `json:"labels,omitempty"`      // all of its own
-	Annotations    map[string]string    `json:"annotations,omitempty"` // those that plugins know; the namespace's where the pod has none
+	Labels         map[string]string    `json:"labels,omitempty"`      // all of the pod's own
+	Annotations    map[string]string    `json:"annotations,omitempty"` // those known to plugins; the namespace's if the pod has none
 	Ports          []model.EndpointPort `json:"-"`                     // see podAnswer
 	PodCIDRs       []netip.Prefix       `json:"podCIDRs,omitempty"`    // the node's
-	// Unshaped: no plugin of the node's list limits bandwidth as the runtime tells it to.
+	// Unshaped says that no plugin in the node's list limits bandwidth as the runtime asks.
 	Unshaped bool `json:"unshaped,omitempty"`
 }
 
@@ -102,8 +102,9 @@ func parsePodQuery(raw string) (PodRequest, error) {
 	return r, nil
 }
 
-// AskPod returns what the agent listening on the socket knows of a pod by the Kubernetes API. It returns ErrNoPod where
-// the API has none, a *RejectedError where the agent doesn't read the API or can't now, and otherwise the errors of Wait.
+// AskPod returns what the agent listening on the socket knows about a pod from the Kubernetes API. It returns ErrNoPod
+// if the API has none, a *RejectedError if the agent doesn't read the API or can't now, and otherwise the errors of
+// Wait.
 func AskPod(ctx context.Context, socket string, r PodRequest) (Pod, error) {
 	query := r.query()
 	if deadline, ok := ctx.Deadline(); ok {

@@ -17,32 +17,31 @@ import (
 )
 
 const (
-	// maxCalls is how many clients wait at once: all pods of a host that start. Its socket is the host's own.
+	// maxCalls is how many clients may wait at the same time: all pods of a host that start. The socket is local to the
+	// host.
 	maxCalls = 1024
-	// stopTimeout is how long answers already due may take when stopping.
+	// stopTimeout is how long pending answers may take when stopping.
 	stopTimeout = time.Second
-	// lookInterval is how often the server looks whether its socket is there.
+	// lookInterval is how often the server checks that its socket exists.
 	lookInterval = 10 * time.Second
 )
 
 // Waiter is the agent behind the gate.
 type Waiter interface {
-	// Wait returns nil once the endpoint has been read back from the kernel as
-	// programmed at the revision or later. A *RejectedError is handed on as it
-	// is; any other error asks the client to try again later. The context ends
-	// when the client goes away, or a little before the client's own: then the
-	// error says what the endpoint still lacks.
+	// Wait returns nil once the endpoint at the revision or later has been verified in the kernel. A *RejectedError is
+	// passed on as it is; any other error asks the client to retry later. The context ends when the client disconnects,
+	// or a little before the client's own context ends; then the error says what the endpoint still lacks.
 	Wait(ctx context.Context, r Request) error
-	// Ready returns nil when Wait can be served now for endpoints of the host, the
-	// agent's own where that is empty.
+	// Ready returns nil if Wait can be served now for endpoints of the host, or of the agent's own host if host is
+	// empty.
 	Ready(host string) error
-	// Pod returns what the Kubernetes API knows of a pod, or an error that wraps ErrNoPod, or another, which is handed on
-	// as Wait's. The context is as there.
+	// Pod returns what the Kubernetes API knows about a pod. An error may wrap ErrNoPod; others are passed on like
+	// Wait's. The context ends as for Wait.
 	Pod(ctx context.Context, r PodRequest) (Pod, error)
 }
 
-// Serve answers on the socket until the context ends, which is a clean exit. The
-// socket is made with mode 0600 and put in place in one step, over a stale one.
+// Serve answers on the socket until the context ends, which is no error. It creates the socket with mode 0600 and
+// renames it into place, over a stale one.
 func Serve(ctx context.Context, socket string, w Waiter) error {
 	listener, own, err := listen(socket)
 	if err != nil {
@@ -63,14 +62,14 @@ func Serve(ctx context.Context, socket string, w Waiter) error {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if server.Shutdown(late) != nil {
-			_ = server.Close() // what is still open had its time
+			_ = server.Close() // connections still open have had their time
 		}
 	})
 	err = server.Serve(listener)
 	enough()
 	<-kept
 	if stop() {
-		_ = server.Close() // Serve failed by itself; its error is the one to tell
+		_ = server.Close() // Serve failed by itself; report its error
 		_ = removeOwn(socket, p.own)
 		return fmt.Errorf("serve the gate on %s: %w", socket, err)
 	}
@@ -81,15 +80,14 @@ func Serve(ctx context.Context, socket string, w Waiter) error {
 	return nil
 }
 
-// place is where the socket is.
+// place is the location of the socket.
 type place struct {
 	socket string
 	own    os.FileInfo // the socket that this process has put there
 }
 
-// keep makes the socket again where it was removed, as those do who
-// clean up below /run, until the context ends. The agent would go on without it,
-// and no pod could start.
+// keep recreates the socket if it was removed, as by programs that clean up below /run, until the context ends.
+// Otherwise the agent would go on without it, and no pod could start.
 func (p *place) keep(ctx context.Context, server *http.Server) {
 	beat := time.NewTicker(lookInterval)
 	defer beat.Stop()
@@ -104,15 +102,15 @@ func (p *place) keep(ctx context.Context, server *http.Server) {
 		}
 		listener, own, err := listen(p.socket)
 		if err != nil {
-			continue // the next time, perhaps
+			continue // try again next time
 		}
 		p.own = own
 		go func() { _ = server.Serve(listener) }() // it ends with the server
 	}
 }
 
-// listen makes the socket beside its place and renames it there, so that at the
-// name there is always a socket that answers, with the right mode.
+// listen creates the socket under another name and renames it, so that the socket at the path always answers and has
+// the right mode.
 func listen(socket string) (net.Listener, os.FileInfo, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, nil, fmt.Errorf("make the directory of the gate: %w", err)
@@ -176,11 +174,11 @@ func handler(w Waiter) http.Handler {
 	return mux
 }
 
-// within is the context of a request, which ends when the client wants its answer. That may be late: the server's
-// deadlines are for requests that come and answers that go.
+// within returns the context of a request, which ends when the client wants its answer. That may be late: the server's
+// deadlines are meant for receiving requests and sending answers.
 func within(out http.ResponseWriter, in *http.Request) (context.Context, context.CancelFunc) {
 	late := http.NewResponseController(out)
-	_ = late.SetReadDeadline(time.Time{})  // else the request's context ends by it
+	_ = late.SetReadDeadline(time.Time{})  // else the request's context would end with it
 	_ = late.SetWriteDeadline(time.Time{}) // an answer fits into the socket's buffer
 	if d, ok := parseWithin(in.URL.RawQuery); ok {
 		return context.WithTimeout(in.Context(), d)

@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Abandon ends the affinity of a host that is gone to a block: an empty one is deleted, and one with addresses, which others
-// have borrowed, is nobody's from then on. A block that a person made stays.
+// Abandon ends the affinity of a removed host to a block: an empty block is deleted, and one with addresses, borrowed
+// by others, keeps them but has no host from then on. A block that a person made stays.
 //
 // Errors: *model.NeedRangesError; *InvalidError.
 func (p *Plan) Abandon(host string, block netip.Prefix) error {
@@ -32,19 +32,19 @@ func (p *Plan) Abandon(host string, block netip.Prefix) error {
 	case b.Affinity == host:
 		p.edit(block).Affinity = ""
 	default:
-		p.edit(block) // compared alone
+		p.edit(block) // only compared
 	}
 	p.affinities[model.AffinityKey{Host: host, CIDR: block}] = false
 	return nil
 }
 
-// FirstReadGiveBackSpare is what GiveBackSpare must see first.
+// FirstReadGiveBackSpare returns the ranges that GiveBackSpare must see first.
 func FirstReadGiveBackSpare(host string, block netip.Prefix) []model.Range {
 	return append(FirstReadGiveBack(block), model.Range{Prefix: model.AffinityPrefix(host), KeysOnly: true})
 }
 
-// GiveBackSpare deletes a block of the host's that has been empty since then, where the host keeps another of the family,
-// and reports whether it did.
+// GiveBackSpare deletes a block of the host that has been empty since the given time, provided that the host keeps
+// another block of the family. It reports whether it deleted the block.
 //
 // Errors: *model.NeedRangesError; *InvalidError.
 func (p *Plan) GiveBackSpare(host string, block netip.Prefix, since time.Time) (bool, error) {
@@ -71,7 +71,7 @@ func (p *Plan) GiveBackSpare(host string, block netip.Prefix, since time.Time) (
 	return true, nil
 }
 
-// automatic reports whether a block was made by an allocation, not by a person.
+// automatic reports whether a block was made by an allocation rather than by a person.
 func (p *Plan) automatic(b *model.Block) bool {
 	config, err := p.config()
 	return err == nil && config.AutoAllocateBlocks && !b.StrictAffinity

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Assign gives the request's handle its addresses: those it has already, else
-// of the host's own blocks, else of a new block, else of a block that another
-// host left empty, else of another host's block. All or none.
+// Assign assigns addresses to the request's handle: those that it has already, else from the host's own blocks, else
+// from a new block, else from a block that another host left empty, else from another host's block. It assigns all that
+// are asked for, or none.
 //
 // Errors: *model.NeedRangesError, *NoPoolError, *UnknownPoolError, *ExhaustedError,
 // *TakenError, *UnavailableError, *InvalidError.
@@ -42,13 +42,13 @@ type assignment struct {
 	needs needs
 }
 
-// source is where an address comes from.
+// source says where an address comes from.
 type source int
 
 const (
 	fromHandle source = iota // the handle has it
 	fromOwn                  // a block with affinity to the host
-	fromNew                  // a block that is claimed now
+	fromNew                  // a block claimed by this request
 	fromEmpty                // another host's empty block, taken over
 	fromOther                // another host's block, or one without a host
 )
@@ -59,8 +59,8 @@ type pick struct {
 	block   netip.Prefix
 	ordinal int // nextFree: the one that has been free the longest
 	pool    *pool
-	left    string         // fromEmpty: the host that is known to have left the cluster
-	clears  []netip.Prefix // fromNew: leftovers that are deleted for it
+	left    string         // fromEmpty: the host, if known to have left the cluster
+	clears  []netip.Prefix // fromNew: leftovers deleted to make room
 }
 
 const nextFree = -1
@@ -84,15 +84,15 @@ func (a *assignment) check() error {
 	return nil
 }
 
-// wants reports whether an address of the family is asked for in any way.
+// wants reports whether the request asks for an address of the family, specific or not.
 func (a *assignment) wants(v6 bool) bool { return v6 && a.IPv6 || !v6 && a.IPv4 || a.named(v6) }
 
-// named reports whether an address of the family is asked for by its name.
+// named reports whether the request asks for specific addresses of the family.
 func (a *assignment) named(v6 bool) bool {
 	return slices.ContainsFunc(a.Addrs, func(addr netip.Addr) bool { return addr.Is6() == v6 })
 }
 
-// decide picks all addresses. What it returns counts only if nothing is needed.
+// decide picks all addresses. Its result counts only if nothing more must be read.
 func (a *assignment) decide() ([]pick, error) {
 	held, err := a.held()
 	if err != nil || len(a.needs.ranges) > 0 {
@@ -121,7 +121,7 @@ func (a *assignment) decide() ([]pick, error) {
 	return picks, nil
 }
 
-// held are the addresses that the handle has.
+// held returns the addresses that the handle has.
 func (a *assignment) held() ([]pick, error) {
 	h, err := a.valid(a.Handle)
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *assignment) any(e *eligible, picks *[]pick) error {
 		return nil
 	}
 	if len(unread) > 0 {
-		// Should the own blocks be full, the next step is known already.
+		// In case the host's own blocks are full, ask for what the next step needs in the same round.
 		if c, err := a.config(); err == nil && c.AutoAllocateBlocks {
 			a.fromNew(e)
 		}
@@ -196,7 +196,7 @@ func appendPick(picks []pick, got *pick) []pick {
 	return append(picks, *got)
 }
 
-// apply does what was decided. It cannot fail.
+// apply carries out the decision. It cannot fail.
 func (a *assignment) apply(picks []pick) Choice {
 	var out Choice
 	attributes := model.Attributes{HandleID: a.Handle, Secondary: a.Attributes}
@@ -225,7 +225,7 @@ func (a *assignment) apply(picks []pick) Choice {
 	return out
 }
 
-// ready is the block of a pick as a draft, after its affinity has been settled.
+// ready returns the block of a pick as a draft, after settling its affinity.
 func (a *assignment) ready(p pick) *draft {
 	if p.from != fromOwn {
 		a.compares[model.IPAMConfigKey{}] = a.view.Get(model.IPAMConfigKey{}).Revision
@@ -235,7 +235,7 @@ func (a *assignment) ready(p pick) *draft {
 	}
 	switch {
 	case p.from == fromNew && !a.exists(p.block):
-		for _, q := range a.pools { // an older one that claims the range from now on
+		for _, q := range a.pools { // fail the commit if an older pool claims the range meanwhile
 			if q.CIDR.Overlaps(p.block) && q.entry.Created <= p.pool.entry.Created {
 				a.compares[q.entry.Key] = q.entry.Revision
 			}

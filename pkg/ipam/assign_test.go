@@ -14,8 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// world is a cluster that a test describes: two pools with four blocks of four
-// addresses each, unless it says otherwise.
+// world is a cluster described by a test: by default two pools with four blocks of four addresses each.
 func world(t testing.TB, pools ...model.Pool) *etcd {
 	s := newEtcd(t)
 	if len(pools) == 0 {
@@ -30,8 +29,8 @@ func world(t testing.TB, pools ...model.Pool) *etcd {
 	return s
 }
 
-// fill makes a block of the host's whose first addresses are held by handles
-// x.<address>; empty ones have been so since noon.
+// fill makes a block of the host whose first addresses are held by handles x.<address>; empty ones have been empty
+// since noon.
 func (s *etcd) fill(c, host string, n int) {
 	s.revision++
 	b := newBlock(cidr(c), host)
@@ -71,7 +70,7 @@ func (s *etcd) config(strict, auto bool) {
 
 var quarters = []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"}
 
-// describe says what was got, and what it means for the block.
+// describe says what was assigned, and what that means for the block.
 func (s *etcd) describe(c Choice, p *Plan) []string {
 	var out []string
 	for _, a := range c.Addrs {
@@ -209,7 +208,7 @@ func TestAssign(t *testing.T) {
 			[]model.Pool{{CIDR: cidr("10.0.0.8/30"), BlockSize: 32}, {CIDR: cidr("fd00::8/126"), BlockSize: 128}}},
 		{"the largest blocks", nil, both, []string{"10.1.48.0 new", "fd00::a281:a000 new"},
 			[]model.Pool{{CIDR: cidr("10.1.0.0/16"), BlockSize: 20}, {CIDR: cidr("fd00::/96"), BlockSize: 116}}},
-		// Pools that overlap: a disabled one hinders nobody, of two others the older gives.
+		// Overlapping pools: a disabled one doesn't matter; of two others, the older one assigns.
 		{"in a disabled pool", nil, v4, []string{"10.0.0.0 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/16"), Disabled: true}, {CIDR: cidr("10.0.0.0/26")}}},
 		{"around a disabled pool", nil, v4, []string{"10.0.0.0 new"}, []model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.0.0.0/28"), Disabled: true}}},
 		{"own block of a disabled pool inside", func(s *etcd) { s.fill("10.0.0.0/26", "a", 1) }, v4, []string{"10.0.0.1 of a"},
@@ -226,7 +225,7 @@ func TestAssign(t *testing.T) {
 		{"inside a much larger block", func(s *etcd) { s.fill("10.0.0.0/20", "b", 1) }, v4, []string{"10.0.16.0 new"},
 			[]model.Pool{{CIDR: cidr("10.0.1.0/24")}, {CIDR: cidr("10.0.16.0/26")}}},
 
-		// Trees that are not as they should be.
+		// Invalid trees.
 		{"an invalid own block is left alone", func(s *etcd) {
 			s.fill("10.0.0.4/30", "a", 1)
 			s.fill("10.0.0.8/30", "a", 1)
@@ -277,8 +276,7 @@ func violations(s *etcd) []string {
 	return out
 }
 
-// A tree is filled by four nodes and emptied again: every address is given
-// out once, and nothing is left but empty blocks.
+// Four nodes fill a tree and empty it again: every address is assigned once, and only empty blocks are left.
 func TestFillAndEmpty(t *testing.T) {
 	s := world(t)
 	seen := map[netip.Addr]bool{}

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// newBlock is a block all of whose addresses are free.
+// newBlock returns a block whose addresses are all free.
 func newBlock(c netip.Prefix, host string) model.Block {
 	b := model.Block{CIDR: c, Affinity: host}
 	size := b.Size()
@@ -24,7 +24,7 @@ func newBlock(c netip.Prefix, host string) model.Block {
 	return b
 }
 
-// clone may be changed without changing b.
+// clone returns a copy that can be changed without changing b.
 func clone(b model.Block) model.Block {
 	b.Allocations = slices.Clone(b.Allocations)
 	b.Unallocated = slices.Clone(b.Unallocated)
@@ -32,7 +32,7 @@ func clone(b model.Block) model.Block {
 	return b
 }
 
-// take allocates an ordinal that is free.
+// take allocates a free ordinal.
 func take(b *model.Block, ordinal int, a model.Attributes) {
 	if b.Unallocated[0] == ordinal {
 		b.Unallocated = b.Unallocated[1:]
@@ -51,14 +51,14 @@ func take(b *model.Block, ordinal int, a model.Attributes) {
 	b.EmptySince = time.Time{}
 }
 
-// put frees an ordinal that is allocated; it will be the last to be taken
-// again. Attributes that no address has any more stay: see compact.
+// put frees an allocated ordinal, which will be the last to be taken again. It keeps attributes that no address refers
+// to any more; compact drops them.
 func put(b *model.Block, ordinal int) {
 	b.Allocations[ordinal] = model.Free
 	b.Unallocated = append(b.Unallocated, ordinal)
 }
 
-// compact drops attributes that no address has any more.
+// compact drops attributes that no address refers to.
 func compact(b *model.Block) {
 	place := make([]int, len(b.Attributes))
 	for _, a := range b.Allocations {
@@ -84,12 +84,12 @@ func compact(b *model.Block) {
 
 func isEmpty(b *model.Block) bool { return len(b.Unallocated) == len(b.Allocations) }
 
-// holder is who has the ordinal, which must be allocated.
+// holder returns the attributes of an allocated ordinal.
 func holder(b *model.Block, ordinal int) model.Attributes {
 	return b.Attributes[b.Allocations[ordinal]]
 }
 
-// heldBy are the ordinals of the handle, ascending.
+// heldBy returns the ordinals of the handle in ascending order.
 func heldBy(b *model.Block, handle string) []int {
 	var out []int
 	for o, a := range b.Allocations {

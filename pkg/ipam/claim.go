@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// fromNew picks from a block that doesn't exist yet. known is false where more
-// must be read to tell.
+// fromNew picks an address from a block that doesn't exist yet. known is false if more must be read first.
 func (a *assignment) fromNew(e *eligible) (got *pick, known bool) {
 	if c, p, known := a.orphan(e); p != nil || !known {
 		return newPick(c, p), known
@@ -33,8 +32,8 @@ func newPick(c netip.Prefix, p *pool) *pick {
 	return &pick{from: fromNew, block: c, ordinal: nextFree, pool: p}
 }
 
-// orphan is a block that the host has affinity to and that doesn't exist:
-// another program made the affinity or deleted the block.
+// orphan returns a block that the host has affinity to but that doesn't exist, because another program made the
+// affinity or deleted the block.
 func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 	for _, own := range a.own[a.Host] {
 		if isV6(own.cidr) != e.v6 || a.exists(own.cidr) || a.drafts[own.cidr] != nil {
@@ -46,7 +45,7 @@ func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 		}
 		ranges := overlapRanges(own.cidr)
 		if slices.ContainsFunc(ranges, a.overflowed) {
-			continue // to need that again would be without end
+			continue // needing the listing again would loop forever
 		}
 		if !a.needs.addAll(ranges) {
 			return c, nil, false
@@ -58,8 +57,8 @@ func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 	return c, nil, true
 }
 
-// gap finds a block of the pool's size that overlaps nothing: the first of the host's walk. Where the walk begins
-// a few regions are listed; only if they are full is the whole pool.
+// gap finds a block of the pool's size that overlaps nothing: the first in the order of the host's walk. It lists a few
+// regions where the walk begins, and the whole pool only if those are full.
 func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
 	w := walkOf(a.Host, p)
 	units, blocks, whole := a.near(w)
@@ -85,11 +84,11 @@ func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
 	return a.listedGap(w)
 }
 
-// maxSkipped bounds how many units near leaves out: another pool may have most of this one.
+// maxSkipped bounds how many units near skips: another pool may cover most of this one.
 const maxSkipped = 1 << 12
 
-// near is where the walk begins: units with some blocks that the host may claim, unless they exist. They are as many
-// as are hardly ever all taken before the pool is nearly full.
+// near returns the units where the walk begins that have some blocks the host may claim, unless they exist. There are
+// enough of them that they are rarely all taken before the pool is nearly full.
 func (a *assignment) near(w walk) (units, blocks []netip.Prefix, whole bool) {
 	mine := map[netip.Prefix]bool{}
 	for _, own := range a.own[a.Host] {
@@ -111,13 +110,12 @@ func (a *assignment) near(w walk) (units, blocks []netip.Prefix, whole bool) {
 	return units, blocks, i == w.units(i+1)
 }
 
-// vacant reports whether a block may be made there: nothing that exists
-// overlaps it, and no other pool does.
+// vacant reports whether a block may be made at c: no existing block and no other pool overlaps it.
 func (a *assignment) vacant(c netip.Prefix, p *pool) bool {
 	return a.alone(c, p) && !a.overlap(c).IsValid()
 }
 
-// overlap is a block that exists and overlaps c, the zero Prefix if there is none.
+// overlap returns an existing block that overlaps c, or the zero Prefix.
 func (p *Plan) overlap(c netip.Prefix) netip.Prefix {
 	for b := range p.overlapping(c) {
 		return b
@@ -125,7 +123,7 @@ func (p *Plan) overlap(c netip.Prefix) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// overlapping gives the blocks that exist and overlap c, some more than once.
+// overlapping yields the existing blocks that overlap c, some more than once.
 func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
 		for l := largestBlock(isV6(c)); l <= c.Bits(); l++ {
@@ -148,7 +146,7 @@ func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
 	}
 }
 
-// listedGap is the gap after all blocks of the pool have been listed.
+// listedGap is gap after listing all blocks of the pool.
 func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
 	if !a.needs.addAll(a.poolRanges(w.pool)) {
 		return c, false, false
@@ -160,8 +158,7 @@ func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
 // span is a run of a pool's blocks, by index.
 type span struct{ first, last number }
 
-// firstGap is the first block of the walk that overlaps no known block and no
-// other pool.
+// firstGap returns the first block of the walk that overlaps neither a known block nor another pool.
 func (a *assignment) firstGap(w walk) (netip.Prefix, bool) {
 	var taken []span
 	occupy := func(c netip.Prefix) {
@@ -197,7 +194,7 @@ func (a *assignment) firstGap(w walk) (netip.Prefix, bool) {
 	return w.prefix(n, w.pool.BlockSize), true
 }
 
-// freeFrom is the first index from n to last that no span covers; spans are in order.
+// freeFrom returns the first index from n to last that no span covers. The spans must be sorted.
 func freeFrom(taken []span, n, last number) (number, bool) {
 	for _, t := range taken {
 		if t.first.cmp(n) > 0 {
@@ -214,7 +211,7 @@ func freeFrom(taken []span, n, last number) (number, bool) {
 	return n, true
 }
 
-// span of a prefix that overlaps the pool.
+// span returns the indexes of the blocks covered by a prefix that overlaps the pool.
 func (w walk) span(c netip.Prefix) span {
 	if c.Bits() <= w.pool.CIDR.Bits() {
 		return span{last: number{}.sub(one).low(w.unitBits + w.innerBits)}

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// What others do between reading and commit makes the commit fail if, and
-// only if, the decision depends on it.
+// A change by others between reading and commit makes the commit fail if, and only if, the decision depends on it.
 func TestDependsOn(t *testing.T) {
 	r := Request{Host: "a", Handle: "h", IPv4: true, Now: noon.Add(10 * time.Minute)}
 	assign := func(r Request) func(*etcd) *Plan {
@@ -120,8 +119,7 @@ func TestDependsOn(t *testing.T) {
 	}
 }
 
-// A key that isn't written as it should be can't be compared: what it holds is
-// left alone.
+// A key with an unusual spelling can't be compared: its content is left alone.
 func TestNotCanonical(t *testing.T) {
 	s := world(t)
 	s.fill("fd00::4/126", "a", 1)

@@ -11,8 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// crowd makes blocks of other hosts, /26 and /122, each with some addresses
-// given out.
+// crowd makes blocks of other hosts, /26 and /122, each with some addresses assigned.
 func (s *etcd) crowd(n int) {
 	s.revision++
 	for i := range n {
@@ -31,8 +30,7 @@ func (s *etcd) crowd(n int) {
 	}
 }
 
-// However large the cluster, an ADD is two rounds of reading and the commit,
-// and what it reads does not grow.
+// However large the cluster, an ADD takes two rounds of reading and the commit, and the amount it reads does not grow.
 func TestCostDoesNotGrow(t *testing.T) {
 	read := map[string]int{}
 	for _, blocks := range []int{10, 1000, 10000} {
@@ -60,7 +58,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// viewOf is what the rounds of reading for the request have shown.
+// viewOf returns what the rounds of reading for the request have read.
 func (s *etcd) viewOf(r Request) *model.View {
 	_, p, err := s.planAssign(r)
 	if err != nil {
@@ -69,7 +67,7 @@ func (s *etcd) viewOf(r Request) *model.View {
 	return p.view
 }
 
-// ownBlocks is a host with so many blocks, all full but the first few.
+// ownBlocks makes a host with that many blocks, all full except the first few.
 func ownBlocks(t testing.TB, blocks, free int) (*etcd, Request) {
 	s := newEtcd(t)
 	s.pool(model.Pool{CIDR: cidr("10.0.0.0/8")})

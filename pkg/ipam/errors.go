@@ -16,13 +16,13 @@ type PoolReason struct {
 	Reason string
 }
 
-// NoPoolError says that no pool may serve the request at all.
+// NoPoolError says that no pool may serve the request.
 type NoPoolError struct {
 	IPv6  bool
 	Pools []PoolReason // all of the family, or those requested
 }
 
-// Error names each pool that was looked at.
+// Error lists the pools considered.
 func (e *NoPoolError) Error() string {
 	if len(e.Pools) == 0 {
 		return fmt.Sprintf("no %s pool exists: create one", familyName(e.IPv6))
@@ -34,11 +34,11 @@ func (e *NoPoolError) Error() string {
 type UnknownPoolError struct {
 	IPv6   bool // the family that it was requested for
 	Pool   model.PoolRef
-	Exists []string // pools of that family, called as the requested one is
+	Exists []string // pools of that family, written like the requested one
 	Other  bool     // it is a pool of the other family
 }
 
-// Error names the pool, and those that exist.
+// Error names the pool and lists those that exist.
 func (e *UnknownPoolError) Error() string {
 	if e.Other || e.Pool.CIDR.IsValid() && isV6(e.Pool.CIDR) != e.IPv6 {
 		return fmt.Sprintf("requested pool %s: not an %s pool", e.Pool, familyName(e.IPv6))
@@ -49,27 +49,28 @@ func (e *UnknownPoolError) Error() string {
 	return fmt.Sprintf("requested pool %s: no such pool, there are %s", e.Pool, strings.Join(e.Exists, ", "))
 }
 
-// ExhaustedError says that pools may serve the request and have no address left for it.
+// ExhaustedError says that there are pools for the request but none has a free address for it.
 type ExhaustedError struct {
 	IPv6  bool
 	Pools []PoolReason
-	// Fixed: auto_allocate_blocks is false, and the host gets no other blocks than it has.
+	// Fixed says that auto_allocate_blocks is false, so the host gets no further blocks.
 	Fixed bool
 }
 
-// Error names each pool that was looked at.
+// Error lists the pools considered.
 func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("no free %s address: %s", familyName(e.IPv6), reasons(e.Pools))
 }
 
-// TakenError says that a wanted address belongs to another handle, or to an endpoint though its block calls it free.
+// TakenError says that a requested address belongs to another handle, or to an endpoint although its block has it as
+// free.
 type TakenError struct {
 	Addr   netip.Addr
 	Block  netip.Prefix
-	Handle string // "": allocated without a handle
+	Handle string // "" if allocated without a handle
 	// Attributes are the holder's.
 	Attributes map[string]string
-	Endpoint   string // its path; "": it is allocated
+	Endpoint   string // path of the endpoint; "" if the address is allocated
 }
 
 // Error names the holder.
@@ -83,28 +84,27 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("address %s is taken by handle %s", e.Addr, e.Handle)
 }
 
-// UnavailableError says that a wanted address is free and yet can't be had by this node.
+// UnavailableError says that a requested address is free but not available to this node.
 type UnavailableError struct {
 	Addr   netip.Addr
 	Reason string
 }
 
-// Error says why.
+// Error returns the address and the reason.
 func (e *UnavailableError) Error() string { return fmt.Sprintf("address %s: %s", e.Addr, e.Reason) }
 
-// InvalidError says that an entry that matters here is not valid. It is never
-// overwritten: a person must see to it.
+// InvalidError says that an entry needed here is invalid. It is never overwritten: a person must correct it.
 type InvalidError struct {
 	Path string
 	Err  error
 }
 
-// Error names the key.
+// Error names the key, the problem and the remedy.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s: %v; %s", e.Path, e.Err, model.Remedy(e.Path))
 }
 
-// Unwrap is why it is not valid.
+// Unwrap returns the problem.
 func (e *InvalidError) Unwrap() error { return e.Err }
 
 func reasons(pools []PoolReason) string {

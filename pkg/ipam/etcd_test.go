@@ -16,15 +16,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// etcd is as much of etcd as deciding on addresses can tell from the real one:
-// keys in order, revisions, and transactions that compare them. Values are
-// kept in the form in which they are stored.
+// etcd simulates as much of etcd as matters for deciding on addresses: ordered keys, revisions, and transactions that
+// compare them. Values are kept in their stored form.
 type etcd struct {
 	t        testing.TB
 	revision int64
 	keys     map[string]record
 	sorted   []string // nil: keys have changed
-	// Entries are parsed once, and so shared by all who read them.
+	// Entries are parsed once, and so shared by all readers.
 	parsed map[string]model.Entry
 	// What reading has cost so far.
 	rounds, bytesRead int
@@ -65,7 +64,7 @@ func (s *etcd) entry(path string, keysOnly bool) model.Entry {
 // maxPerRound is what etcd takes in one transaction. Only a host's own blocks may be more.
 const maxPerRound = 128
 
-// show reads in one round and tells the view.
+// show reads in one round and adds the result to the view.
 func (s *etcd) show(v *model.View, ranges []model.Range) {
 	blocks := 0
 	for _, r := range ranges {
@@ -82,7 +81,7 @@ func (s *etcd) show(v *model.View, ranges []model.Range) {
 	}
 }
 
-// below are the paths that begin with the prefix.
+// below returns the paths with the prefix.
 func (s *etcd) below(prefix, from string) []string {
 	paths := s.paths()
 	first, _ := slices.BinarySearch(paths, max(prefix, from))
@@ -164,7 +163,7 @@ func (s *etcd) remove(path string) {
 	}
 }
 
-// put is what a person or another program writes.
+// put writes like a person or another program.
 func (s *etcd) put(k model.Key, v any) { s.putText(k.Path(), string(must(model.FormatValue(v)))) }
 
 func (s *etcd) putText(path, data string) {
@@ -190,12 +189,12 @@ func (s *etcd) pool(p model.Pool) {
 	s.put(model.PoolKey{CIDR: p.CIDR}, p)
 }
 
-// othersPool makes a pool whose addresses another IPAM plugin gives.
+// othersPool makes a pool whose addresses are assigned by another IPAM plugin.
 func (s *etcd) othersPool(c string) {
 	s.put(model.PoolKey{CIDR: cidr(c)}, model.Pool{CIDR: cidr(c)})
 }
 
-// fillHosts makes so many entries before those of the hosts a, b and c.
+// fillHosts makes that many entries before those of the hosts a, b and c.
 func (s *etcd) fillHosts(n int) {
 	for i := range n {
 		s.put(model.HostMetadataKey{Host: fmt.Sprintf("0-%d", i)}, model.HostMetadata{})
@@ -238,7 +237,7 @@ func (s *etcd) planAssign(r Request) (choice Choice, p *Plan, err error) {
 	return choice, p, err
 }
 
-// assign does it all, as one host that is alone.
+// assign does a complete assignment as a single host.
 func (s *etcd) assign(r Request) (Choice, error) {
 	choice, p, err := s.planAssign(r)
 	if err != nil {
@@ -259,7 +258,7 @@ func (s *etcd) release(handle string, now time.Time) ([]netip.Addr, error) {
 	return freed, s.commit(p.Change())
 }
 
-// mustBeSound is what has to hold at every revision.
+// mustBeSound checks what must hold at every revision.
 func (s *etcd) mustBeSound() {
 	s.t.Helper()
 	for _, v := range invariants.Check(s.dump()) {

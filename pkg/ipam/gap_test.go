@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// stuff takes every block of the pool but the one.
+// stuff takes every block of the pool except one.
 func (s *etcd) stuff(p model.Pool, but netip.Prefix) {
 	full := newBlock(netip.PrefixFrom(p.CIDR.Addr(), p.BlockSize), "other")
 	for len(full.Unallocated) > 0 {
@@ -28,8 +28,7 @@ func (s *etcd) stuff(p model.Pool, but netip.Prefix) {
 	}
 }
 
-// However a pool is filled, the one place that is left is found, and that none
-// is left is found out.
+// However a pool is filled, the last free place is found, and it is noticed when none is left.
 func TestTheOnlyGap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, p := range []model.Pool{
@@ -98,7 +97,7 @@ func TestTheOnlyGap(t *testing.T) {
 	}
 }
 
-// As long as a pool is far from full, two rounds of reading find a block that is free: the first, and one more.
+// As long as a pool is far from full, two rounds of reading find a free block: the first, and one more.
 func TestGapRounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, p := range []model.Pool{
@@ -197,7 +196,7 @@ func TestOrphanAmongMany(t *testing.T) {
 	}
 }
 
-// Values that model would not have made are refused, not followed.
+// Values that the model would not have made are rejected, not followed.
 func TestOddValues(t *testing.T) {
 	for _, p := range []model.Pool{
 		{CIDR: cidr("10.0.0.0/8"), IPAM: true, BlockSize: 8},
@@ -266,7 +265,7 @@ func TestNoOverlap(t *testing.T) {
 	}
 }
 
-// What a region's ranges list is every block that begins in it.
+// A region's ranges list every block that begins in it.
 func FuzzRegion(f *testing.F) {
 	for _, s := range []string{"10.0.0.7", "255.255.255.255", "fd00::", "fd00::1", "fd00:1:2:3:4:5:6:7", "fd00:1:2:3:4:5:0:0", "::", "1::2:0:0:0", "fd00::2ff", "fd00::1:0:ab", "fd00:10:0:2::40", "fd00:0:0:1:0:0:0:40", "0:1::40", "fd00:0:1::40"} {
 		f.Add(addr(s).AsSlice(), uint8(128))
@@ -296,7 +295,7 @@ func FuzzRegion(f *testing.F) {
 	})
 }
 
-// A walk comes to every block of the pool once.
+// A walk reaches every block of the pool once.
 func TestWalk(t *testing.T) {
 	for _, p := range []model.Pool{
 		{CIDR: cidr("10.0.0.0/20"), BlockSize: 26},

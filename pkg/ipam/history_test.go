@@ -15,10 +15,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// history is a random history of a cluster: hosts that assign and release,
-// each step by step and at once, on what they read some time ago; people who
-// change pools, settings and nodes meanwhile. Beside it runs a model that is
-// slow and obvious: a set of addresses per handle.
+// history is a random history of a cluster: hosts assign and release, step by step and concurrently, based on what they
+// read some time ago, while people change pools, settings and nodes. A slow and obvious model runs alongside: a set of
+// addresses per handle.
 type history struct {
 	*etcd
 	dice      dice
@@ -42,7 +41,7 @@ func (d *dice) roll(n int) int {
 	return int(b) % n
 }
 
-// operation is one call of a plugin that has come this far.
+// operation is one call of a plugin at its current stage.
 type operation struct {
 	h        *history
 	name     string
@@ -55,10 +54,10 @@ type operation struct {
 	truthful func(err error)
 }
 
-// historyHosts are how many hosts there are: few meet in few blocks, of many most have none of their own.
+// historyHosts are numbers of hosts: few hosts meet in few blocks; with many, most have no block of their own.
 var historyHosts = [...]int{3, 3, 8, 20}
 
-// historyPools are places; each is one of its values at a time. The last two overlap.
+// historyPools are places for pools; each has one of its values at a time. The last two overlap.
 var historyPools = [][]model.Pool{
 	{
 		{CIDR: cidr("10.0.0.0/27"), BlockSize: 29},
@@ -136,7 +135,7 @@ func (h *history) begin(o *operation) {
 	h.running = append(h.running, o)
 }
 
-// step does one round trip and reports whether the operation is over.
+// step does one round trip and reports whether the operation is finished.
 func (o *operation) step() bool {
 	h := o.h
 	if o.plan == nil {
@@ -313,7 +312,7 @@ func (h *history) beginReleaseAddr() {
 	})
 }
 
-// beginGiveBack is what the agent of a block's host does.
+// beginGiveBack begins what the agent of a block's host does.
 func (h *history) beginGiveBack() {
 	var blocks []model.Block
 	for _, e := range h.dump() {

@@ -14,50 +14,50 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// index is what a view holds, as decisions look it up.
+// index is the content of a view, arranged for lookups.
 type index struct {
 	view   *model.View
 	pools  []*pool // by CIDR
 	blocks map[netip.Prefix]block
-	absent map[netip.Prefix]bool // blocks that were read, and aren't there
-	// nearby has the blocks that exist by the region of their first address.
+	absent map[netip.Prefix]bool // blocks that were read and don't exist
+	// nearby has the existing blocks by the region of their first address.
 	nearby map[netip.Prefix][]netip.Prefix
-	own    map[string][]affinity // by host, the one claimed last first
-	listed []string              // what begins the paths of which all are known
-	pages  map[string]string     // prefixes that are listed in part: where the next page begins
+	own    map[string][]affinity // by host, most recently claimed first
+	listed []string              // path prefixes of which every key is known
+	pages  map[string]string     // prefixes listed in part: where the next page begins
 }
 
 // block is a block that exists.
 type block struct {
 	entry model.Entry
-	read  bool // with its value
+	read  bool // with its value, not the key alone
 }
 
-// free is how many addresses may be taken: 0 where the block is invalid or was not read.
+// free returns how many addresses are free: 0 if the block is invalid or was not read.
 func (b block) free() int {
 	m, _ := b.entry.Value.(model.Block)
 	return len(m.Unallocated)
 }
 
-// affinity is a block that a host has affinity to.
+// affinity is a block that a host has an affinity to.
 type affinity struct {
 	cidr    netip.Prefix
 	created int64
 }
 
-// pool is a pool as stored.
+// pool is a stored pool.
 type pool struct {
 	model.Pool
 	entry    model.Entry
-	err      error // why it hands out nothing
+	err      error // why no addresses are assigned from it
 	selector *selector.Selector
-	under    *pool // the oldest of the pools that overlap it and claim their ranges, nil = none
+	under    *pool // the oldest overlapping pool that claims its range, or nil
 }
 
-// claims reports whether the pool's addresses are given out here, or may be when it has been corrected.
+// claims reports whether addresses are assigned from the pool, or may be once its entry has been corrected.
 func (p *pool) claims() bool { return !p.Disabled && (p.err != nil || p.IPAM) }
 
-// yields reports whether the pool hinders no other that overlaps it: it is disabled, or the later one.
+// yields reports whether the pool gives way to pools that overlap it: it is disabled, or newer.
 func (p *pool) yields() bool { return p.under != nil || p.Disabled }
 
 var errNotCanonical = errors.New("the key is not in its canonical form, so it can't be compared")
@@ -114,8 +114,8 @@ func (x *index) add(e model.Entry, keysOnly bool) {
 	}
 }
 
-// canonical marks an entry whose key stands for the same object as another
-// path: a compare on that one would never hold.
+// canonical sets the error of an entry whose key is another spelling of the same object's path: a compare on the
+// canonical path would never succeed.
 func canonical(e model.Entry) model.Entry {
 	if e.Err == nil && e.Exists() && e.Path != "" && e.Path != e.Key.Path() {
 		e.Err = errNotCanonical
@@ -133,7 +133,7 @@ func (x *index) addPool(k model.PoolKey, e model.Entry) {
 	x.pools = append(slices.DeleteFunc(x.pools, func(q *pool) bool { return q.CIDR == k.CIDR }), p)
 }
 
-// rankPools sorts the pools, and finds the later ones of those that overlap.
+// rankPools sorts the pools, and marks the newer ones among those that overlap.
 func (x *index) rankPools() {
 	slices.SortFunc(x.pools, func(a, b *pool) int {
 		return cmp.Or(cmp.Compare(a.entry.Created, b.entry.Created), a.CIDR.Compare(b.CIDR))
@@ -147,7 +147,7 @@ func (x *index) rankPools() {
 	slices.SortFunc(x.pools, func(a, b *pool) int { return a.CIDR.Compare(b.CIDR) })
 }
 
-// knows reports whether r has been read, by itself or as part of something.
+// knows reports whether r has been read, by itself or as part of a larger range.
 func (x *index) knows(r model.Range) bool {
 	switch k := r.Key.(type) {
 	case nil:
@@ -165,18 +165,18 @@ func (x *index) knowsBlock(c netip.Prefix) bool {
 	return x.knows(model.KeyRange(model.BlockKey{CIDR: c}))
 }
 
-// isListed reports whether every key that begins with path has been listed.
+// isListed reports whether all keys that begin with path have been listed.
 func (x *index) isListed(path string) bool {
 	return slices.ContainsFunc(x.listed, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
-// overflowed reports whether the listing of a region stopped at its limit.
+// overflowed reports whether listing a region stopped at its limit.
 func (x *index) overflowed(r model.Range) bool {
 	_, partly := x.pages[r.Prefix]
 	return r.Key == nil && partly && !x.isListed(r.Prefix)
 }
 
-// block is a block for looking at only, nil where there is none. If it exists its value must be known.
+// block returns a block for reading only, nil if it doesn't exist. The value of an existing block must have been read.
 func (x *index) block(c netip.Prefix) (*model.Block, error) {
 	b, ok := x.blocks[c]
 	if !ok {
@@ -192,7 +192,7 @@ func (x *index) block(c netip.Prefix) (*model.Block, error) {
 	return &m, nil
 }
 
-// config is the cluster's settings; err says why they can't be known.
+// config returns the cluster's settings, or an error if they are invalid.
 func (x *index) config() (model.IPAMConfig, error) {
 	e := x.view.Get(model.IPAMConfigKey{})
 	switch c, ok := e.Value.(model.IPAMConfig); {
@@ -204,7 +204,7 @@ func (x *index) config() (model.IPAMConfig, error) {
 	return model.DefaultIPAMConfig, nil
 }
 
-// poolOf is the smallest pool that holds the whole prefix, one that yields only where no other does; nil where none does.
+// poolOf returns the smallest pool that contains the whole prefix, or nil. Pools that yield come last.
 func (x *index) poolOf(c netip.Prefix) *pool {
 	var best *pool
 	for _, p := range x.pools {
@@ -218,7 +218,7 @@ func (x *index) poolOf(c netip.Prefix) *pool {
 	return best
 }
 
-// alone reports whether no pool but p has a part of c: a block lies in exactly one that doesn't yield.
+// alone reports whether no pool but p overlaps c, not counting pools that yield: a block lies in exactly one pool.
 func (x *index) alone(c netip.Prefix, p *pool) bool {
 	return !slices.ContainsFunc(x.pools, func(other *pool) bool { return other != p && !other.yields() && other.CIDR.Overlaps(c) })
 }

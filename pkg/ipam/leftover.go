@@ -9,13 +9,12 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A leftover is an empty block from which nothing may be allocated any more, see
-// Release: it was empty already when its pool went or was changed. A host that
-// claims a block may take its place, and its own host gives it back.
+// A leftover is an empty block from which nothing may be allocated any more (see Release): it was already empty when
+// its pool was deleted or changed. A host that claims a block may replace it, and its own host gives it back.
 
 func (p *Plan) leftover(b *model.Block) bool { return isEmpty(b) && !p.wanted(b) }
 
-// GiveBack deletes a block of the host's that is a leftover, and reports whether it is one.
+// GiveBack deletes a block of the host if it is a leftover, and reports whether it did.
 //
 // Errors: *model.NeedRangesError; *InvalidError.
 func (p *Plan) GiveBack(host string, block netip.Prefix) (bool, error) {
@@ -31,12 +30,11 @@ func (p *Plan) GiveBack(host string, block netip.Prefix) (bool, error) {
 	return true, nil
 }
 
-// maxCleared is how many leftovers one request may delete in each family: each is two operations of
-// the 128 that etcd takes at once. Where more are in the way, one of them is taken over.
+// maxCleared is how many leftovers one request may delete per family: each takes two of the 128 operations per etcd
+// transaction. If more are in the way, one of them is taken over.
 const maxCleared = 16
 
-// room reports whether a block of the pool's can be made at c, and which leftovers
-// are to be deleted for it.
+// room reports whether a block of the pool can be made at c, and returns the leftovers that must be deleted for it.
 func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok, known bool) {
 	known = true
 	for _, r := range overlapRanges(c) {
@@ -75,8 +73,8 @@ func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok
 	return leftovers, len(unread) == 0, len(unread) == 0
 }
 
-// clear picks from a block of the pool's size that is made in the place of a
-// leftover of another size. It is nil where something else is in the way there, too.
+// clear picks an address from a block of the pool's size that replaces a leftover of another size. got is nil if
+// something else is in the way there too.
 func (s *search) clear(leftover netip.Prefix) (got *pick, known bool) {
 	at := leftover.Addr()
 	if !s.pool.CIDR.Contains(at) {

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A pool is made where an empty block of a pool that is gone lies, larger or smaller.
+// A pool is created over an empty block of a deleted pool, larger or smaller.
 func TestLeftoverIsRoom(t *testing.T) {
 	const pool = "10.0.0.64/27"
 	strict := func(c string) func(*etcd) {
@@ -82,7 +82,7 @@ func TestLeftoverIsRoom(t *testing.T) {
 	}
 }
 
-// More leftovers than one transaction can delete are used as they are.
+// If there are more leftovers than one transaction can delete, they are used unchanged.
 func TestManyLeftovers(t *testing.T) {
 	s := newEtcd(t)
 	s.pool(model.Pool{CIDR: cidr("10.0.0.0/26"), BlockSize: 26})
@@ -106,7 +106,7 @@ func TestManyLeftovers(t *testing.T) {
 	s.mustBeSound()
 }
 
-// Of two hosts that claim in the place of one leftover, and of its own that uses it meanwhile, one succeeds.
+// Of two hosts that claim in place of one leftover, and its own host that uses it meanwhile, exactly one succeeds.
 func TestLeftoverRaces(t *testing.T) {
 	const c = "10.0.0.4/30"
 	for name, other := range map[string]func(*testing.T, *etcd) model.Change{
@@ -154,7 +154,7 @@ func TestLeftoverRaces(t *testing.T) {
 	}
 }
 
-// giveBack is the change of one GiveBack.
+// giveBack returns the change of one GiveBack.
 func (s *etcd) giveBack(host, c string, want bool) model.Change {
 	s.t.Helper()
 	var gone bool
@@ -219,7 +219,7 @@ func TestGiveBack(t *testing.T) {
 			s.mustBeSound()
 		})
 	}
-	// Who used it meanwhile keeps it.
+	// The host that used it meanwhile keeps it.
 	s := newEtcd(t)
 	s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 29})
 	s.fill(c, "a", 0)

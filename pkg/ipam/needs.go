@@ -9,17 +9,17 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// maxRanges bounds a round of reading, but for the host's own blocks. What is beyond is read in the next round.
+// maxRanges bounds one round of reading, not counting the host's own blocks. The rest is read in the next round.
 const maxRanges = 112
 
-// needs collects what must be read and isn't known yet.
+// needs collects the ranges that must be read first.
 type needs struct {
 	index  *index
 	ranges []model.Range
-	own    int // of ranges: the host's own blocks
+	own    int // how many of ranges are the host's own blocks
 }
 
-// add reports whether r is known; if not it is needed.
+// add reports whether r is known, and adds it to the needed ranges if not.
 func (n *needs) add(r model.Range) bool {
 	if n.index.knows(r) {
 		return true
@@ -30,7 +30,7 @@ func (n *needs) add(r model.Range) bool {
 	return false
 }
 
-// addAll reports whether all of them are known.
+// addAll adds all ranges and reports whether all of them are known.
 func (n *needs) addAll(ranges []model.Range) bool {
 	known := true
 	for _, r := range ranges {
@@ -39,10 +39,10 @@ func (n *needs) addAll(ranges []model.Range) bool {
 	return known
 }
 
-// block reports whether the block's content is known, or its absence.
+// block reports whether the block's content, or its absence, is known, and adds it if not.
 func (n *needs) block(c netip.Prefix) bool { return n.add(model.KeyRange(model.BlockKey{CIDR: c})) }
 
-// addOwn needs blocks of the host's own, all of them. One that is needed already is read twice.
+// addOwn adds all of the host's own blocks. One that is already in the ranges is read twice.
 func (n *needs) addOwn(blocks []netip.Prefix) {
 	for _, c := range blocks {
 		n.ranges = append(n.ranges, model.KeyRange(model.BlockKey{CIDR: c}))
@@ -50,7 +50,7 @@ func (n *needs) addOwn(blocks []netip.Prefix) {
 	n.own += len(blocks)
 }
 
-// err is nil where nothing is needed.
+// err returns nil if nothing more must be read.
 func (n *needs) err() error {
 	if len(n.ranges) == 0 {
 		return nil

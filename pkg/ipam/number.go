@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// number is an unsigned integer of 128 bits: an address or the index of a block in its pool.
+// number is a 128-bit unsigned integer: an address, or the index of a block in its pool.
 type number struct{ hi, lo uint64 }
 
 var one = number{lo: 1}
@@ -60,7 +60,7 @@ func (n number) shr(by int) number {
 	return number{n.hi >> by, n.lo>>by | n.hi<<(64-by)}
 }
 
-// low keeps the lowest bits.
+// low returns the lowest width bits of n.
 func (n number) low(width int) number {
 	return n.sub(n.shr(width).shl(width))
 }

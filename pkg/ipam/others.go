@@ -11,9 +11,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// fromOthers picks from blocks of other hosts: of those that have been read, such as the one that the host
-// borrowed from last; then, read some at a time, of the others in the order of the walk. Of those that are looked at
-// in a pool an empty one that may be taken over goes before one to borrow from. Nil without an error: more must be read.
+// fromOthers picks an address from blocks of other hosts. It first looks at those that have been read, such as the one
+// that the host borrowed from last; then it reads the others, some at a time, in the order of the walk. Among those
+// examined in a pool, it prefers taking over an empty block to borrowing. It returns nil without an error if more must
+// be read.
 func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, error) {
 	var searches []*search
 	for _, p := range e.pools {
@@ -36,18 +37,18 @@ func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, er
 	return nil, failed
 }
 
-// search goes through the blocks of one pool that others have.
+// search goes through the blocks of one pool that belong to other hosts.
 type search struct {
 	*assignment
 	pool   *pool
 	config model.IPAMConfig
 	unread []netip.Prefix
-	// What was found, for the reason why nothing was.
+	// Counts of what was found, for the error if there is no address.
 	blocks, full, invalid, strict, young int
-	inTheWay                             []netip.Prefix // of another size than the pool's
+	inTheWay                             []netip.Prefix // blocks of another size than the pool's
 }
 
-// run looks at the blocks that have been read. Claiming has listed which there are.
+// run looks at the blocks that have been read. Which ones exist is known from fromNew's listing.
 func (s *search) run() (got *pick, known bool) {
 	if !s.config.AutoAllocateBlocks {
 		return nil, true // nothing may be borrowed either: affinity is strict then
@@ -64,7 +65,7 @@ func (s *search) run() (got *pick, known bool) {
 	return s.look(read)
 }
 
-// inPool are the known blocks whose pool it is, or that it lies in, by the walk.
+// inPool returns the known blocks of the pool, and those around it, in the order of the walk.
 func (s *search) inPool() []netip.Prefix {
 	var all []netip.Prefix
 	add := func(c netip.Prefix) {
@@ -85,10 +86,10 @@ func (s *search) inPool() []netip.Prefix {
 	return all
 }
 
-// around reports whether the pool is a part of the block.
+// around reports whether the block contains the pool and more.
 func (s *search) around(c netip.Prefix) bool { return c.Bits() < s.pool.CIDR.Bits() }
 
-// obstruct notes a block in the place of one of the pool's size.
+// obstruct notes a block that occupies the place of one of the pool's size.
 func (s *search) obstruct(c netip.Prefix) {
 	if c.Bits() > s.pool.BlockSize || s.around(c) {
 		s.inTheWay = append(s.inTheWay, c)
@@ -131,7 +132,7 @@ func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 			s.young++
 		}
 		switch {
-		case b.Affinity == s.Host: // and its affinity key is missing
+		case b.Affinity == s.Host: // its affinity key is missing
 			return &pick{from: fromEmpty, block: c, ordinal: nextFree, pool: s.pool}, true
 		case !borrowable(b, s.config):
 			s.strict++
@@ -145,16 +146,15 @@ func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 	return borrow, true
 }
 
-// borrowable reports whether any host may take addresses of the block.
+// borrowable reports whether any host may take addresses from the block.
 func borrowable(b *model.Block, config model.IPAMConfig) bool {
 	return !config.StrictAffinity && !b.StrictAffinity
 }
 
-// reclaimable reports whether the host may make the block its own: it is empty
-// and has been for a while, or no host has it, or the host that has it left the
-// cluster. left is that host where it matters. A block without the time since
-// when it is empty was made by a program that doesn't keep it: it may be taken. So may
-// one with a time that is still to come: the clock of its host was wrong.
+// reclaimable reports whether the host may take the block over: the block is empty and has been for a while, or no host
+// has it, or the host that has it left the cluster. left is that host, if its absence is what decided. A block may be
+// taken over, too, if it doesn't say since when it has been empty (some programs don't keep that) or if that time is in
+// the future (its host's clock was wrong).
 func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take bool, left string, known bool) {
 	if !isEmpty(b) || !config.AutoAllocateBlocks || b.Affinity == a.Host {
 		return false, "", true
@@ -164,7 +164,7 @@ func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take 
 	}
 	host := model.HostMetadataKey{Host: b.Affinity}
 	if borrowable(b, config) && !a.view.Has(host) {
-		return false, "", true // one of its addresses does as well, and takes no further round
+		return false, "", true // borrowing one of its addresses does as well, without another round
 	}
 	if !a.needs.add(model.KeyRange(host)) {
 		return false, "", false
@@ -175,10 +175,10 @@ func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take 
 	return true, b.Affinity, true
 }
 
-// shownInTheWay is how many blocks an error names.
+// shownInTheWay is how many blocks an error lists.
 const shownInTheWay = 3
 
-// why nothing was found.
+// why returns the reason why nothing was found.
 func (s *search) why() string {
 	var parts []string
 	if s.config.AutoAllocateBlocks {

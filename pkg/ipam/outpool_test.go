@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestOwnBlockOfPoolThatIsOut has a host whose block's pool gives its pods nothing any more: the next address is another
-// pool's, and the block goes with its last address.
+// TestOwnBlockOfPoolThatIsOut: a host's block is in a pool that assigns nothing to its pods any more. The next address
+// is from another pool, and the block is deleted with its last address.
 func TestOwnBlockOfPoolThatIsOut(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	p := model.Pool{CIDR: cidr("10.70.0.0/24"), BlockSize: 26}
@@ -55,7 +55,7 @@ func TestOwnBlockOfPoolThatIsOut(t *testing.T) {
 	}
 }
 
-// TestAllowedUses has a pool for tunnels and one for workloads: each gives nothing to the other, whether it is asked for or not.
+// TestAllowedUses uses a pool for tunnels and one for workloads: neither assigns for the other's use, requested or not.
 func TestAllowedUses(t *testing.T) {
 	s := newEtcd(t)
 	s.pool(model.Pool{CIDR: cidr("10.1.0.0/24"), AllowedUses: "Tunnel"})

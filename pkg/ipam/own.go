@@ -8,14 +8,13 @@ import (
 	"slices"
 )
 
-// ownRound is how many of the host's own blocks are read in one round, of both
-// families together: all of them, unless they are thousands. Where blocks have a single address, a host has as many as pods.
+// ownRound is how many of the host's own blocks are read in one round, both families together: all of them, unless
+// there are thousands. If blocks have a single address, a host has as many blocks as pods.
 const ownRound = 2000
 
-// fromOwn picks from a block with affinity to the host: of those that are
-// known and have a free address, the one claimed last. So one block is filled
-// after the other and the older ones may become empty. If there is none,
-// unread are blocks to be read first, the last claimed ones before others.
+// fromOwn picks an address from a block with affinity to the host: of the known blocks with a free address, the most
+// recently claimed one. So blocks are filled one after another, and the older ones may become empty. If there is none,
+// unread returns blocks to read first, most recently claimed first.
 func (a *assignment) fromOwn(e *eligible) (got *pick, unread []netip.Prefix) {
 	for _, c := range a.drafted() {
 		if isV6(c) == e.v6 {
@@ -42,8 +41,8 @@ func (a *assignment) fromOwn(e *eligible) (got *pick, unread []netip.Prefix) {
 	return nil, unread
 }
 
-// ownPick is nil where the block can't be used: it is full, invalid, not the
-// host's after all, or its pool may not serve the request.
+// ownPick returns nil if the block can't be used: it is full, invalid, or not the host's after all, or its pool may not
+// serve the request.
 func (a *assignment) ownPick(e *eligible, c netip.Prefix) *pick {
 	b, err := a.peek(c)
 	if err != nil || b == nil || len(b.Unallocated) == 0 || b.Affinity != a.Host {
@@ -56,7 +55,7 @@ func (a *assignment) ownPick(e *eligible, c netip.Prefix) *pick {
 	return &pick{from: fromOwn, block: c, ordinal: nextFree, pool: p}
 }
 
-// drafted are the blocks that the plan has changed so far.
+// drafted returns the blocks that the plan has changed so far, sorted.
 func (p *Plan) drafted() []netip.Prefix {
 	if len(p.drafts) == 0 {
 		return nil

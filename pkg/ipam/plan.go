@@ -11,33 +11,32 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Plan gathers what several operations on one view write, as one change. Each
-// sees what those before it did. An operation that returns an error has done
-// nothing.
+// Plan collects the writes of several operations on one view into a single change. Each operation sees the effects of
+// those before it. An operation that returns an error has no effect.
 type Plan struct {
 	*index
 	drafts     map[netip.Prefix]*draft
 	handles    map[string]*draftHandle
-	affinities map[model.AffinityKey]bool // written: present or not
-	compares   map[model.Key]int64        // besides those of what is written
+	affinities map[model.AffinityKey]bool // written: whether the key will exist
+	compares   map[model.Key]int64        // in addition to those of the keys written
 }
 
-// draft is a block as the plan leaves it.
+// draft is the new state of a block.
 type draft struct {
 	model.Block
-	base int64 // the revision that it was read at, 0: it didn't exist
+	base int64 // the revision at which it was read; 0 if it didn't exist
 	gone bool
 }
 
-// draftHandle is a handle as the plan leaves it.
+// draftHandle is the new state of a handle.
 type draftHandle struct {
 	blocks            map[netip.Prefix]int
-	canonical, legacy int64 // the revisions of its two places
-	invalid           error // of one of them
+	canonical, legacy int64 // revisions of its two keys
+	invalid           error // error of one of them
 	changed           bool
 }
 
-// NewPlan returns a plan that does nothing yet.
+// NewPlan returns an empty plan.
 func NewPlan(v *model.View) *Plan {
 	return &Plan{
 		index:      newIndex(v),
@@ -48,9 +47,8 @@ func NewPlan(v *model.View) *Plan {
 	}
 }
 
-// Change is what all operations of the plan write, on condition that nothing
-// that they depend on has changed. It has compares even where it writes
-// nothing: what was found to be allocated is still allocated.
+// Change returns the writes of all operations of the plan, on condition that nothing they depend on has changed. It has
+// compares even if there is nothing to write: they make sure that addresses found allocated are still allocated.
 func (p *Plan) Change() model.Change {
 	var c model.Change
 	compare := func(k model.Key, revision int64) {
@@ -99,7 +97,7 @@ func (p *Plan) Change() model.Change {
 	return c
 }
 
-// exists reports whether there is such a block, valid or not, as far as is known.
+// exists reports whether the block is known to exist, valid or not.
 func (p *Plan) exists(c netip.Prefix) bool {
 	if d := p.drafts[c]; d != nil {
 		return !d.gone
@@ -108,7 +106,7 @@ func (p *Plan) exists(c netip.Prefix) bool {
 	return ok
 }
 
-// peek is index.block as the plan leaves it.
+// peek is like index.block, with the changes of the plan.
 func (p *Plan) peek(c netip.Prefix) (*model.Block, error) {
 	switch d := p.drafts[c]; {
 	case d == nil:
@@ -120,7 +118,7 @@ func (p *Plan) peek(c netip.Prefix) (*model.Block, error) {
 	}
 }
 
-// edit is a block for changing. It must exist and be valid.
+// edit returns a block for changing. It must exist and be valid.
 func (p *Plan) edit(c netip.Prefix) *draft {
 	d := p.drafts[c]
 	if d == nil {
@@ -131,7 +129,7 @@ func (p *Plan) edit(c netip.Prefix) *draft {
 	return d
 }
 
-// create makes a block with affinity to the host. It must not exist.
+// create makes a block with affinity to the host. The block must not exist.
 func (p *Plan) create(c netip.Prefix, host string) *draft {
 	d := p.drafts[c]
 	if d == nil {
@@ -143,7 +141,7 @@ func (p *Plan) create(c netip.Prefix, host string) *draft {
 	return d
 }
 
-// remove deletes a block and its owner's affinity.
+// remove deletes a block and its host's affinity.
 func (p *Plan) remove(d *draft) {
 	d.gone = true
 	if d.Affinity != "" {
@@ -151,7 +149,7 @@ func (p *Plan) remove(d *draft) {
 	}
 }
 
-// giveTo makes a block the host's own.
+// giveTo transfers a block's affinity to the host.
 func (p *Plan) giveTo(d *draft, host string) {
 	if d.Affinity != "" && d.Affinity != host {
 		p.affinities[model.AffinityKey{Host: d.Affinity, CIDR: d.CIDR}] = false
@@ -160,14 +158,14 @@ func (p *Plan) giveTo(d *draft, host string) {
 	p.affinities[model.AffinityKey{Host: host, CIDR: d.CIDR}] = true
 }
 
-// handle is what the handle holds, for looking and for changing: from here on
-// the plan depends on it. Both its places must be known.
+// handle returns the content of a handle, for reading and changing. From then on the plan depends on it. Both its keys
+// must be known.
 func (p *Plan) handle(id string) *draftHandle {
 	if h := p.handles[id]; h != nil {
 		return h
 	}
 	h := &draftHandle{blocks: map[netip.Prefix]int{}}
-	// Where both places exist, the canonical one is right on each block.
+	// If both keys exist, the canonical one takes precedence per block.
 	for _, k := range []model.HandleKey{{ID: id, Legacy: true}, {ID: id}} {
 		e := canonical(p.view.Get(k))
 		if e.Err != nil {
@@ -189,7 +187,7 @@ func (p *Plan) handle(id string) *draftHandle {
 	return h
 }
 
-// valid is handle, or why it is not valid: that the plan doesn't depend on.
+// valid is like handle but returns an error for an invalid handle, and then the plan does not depend on it.
 func (p *Plan) valid(id string) (*draftHandle, error) {
 	h := p.handle(id)
 	if h.invalid != nil {
@@ -199,7 +197,7 @@ func (p *Plan) valid(id string) (*draftHandle, error) {
 	return h, nil
 }
 
-// recount makes the handle's count of a block what the block says.
+// recount sets the handle's count for a block to what the block says.
 func (p *Plan) recount(id string, d *draft) {
 	h := p.handles[id]
 	h.changed = true
@@ -210,7 +208,7 @@ func (p *Plan) recount(id string, d *draft) {
 	}
 }
 
-// sorted is what the handle names, in order.
+// sorted returns the blocks that the handle names, in order.
 func (h *draftHandle) sorted() []netip.Prefix {
 	return slices.SortedFunc(maps.Keys(h.blocks), netip.Prefix.Compare)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// check settles the block size and the selector, and why the pool hands out nothing.
+// check sets the block size and the selector, and p.err if no addresses can be assigned from the pool.
 func (p *pool) check() {
 	v6 := isV6(p.CIDR)
 	if p.BlockSize == 0 {
 		p.BlockSize = model.DefaultBlockSize(v6)
 	}
-	// The one block of a pool that is smaller than a block is the pool.
+	// A pool that is smaller than a block has a single block: the pool itself.
 	p.BlockSize = max(p.BlockSize, p.CIDR.Bits())
 	if low := largestBlock(v6); p.BlockSize < low || p.BlockSize > p.CIDR.Addr().BitLen() {
 		p.err = fmt.Errorf("block_size %d: want %d to %d", p.BlockSize, low, p.CIDR.Addr().BitLen())
@@ -45,24 +45,24 @@ func (p *pool) refuses() string {
 	return ""
 }
 
-// picks reports whether the node selector is true of a host with these labels.
+// picks reports whether the node selector matches a host with these labels.
 func (p *pool) picks(labels map[string]string) bool {
 	return p.selector == nil || p.selector.Matches(func(name string) (string, bool) { v, ok := labels[name]; return v, ok })
 }
 
-// labels are a host's, by its metadata.
+// labels returns a host's labels from its metadata.
 func (x *index) labels(host string) map[string]string {
 	m, _ := x.view.Get(model.HostMetadataKey{Host: host}).Value.(model.HostMetadata)
 	return m.Labels
 }
 
-// blockOf is the block of the pool's size that holds the address.
+// blockOf returns the block of the pool's size that contains the address.
 func (p *pool) blockOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, p.BlockSize).Masked()
 }
 
-// eligible are the pools that may serve one family of a request, in the order
-// in which they are tried: as requested, but first those that pick the node; or else by CIDR.
+// eligible has the pools that may serve one family of a request, in the order in which they are tried: requested pools
+// in the order of the request, those that pick the node first; otherwise by CIDR.
 type eligible struct {
 	v6      bool
 	pools   []*pool
@@ -71,7 +71,7 @@ type eligible struct {
 
 func (e *eligible) has(p *pool) bool { return p != nil && slices.Contains(e.pools, p) }
 
-// eligible never leaves out a requested pool silently.
+// eligible returns an error for requested pools that don't exist: it never skips one silently.
 func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 	labels, use := r.HostLabels, model.ForWorkloads
 	if r.Tunnel {
@@ -100,7 +100,7 @@ func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 			}
 		}
 	}
-	var parked []*pool // requested, though they don't pick the node
+	var parked []*pool // requested, though their selector doesn't match the node
 	for _, p := range candidates {
 		why, picked := p.refuses(), p.picks(labels)
 		if why == "" && !picked && (len(requested) == 0 || r.Picked) {

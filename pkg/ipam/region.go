@@ -9,18 +9,15 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A region is a /24 of IPv4 or a /120 of IPv6. The paths of all blocks that
-// begin in one share a beginning of their text, so that one listing finds them
-// whatever their size. That is how overlaps with blocks of another size, left
-// by a pool that was changed or replaced, are found without knowing which
-// sizes there are.
+// A region is a /24 of IPv4 or a /120 of IPv6. The paths of all blocks that begin in a region share a prefix, so one
+// listing finds them whatever their size. That is how overlaps with blocks of another size, left by a pool that was
+// changed or replaced, are found without knowing which sizes exist.
 
-// regionLimit bounds what listing a region reads. An IPv4 region has at most
-// 256 blocks. The text of an IPv6 region may begin other paths too; if that
-// makes it longer, the pool is listed instead.
+// regionLimit bounds the listing of a region. An IPv4 region has at most 256 blocks. The path prefix of an IPv6 region
+// may match other paths too; if that exceeds the limit, the whole pool is listed instead.
 const regionLimit = 300
 
-// listLimit is the length of a page when a pool is listed.
+// listLimit is the page size for listing a pool.
 const listLimit = 1 << 14
 
 func regionBits(v6 bool) int {
@@ -30,8 +27,7 @@ func regionBits(v6 bool) int {
 	return 24
 }
 
-// largestBlock is the prefix length of the largest block, 2^12 addresses: no
-// key of a larger one is of the data model.
+// largestBlock is the prefix length of the largest block, 2^12 addresses. The data model has no keys for larger ones.
 func largestBlock(v6 bool) int {
 	if v6 {
 		return 116
@@ -43,7 +39,7 @@ func regionOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, regionBits(a.Is6())).Masked()
 }
 
-// regionRanges list every block that begins in the region.
+// regionRanges returns the ranges that list every block beginning in the region.
 func regionRanges(r netip.Prefix) []model.Range {
 	list := func(prefix string) model.Range {
 		return model.Range{Prefix: prefix, KeysOnly: true, Limit: regionLimit}
@@ -52,25 +48,24 @@ func regionRanges(r netip.Prefix) []model.Range {
 		path := blockText(r.Addr())
 		return []model.Range{list(path[:strings.LastIndexByte(path, '.')+1])}
 	}
-	// The address after the first has no run of zeros at its end, so that its
-	// text but for the last two hexadecimal digits begins that of all others.
+	// The second address has no run of zeros at its end, so its text without the last two hexadecimal digits is a
+	// prefix of all the others.
 	path := blockText(r.Addr().Next())
 	bytes := r.Addr().As16()
 	if bytes[14] != 0 {
 		return []model.Range{list(path[:len(path)-2])}
 	}
-	// Digits of the last group have no leading zeros; and the first address
-	// may be shortened where the others aren't.
+	// The last group has no leading zeros, and the first address may be abbreviated where the others aren't.
 	return []model.Range{list(path[:len(path)-1]), list(blockText(r.Addr()) + "-")}
 }
 
-// blockText is the path of a block that begins at the address, up to its length.
+// blockText returns the path of a block that begins at the address, without the prefix length.
 func blockText(a netip.Addr) string {
 	path := model.BlockKey{CIDR: netip.PrefixFrom(a, a.BitLen())}.Path()
 	return path[:strings.LastIndexByte(path, '-')]
 }
 
-// overlapRanges is what must be known to say that no block overlaps c.
+// overlapRanges returns what must be known to decide whether a block overlaps c.
 func overlapRanges(c netip.Prefix) []model.Range {
 	bits := regionBits(isV6(c))
 	var ranges []model.Range
@@ -86,7 +81,7 @@ func overlapRanges(c netip.Prefix) []model.Range {
 	return ranges
 }
 
-// nextPrefix is the one of the same length after p; the zero Prefix after the last.
+// nextPrefix returns the prefix of the same length after p; the zero Prefix after the last.
 func nextPrefix(p netip.Prefix) netip.Prefix {
 	n := numberOf(p.Addr()).add(one.shl(p.Addr().BitLen() - p.Bits()))
 	a := n.addr(isV6(p))
@@ -96,8 +91,8 @@ func nextPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(a, p.Bits())
 }
 
-// poolRanges list, page by page, the names of every block that overlaps the pool, and with them others whose paths
-// begin likewise. Names cost little.
+// poolRanges returns the ranges that list, page by page, the names of all blocks that overlap the pool, along with
+// others whose paths begin alike. Names are cheap to read.
 func (x *index) poolRanges(p *pool) []model.Range {
 	c := p.CIDR
 	text := model.BlockPrefix(isV6(c))
@@ -106,7 +101,7 @@ func (x *index) poolRanges(p *pool) []model.Range {
 		text += strings.Join(octets[:min(c.Bits()/8, 3)], "")
 	}
 	ranges := []model.Range{{Prefix: text, From: x.pages[text], KeysOnly: true, Limit: listLimit}}
-	for l := largestBlock(isV6(c)); l < c.Bits(); l++ { // larger ones that begin before the pool
+	for l := largestBlock(isV6(c)); l < c.Bits(); l++ { // larger blocks that begin before the pool
 		around := netip.PrefixFrom(c.Addr(), l).Masked()
 		ranges = append(ranges, model.Range{Key: model.BlockKey{CIDR: around}, KeysOnly: true})
 	}

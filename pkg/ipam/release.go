@@ -10,15 +10,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Release frees every address of the handle, and deletes the handle. Where blocks that were read, or those of also,
-// have addresses of it that it doesn't name, as where it was deleted or isn't valid, those are freed too.
+// Release frees every address of the handle and deletes the handle. A handle that was deleted or is invalid may not
+// name all its blocks, so addresses of it in blocks that were read, or in those of also, are freed as well.
 //
-// A block that becomes empty and has affinity to a host stays that host's, with
-// the time; another host may take it over later. It is given back, that is
-// deleted, if no host has affinity to it, or if nothing may be allocated from it
-// any more because its pool is gone, disabled, later than one that it overlaps, for other hosts or uses, or has another block size now.
-// Blocks that a person made (strict affinity, or auto_allocate_blocks is
-// false) are never deleted.
+// A block that becomes empty and has an affinity keeps it, along with the time; another host may take it over later.
+// The block is deleted instead if no host has affinity to it, or if nothing may be allocated from it any more, because
+// its pool is gone, disabled, newer than one that it overlaps, for other hosts or uses, or now has another block size.
+// Blocks that a person made (strict affinity, or auto_allocate_blocks is false) are never deleted.
 //
 // Errors: *model.NeedRangesError; *InvalidError, and then nothing is freed.
 func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]netip.Addr, error) {
@@ -57,7 +55,7 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 	var freed []netip.Addr
 	for _, c := range blocks {
 		if !p.exists(c) {
-			// Some other tool deleted it: the addresses are gone with it.
+			// Another tool deleted it; the addresses are gone with it.
 			p.compares[model.BlockKey{CIDR: c}] = 0
 			h.changed = true
 			delete(h.blocks, c)
@@ -77,7 +75,7 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 	return freed, nil
 }
 
-// naming are the blocks that were read and have addresses of the handle, whether or not it names them.
+// naming returns the blocks that were read and have addresses of the handle, whether or not the handle names them.
 func (p *Plan) naming(handle string) (blocks []netip.Prefix) {
 	for c, b := range p.blocks {
 		m, _ := b.entry.Value.(model.Block)
@@ -89,11 +87,10 @@ func (p *Plan) naming(handle string) (blocks []netip.Prefix) {
 	return blocks
 }
 
-// ReleaseAddr frees one address, whichever handle has it. It reports whether it was
-// allocated, and to which handle. The caller answers for the endpoint that may
-// still have the address.
+// ReleaseAddr frees one address, whichever handle has it. It reports whether the address was allocated, and to which
+// handle. The caller must make sure that no endpoint still has the address.
 //
-// Errors: as Release.
+// Errors: as for Release.
 func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed bool, err error) {
 	b, o, err := p.find(addr)
 	if b == nil || err != nil {
@@ -121,9 +118,9 @@ func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed
 	return handle, true, nil
 }
 
-// Holder is the handle that has an address, "" = it has none; allocated is false where nobody has it.
+// Holder returns the handle that has an address, "" if it was allocated without one. allocated is false if it is free.
 //
-// Errors: as Release.
+// Errors: as for Release.
 func (p *Plan) Holder(addr netip.Addr) (handle string, allocated bool, err error) {
 	b, o, err := p.find(addr)
 	if b == nil || err != nil {
@@ -132,7 +129,7 @@ func (p *Plan) Holder(addr netip.Addr) (handle string, allocated bool, err error
 	return holder(b, o).HandleID, true, nil
 }
 
-// find is the block in which an address is allocated, and where; nil = it isn't.
+// find returns the block in which an address is allocated, and its ordinal; a nil block if it isn't.
 func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
 	n := &needs{index: p.index}
 	n.addAll([]model.Range{model.PrefixRange(model.PoolPrefix()), model.KeyRange(model.IPAMConfigKey{})})
@@ -158,14 +155,15 @@ func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
 	return b, o, nil
 }
 
-// needHost needs the labels of a block's host, where its pool goes by them and so many addresses that are freed make it empty.
+// needHost asks for the labels of a block's host if its pool selects hosts by labels and freeing that many addresses
+// makes the block empty.
 func (p *Plan) needHost(n *needs, b *model.Block, freed int) {
 	if pool := p.poolOf(b.CIDR); pool != nil && pool.selector != nil && b.Affinity != "" && len(b.Unallocated)+freed == b.Size() {
 		n.add(model.KeyRange(model.HostMetadataKey{Host: b.Affinity}))
 	}
 }
 
-// settle finishes a block from which addresses were freed.
+// settle completes a block from which addresses were freed.
 func (p *Plan) settle(d *draft, now time.Time) {
 	compact(&d.Block)
 	if !isEmpty(&d.Block) {
@@ -178,7 +176,7 @@ func (p *Plan) settle(d *draft, now time.Time) {
 	}
 }
 
-// wanted reports whether an empty block is worth keeping.
+// wanted reports whether an empty block should be kept.
 func (p *Plan) wanted(b *model.Block) bool {
 	config, err := p.config()
 	if err != nil || !config.AutoAllocateBlocks || b.StrictAffinity {
@@ -191,13 +189,13 @@ func (p *Plan) wanted(b *model.Block) bool {
 	if pool == nil {
 		return false
 	}
-	picked := !p.view.Has(model.HostMetadataKey{Host: b.Affinity}) || pool.picks(p.labels(b.Affinity)) // not read: for GiveBack to say
+	picked := !p.view.Has(model.HostMetadataKey{Host: b.Affinity}) || pool.picks(p.labels(b.Affinity)) // if the host was not read, GiveBack decides
 	return pool.err != nil || pool.IPAM && pool.Serves(model.ForWorkloads) && !pool.yields() && pool.BlockSize == b.CIDR.Bits() && picked
 }
 
-// Held are the addresses of a handle.
+// Held returns the addresses of a handle.
 //
-// Errors: as Release.
+// Errors: as for Release.
 func (p *Plan) Held(handle string) ([]Assigned, error) {
 	n := &needs{index: p.index}
 	if !n.addAll(handleRanges(handle)) {

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// What becomes of the block of a handle's only address.
+// The fate of the block of a handle's only address.
 func TestReleaseLeaves(t *testing.T) {
 	const c = "10.0.0.4/30"
 	later := noon.Add(time.Hour)
@@ -76,7 +76,7 @@ func TestReleaseOddTrees(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 
-	// A handle that names a block that isn't there, and one that has nothing of it.
+	// A handle that names a block that doesn't exist, and one that has none of its addresses.
 	s.put(model.HandleKey{ID: "x.10.0.0.4"}, model.Handle{ID: "x.10.0.0.4", Blocks: map[netip.Prefix]int{
 		cidr("10.0.0.0/30"): 1, cidr("10.0.0.4/30"): 3, cidr("10.0.0.8/30"): 1}})
 	if freed, err := s.release("x.10.0.0.4", noon); err != nil || len(freed) != 1 {
@@ -84,7 +84,7 @@ func TestReleaseOddTrees(t *testing.T) {
 	}
 	s.mustBeSound()
 
-	// An invalid block: nothing is freed, nothing is written over it.
+	// An invalid block: nothing is freed, and the block is not overwritten.
 	s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30", "{}")
 	revision := s.revision
 	_, err = s.release("x.10.0.0.5", noon)
@@ -92,7 +92,7 @@ func TestReleaseOddTrees(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
-	// A handle that isn't valid goes, with what it has in the blocks that are named.
+	// An invalid handle is deleted, along with its addresses in the named blocks.
 	s.putText("/calico/ipam/v2/handle/x.10.0.0.9", "7")
 	var freed []netip.Addr
 	p, err = s.plan(FirstReadRelease("x.10.0.0.9"), func(p *Plan) error { freed, err = p.Release("x.10.0.0.9", noon, cidr("10.0.0.8/30")); return err })
@@ -153,7 +153,7 @@ func TestReleaseAddr(t *testing.T) {
 	}
 }
 
-// A freed address is the last of its block to be handed out again.
+// A freed address is the last one of its block to be assigned again.
 func TestFirstFreedFirstReused(t *testing.T) {
 	s := world(t)
 	give := func(h string) string {
@@ -205,7 +205,7 @@ func TestReleaseAndAssignAtOnce(t *testing.T) {
 	}
 	s.mustBeSound()
 
-	// And where the old block goes away, and its place is used again.
+	// The same if the old block is deleted and its place is used again.
 	s = world(t, model.Pool{CIDR: cidr("10.0.0.0/30")})
 	s.fill("10.0.0.2/31", "a", 2)
 	s.fill("10.0.0.0/31", "a", 1)

@@ -11,10 +11,11 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Resize replaces blocks by blocks of another size, bits, in which the same addresses are allocated to the same handles. blocks are
-// all those of a pool that lie in one unit, a block of the larger of both sizes; those that are gone, or have that size, are passed
-// over. A new block is of the node from whose blocks most of its allocated addresses come, and of none where they had none; without
-// allocated addresses none is made. It reports how many blocks it replaces.
+// Resize replaces blocks by blocks with the prefix length bits in which the same addresses are allocated to the same
+// handles. blocks are all blocks of a pool in one unit, which is a block of the larger of both sizes; blocks that are
+// gone, or have that size already, are skipped. A new block gets the affinity of the node whose blocks most of its
+// allocated addresses come from, or none if those had none; without allocated addresses no block is made. Resize
+// returns how many blocks it replaces.
 //
 // Errors: *model.NeedRangesError; *InvalidError.
 func (p *Plan) Resize(blocks []netip.Prefix, bits int) (replaced int, err error) {

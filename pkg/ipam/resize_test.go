@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// resize does it to all blocks of a pool, a unit after the other.
+// resize resizes all blocks of a pool, one unit after another.
 func (s *etcd) resize(pool string, bits int) {
 	s.t.Helper()
 	units := map[netip.Prefix][]netip.Prefix{}
@@ -39,7 +39,7 @@ func (s *etcd) resize(pool string, bits int) {
 	}
 }
 
-// holders are the handles of all allocated addresses.
+// holders returns the handles of all allocated addresses.
 func (s *etcd) holders() map[netip.Addr]string {
 	all := map[netip.Addr]string{}
 	for _, e := range s.dump() {
@@ -80,7 +80,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestResizeAnything has blocks of random hosts and fillings change their size again and again: no address changes hands.
+// TestResizeAnything repeatedly resizes blocks of random hosts and fillings: every address keeps its holder.
 func TestResizeAnything(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

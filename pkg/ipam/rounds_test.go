@@ -14,14 +14,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// nth is the block that the host's walk of the pool comes to after so many; before its end where i is negative.
+// nth returns the block that is the i-th of the host's walk of the pool, counted from its end if i is negative.
 func nth(host string, p model.Pool, i int) netip.Prefix {
 	w := walkOf(host, &pool{Pool: p})
 	n := w.start.shl(w.innerBits).add(number{lo: uint64(i)}).low(w.unitBits + w.innerBits)
 	return w.prefix(n, p.BlockSize)
 }
 
-// some takes so many of a hundred blocks of the pool.
+// some takes this percentage of the pool's blocks.
 func (s *etcd) some(p model.Pool, percent int) {
 	random := rand.New(rand.NewPCG(5, uint64(percent)))
 	s.revision++
@@ -32,7 +32,7 @@ func (s *etcd) some(p model.Pool, percent int) {
 	}
 }
 
-// empty leaves nothing in a block, for so long.
+// empty empties a block, and makes it empty since so long ago.
 func (s *etcd) empty(c netip.Prefix, since time.Duration) {
 	b := newBlock(c, "other")
 	b.EmptySince = noon.Add(-since)
@@ -48,8 +48,8 @@ func (s *etcd) room(c netip.Prefix) {
 	s.put(model.BlockKey{CIDR: c}, b)
 }
 
-// TestRounds has addresses found in two rounds of reading, and so in three round trips, as long as pools aren't nearly
-// full; and in a full one with a few more.
+// TestRounds: addresses are found in two rounds of reading, and so in three round trips, as long as pools aren't nearly
+// full; in a full one it takes a few more.
 func TestRounds(t *testing.T) {
 	const host = "node-7"
 	of := func(c string, size int) model.Pool { return model.Pool{CIDR: cidr(c), BlockSize: size} }
@@ -114,8 +114,8 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestFindsWhatThereIs fills a pool with blocks of all kinds: an address is found if there is one that the host may have,
-// and where none is found the reason is right.
+// TestFindsWhatThereIs fills a pool with blocks of all kinds: an address is found if there is one that the host may
+// have, and otherwise the reason is right.
 func TestFindsWhatThereIs(t *testing.T) {
 	p := model.Pool{CIDR: cidr("10.0.0.0/20"), BlockSize: 26}
 	outcomes := map[string]int{}
@@ -172,7 +172,7 @@ func TestFindsWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestBorrowsAgain has a host find the block that it borrowed from last, which its caller reads first.
+// TestBorrowsAgain: a host finds the block that it last borrowed from, which its caller reads first.
 func TestBorrowsAgain(t *testing.T) {
 	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 26}
 	s := world(t, p)

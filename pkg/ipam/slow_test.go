@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// take checks that an address is handed out once, to a host that may have it
-// now, and that it is the one that has been free the longest.
+// take checks that an address is assigned once, to a host that may have it now, and that it is the one that has been
+// free the longest.
 func (h *history) take(r Request, a netip.Addr) {
 	handle := r.Handle
 	for other, addrs := range h.held {
@@ -102,7 +102,7 @@ func (h *history) compare() {
 	}
 }
 
-// satisfied checks that a choice is what was asked for.
+// satisfied checks that a choice fulfils the request.
 func (h *history) satisfied(r Request, c Choice) {
 	var v4, v6 int
 	for _, a := range c.Addrs {
@@ -125,8 +125,8 @@ func (h *history) satisfied(r Request, c Choice) {
 	}
 }
 
-// mustBeTrue looks at every address of every pool to see whether an error is
-// right. Nothing has changed since the request began.
+// mustBeTrue looks at every address of every pool to check that an error is right. Nothing has changed since the
+// request began.
 func (h *history) mustBeTrue(r Request, err error) {
 	var exhausted *ExhaustedError
 	var noPool *NoPoolError
@@ -144,7 +144,7 @@ func (h *history) mustBeTrue(r Request, err error) {
 	}
 }
 
-// giving are the pools that give addresses out: those that aren't disabled, of several that overlap the oldest.
+// giving returns the pools that assign addresses: those that aren't disabled; of overlapping ones, the oldest.
 func (h *history) giving() (out []model.Pool) {
 	enabled := slices.DeleteFunc(h.dump(), func(e model.Entry) bool { p, ok := e.Value.(model.Pool); return !ok || p.Disabled })
 	for _, e := range enabled {

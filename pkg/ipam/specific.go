@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// specific picks the addresses of the family that are asked for by name.
+// specific picks the specific addresses of the family that were asked for.
 func (a *assignment) specific(e *eligible, picks *[]pick) error {
 	seen := map[netip.Addr]bool{}
 	for _, addr := range a.Addrs {
@@ -31,20 +31,20 @@ func (a *assignment) specific(e *eligible, picks *[]pick) error {
 	return nil
 }
 
-// endpointPage is how many entries one look for the endpoints of all hosts reads.
+// endpointPage is the page size for reading the endpoints of all hosts.
 const endpointPage = 5000
 
-// unused refuses an address that an endpoint has, though its block may call it free: its pod lives, and lost its place where
-// blocks were restored or edited. It is only for addresses asked for by name. Who has one of a block is on the block's host or,
-// most often, on this one; of a block that isn't there, on any. A pod that borrowed its address from a third host has it claimed
-// again by its own agent.
+// unused returns an error if an endpoint has the address although its block may have it as free: the pod is running,
+// but its allocation was lost when blocks were restored or edited. Only specific addresses are checked. The pod with an
+// address of a block is on the block's host or, most often, on this one; if there is no block, it may be on any host.
+// If it borrowed the address on a third host, the agent there claims the address again.
 func (a *assignment) unused(addr netip.Addr) error {
 	if a.Living || a.Reserve {
 		return nil
 	}
 	hosts := []string{""}
 	if c, known := a.holding(&a.needs, addr); !known {
-		return nil // that comes first
+		return nil // read the block first
 	} else if c.IsValid() {
 		if b, err := a.peek(c); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (a *assignment) unused(addr netip.Addr) error {
 	return nil
 }
 
-// unusedOn looks through the endpoints of one host, "" = of all.
+// unusedOn searches the endpoints of one host, or of all if host is "".
 func (a *assignment) unusedOn(host string, addr netip.Addr) error {
 	prefix := model.WorkloadEndpointPrefix(host)
 	for _, r := range a.view.Ranges() {
@@ -78,12 +78,12 @@ func (a *assignment) unusedOn(host string, addr netip.Addr) error {
 	return nil
 }
 
-// pickAddr is nil without an error where more must be read.
+// pickAddr returns nil without an error if more must be read.
 func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 	c, known := a.holding(&a.needs, addr)
 	p := a.poolOf(netip.PrefixFrom(addr, addr.BitLen()))
 	if !known {
-		if e.has(p) && !c.IsValid() { // ask for what making its block needs too
+		if e.has(p) && !c.IsValid() { // also ask for what making its block needs
 			a.needs.addAll(overlapRanges(p.blockOf(addr)))
 		}
 		return nil, nil
@@ -137,7 +137,7 @@ func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 	return got, nil
 }
 
-// holding is the block that exists and has the address, the zero Prefix where there is none.
+// holding returns the existing block that contains the address, or the zero Prefix.
 func (p *Plan) holding(n *needs, addr netip.Addr) (c netip.Prefix, known bool) {
 	known = true
 	for _, r := range holdingRanges(addr) {
@@ -178,7 +178,7 @@ func (a *assignment) refused(e *eligible, p *pool, addr netip.Addr) error {
 	return &UnavailableError{addr, fmt.Sprintf("pool %s may not serve it: %s", p.CIDR, why)}
 }
 
-// makeFor claims the block of an address that is in none.
+// makeFor claims the block of an address that is in no block.
 func (a *assignment) makeFor(p *pool, addr netip.Addr) (*pick, error) {
 	config, err := a.config()
 	if err != nil {

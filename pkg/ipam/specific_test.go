@@ -104,8 +104,8 @@ func TestSpecific(t *testing.T) {
 	}
 }
 
-// An address that a block calls free, or that no block has, is not given away from the endpoint that has it. Only who asks for
-// an address by name reads endpoints.
+// An address that a block has as free, or that is in no block, is not taken from the endpoint that has it. Endpoints
+// are read only for requests for specific addresses.
 func TestEndpointHasAddress(t *testing.T) {
 	const block = "10.0.0.8/30"
 	for name, tt := range map[string]struct {

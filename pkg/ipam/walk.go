@@ -8,11 +8,10 @@ import (
 	"net/netip"
 )
 
-// A walk is the order in which a host tries the blocks of a pool. It begins
-// where a hash of the host and the pool says, so that hosts don't collide, and
-// goes round the pool once. It goes by units, which are what one look at
-// etcd tells about: a region, or the whole pool or one block where those are
-// smaller or larger. Within the first unit too it begins at a hash.
+// A walk is the order in which a host tries the blocks of a pool. It begins at a hash of the host and the pool, so that
+// hosts don't collide, and goes round the pool once. It goes by units, each of which is what one look at etcd covers: a
+// region, or the whole pool if that is smaller, or one block if that is larger. Within the first unit it also begins at
+// a hash.
 type walk struct {
 	pool      *pool
 	unit      int // prefix length
@@ -37,7 +36,7 @@ func walkOf(host string, p *pool) walk {
 	return w
 }
 
-// mix spreads every bit of x over the result: names of hosts differ little.
+// mix spreads every bit of x over the result, because host names differ little.
 // (The finalizer of MurmurHash3.)
 func mix(x uint64) uint64 {
 	x ^= x >> 33
@@ -47,7 +46,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// units is how many units the pool has, at most limit.
+// units returns the number of units of the pool, at most limit.
 func (w walk) units(limit int) int {
 	if w.unitBits < 16 {
 		return min(limit, 1<<w.unitBits)
@@ -55,13 +54,13 @@ func (w walk) units(limit int) int {
 	return limit
 }
 
-// at is the i-th unit of the walk.
+// at returns the i-th unit of the walk.
 func (w walk) at(i int) netip.Prefix {
 	n := w.start.add(number{lo: uint64(i)}).low(w.unitBits)
 	return w.prefix(n, w.unit)
 }
 
-// within are the blocks of the i-th unit, in order.
+// within yields the blocks of the i-th unit, in order.
 func (w walk) within(i int, yield func(netip.Prefix) bool) {
 	base := w.start.add(number{lo: uint64(i)}).low(w.unitBits).shl(w.innerBits)
 	size := uint64(1) << w.innerBits
@@ -77,19 +76,19 @@ func (w walk) within(i int, yield func(netip.Prefix) bool) {
 	}
 }
 
-// prefix is the n-th prefix of that length in the pool.
+// prefix returns the n-th prefix of the given length in the pool.
 func (w walk) prefix(n number, length int) netip.Prefix {
 	a := numberOf(w.pool.CIDR.Addr()).add(n.shl(w.pool.CIDR.Addr().BitLen() - length))
 	return netip.PrefixFrom(a.addr(isV6(w.pool.CIDR)), length)
 }
 
-// index is the inverse of prefix for blocks; of an address within a block, that block's.
+// index is the inverse of prefix for blocks. For an address within a block, it returns that block's index.
 func (w walk) index(a netip.Addr) number {
 	offset := numberOf(a).sub(numberOf(w.pool.CIDR.Addr()))
 	return offset.shr(w.pool.CIDR.Addr().BitLen() - w.pool.BlockSize)
 }
 
-// distance orders addresses of the pool by when the walk comes to them.
+// distance orders addresses of the pool by when the walk reaches them.
 func (w walk) distance(a netip.Addr) number {
 	width := w.pool.CIDR.Addr().BitLen() - w.pool.CIDR.Bits()
 	return numberOf(a).sub(numberOf(w.at(0).Addr())).low(width)

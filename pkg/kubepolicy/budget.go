@@ -13,11 +13,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// selectorSize is what a peer that is a selector adds: nodes keep a set of all pods that it picks.
+// selectorSize is the size that a selector adds as a peer: nodes keep a set of all pods that it selects.
 const selectorSize = 4
 
-// Size is how much work a NetworkPolicy makes on each node that it concerns: of each of its rules the peers, times the ports, what
-// is excepted, and selectorSize; 1 at least.
+// Size returns how much work a NetworkPolicy causes on each node concerned: for each of its rules the number of peers
+// times the number of ports, plus exceptions, plus selectorSize per selector; at least 1.
 func Size(np *networkingv1.NetworkPolicy) int {
 	n := 0
 	rule := func(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
@@ -39,7 +39,8 @@ func Size(np *networkingv1.NetworkPolicy) int {
 	return max(1, n)
 }
 
-// Isolating is a policy without its rules: it isolates the same pods in the same directions, and allows them nothing.
+// Isolating returns a policy without its rules: it isolates the same pods in the same directions, and allows them
+// nothing.
 func Isolating(np *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	out := *np
 	if len(out.Spec.PolicyTypes) == 0 && len(out.Spec.Egress) > 0 {
@@ -49,15 +50,15 @@ func Isolating(np *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	return &out
 }
 
-// Budget says which NetworkPolicies of a namespace are acted upon: the oldest whose sizes together are within the limit. Those that
-// don't fit take nothing of it. Make one with NewBudget.
+// Budget decides which NetworkPolicies of a namespace take effect: the oldest ones whose total size is within the
+// limit. Those that don't fit use none of it. Make one with NewBudget.
 type Budget struct {
 	limit    int
 	policies map[string]map[string]*share // by namespace and name
 	exceeded map[string]string
 }
 
-// share is one policy's.
+// share is the entry of one policy.
 type share struct {
 	name    string
 	created time.Time
@@ -65,12 +66,12 @@ type share struct {
 	over    bool
 }
 
-// NewBudget makes the budget of each namespace; 0 is no limit.
+// NewBudget returns a budget with the limit for each namespace; 0 means no limit.
 func NewBudget(limit int) *Budget {
 	return &Budget{limit, map[string]map[string]*share{}, map[string]string{}}
 }
 
-// Set takes in a policy. What that means says Decide.
+// Set adds or updates a policy. Decide returns the consequences.
 func (b *Budget) Set(namespace, name string, created time.Time, size int) {
 	if b.policies[namespace] == nil {
 		b.policies[namespace] = map[string]*share{}
@@ -78,14 +79,14 @@ func (b *Budget) Set(namespace, name string, created time.Time, size int) {
 	b.policies[namespace][name] = &share{name, created, size, b.Over(namespace, name)}
 }
 
-// Remove says that a policy is gone.
+// Remove removes a policy.
 func (b *Budget) Remove(namespace, name string) {
 	if delete(b.policies[namespace], name); len(b.policies[namespace]) == 0 {
 		delete(b.policies, namespace)
 	}
 }
 
-// Decide returns the names of a namespace's policies for which Over says something else now, and the size of all together.
+// Decide returns the names of a namespace's policies for which the result of Over has changed, and the total size.
 func (b *Budget) Decide(namespace string) (changed []string, all int) {
 	within, rejected := 0, 0
 	for _, s := range slices.SortedFunc(maps.Values(b.policies[namespace]), func(a, b *share) int {
@@ -110,16 +111,16 @@ func (b *Budget) Decide(namespace string) (changed []string, all int) {
 	return changed, all
 }
 
-// Over reports whether a policy is not within the budget.
+// Over reports whether a policy exceeds the budget.
 func (b *Budget) Over(namespace, name string) bool {
 	s := b.policies[namespace][name]
 	return s != nil && s.over
 }
 
-// Exceeded says, by namespace, which have policies that are not within the budget, and what the bound is.
+// Exceeded returns the namespaces with policies that exceed the budget, and a text about the limit.
 func (b *Budget) Exceeded() map[string]string { return maps.Clone(b.exceeded) }
 
-// Problem is what is said of a policy that is over.
+// Problem returns the problem of a policy that exceeds the budget.
 func (b *Budget) Problem(namespace, name string) Problem {
 	return Problem{"NetworkPolicy " + namespace + "/" + name, "spec",
 		fmt.Sprintf("its size of %d (of each rule the peers times the ports, and %d more for a selector) is more than the older NetworkPolicies of its namespace leave of %d, so it isolates its pods and allows them nothing",

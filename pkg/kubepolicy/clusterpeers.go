@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// peers gives none, and true, where the peers are known and there are none, such as nodes that nobody is.
+// peers returns no rules, and true, if the peers are known and match nothing, such as nodes that don't exist.
 func (c *clusterCompiler) peers(r clusterRule, closed string) (ends []model.Rule, ok bool) {
 	list := r.field + ".from"
 	if r.direction == model.Outbound {
@@ -41,7 +41,7 @@ func (c *clusterCompiler) peers(r clusterRule, closed string) (ends []model.Rule
 		case set[0] == "nodes":
 			some, known = c.nodesOf(&end, field, peer.Nodes, closed)
 		default:
-			base := []string{anyPod} // a rule that denies does so also before the namespace is known
+			base := []string{anyPod} // a rule that denies also applies before the namespace is known
 			if r.passes() {
 				base = knownPods(namespacesOf(peer.Namespaces, peer.Pods))
 			}
@@ -56,7 +56,7 @@ func (c *clusterCompiler) peers(r clusterRule, closed string) (ends []model.Rule
 	return ends, ok
 }
 
-// kinds are the fields of a peer that are set.
+// kinds returns the names of a peer's fields that are set.
 func kinds(p *v1alpha2.ClusterNetworkPolicyEgressPeer) []string {
 	var set []string
 	for _, k := range [...]struct {
@@ -85,7 +85,7 @@ func (c *clusterCompiler) networks(end *model.Rule, field string, networks []v1a
 	return true
 }
 
-// nodesOf has the rule match the addresses of nodes; some is false where there are none.
+// nodesOf makes the rule match the addresses of nodes. some is false if there are none.
 func (c *clusterCompiler) nodesOf(end *model.Rule, field string, s *metav1.LabelSelector, closed string) (some, known bool) {
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -126,7 +126,7 @@ func notPods(p v1alpha2.ClusterNetworkPolicyEgressPeer) bool {
 	return p.Namespaces == nil && p.Pods == nil
 }
 
-// protocolPorts adds what one entry of protocols matches.
+// protocolPorts adds the matches of one entry of protocols.
 func protocolPorts(all *portMatches, p *v1alpha2.ClusterNetworkPolicyProtocol) error {
 	var protocol model.Protocol
 	var port *v1alpha2.Port

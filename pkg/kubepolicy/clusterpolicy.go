@@ -12,20 +12,20 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Node is what peers are picked by that are nodes.
+// Node has what identifies nodes as peers.
 type Node struct {
 	Labels map[string]string
-	Addrs  []netip.Addr // for ClusterPolicy with those of its tunnels
+	Addrs  []netip.Addr // for ClusterPolicy including those of its tunnels
 }
 
-// ClusterPolicy is what a ClusterNetworkPolicy is. A direction without rules is none of
-// its types. A rule of which something can't be expressed matches nothing where
-// it accepts, else denies all, as the API asks for; one of an unknown action denies.
-// Where the subject can't be expressed only its denials are left, for all whom the
-// rest of the subject picks; so they are where the tier is unknown, in the first. A
-// policy without a subject, or with two, applies to nobody.
+// ClusterPolicy converts a ClusterNetworkPolicy. A direction without rules is not one of its types. A rule with a part
+// that can't be expressed matches nothing if it accepts, else denies everything, as the API demands; one with an
+// unknown action denies. If the subject can't be expressed, only its denials are kept, for all pods that the rest of
+// the subject selects; the same if the tier is unknown, in the first tier. A policy without a subject, or with two,
+// applies to no pod.
 //
-// unknown are the paths, in order, of the fields of the object that its type doesn't have. What has one can't be expressed.
+// unknown has the sorted paths of fields of the object that its type doesn't have. A part with such a field can't be
+// expressed.
 func ClusterPolicy(cnp *v1alpha2.ClusterNetworkPolicy, nodes []Node, unknown ...string) (model.PolicyKey, model.Policy, []Problem) {
 	c := clusterCompiler{report: &report{object: "ClusterNetworkPolicy " + cnp.Name, unknown: unknown}, nodes: nodes}
 	order := float64(cnp.Spec.Priority)
@@ -59,8 +59,8 @@ func ClusterPolicy(cnp *v1alpha2.ClusterNetworkPolicy, nodes []Node, unknown ...
 type clusterCompiler struct {
 	*report
 	nodes   []Node
-	denials bool // only rules that deny are made
-	// unsure: the subject picks pods also before their namespace is known. Only denials may hold for those.
+	denials bool // make only rules that deny
+	// unsure says that the subject also selects pods whose namespace is not known yet. Only denials may apply to those.
 	unsure bool
 }
 
@@ -76,7 +76,7 @@ func (c *clusterCompiler) subjectOf(s *v1alpha2.ClusterNetworkPolicySubject) (te
 	return c.subject(field, ok, anyPod, terms, effect)
 }
 
-// namespacesOf is the selector of namespaces of a subject or peer that has one of the two.
+// namespacesOf returns the selector of namespaces of a subject or peer that has one of the two.
 func namespacesOf(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod) *metav1.LabelSelector {
 	if namespaces != nil {
 		return namespaces
@@ -84,7 +84,7 @@ func namespacesOf(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod
 	return &pods.NamespaceSelector
 }
 
-// selected are the terms, besides anyPod, that pick pods by what is there of the two.
+// selected returns the terms, besides anyPod, that select pods by whichever of the two is set.
 func (c *clusterCompiler) selected(field string, namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, effect string) (terms []string, ok bool) {
 	if namespaces != nil {
 		return c.namespaces(field+".namespaces", namespaces, effect)
@@ -109,8 +109,8 @@ func (c *clusterCompiler) parts(spec *v1alpha2.ClusterNetworkPolicySpec) []part 
 	return parts
 }
 
-// clusterRule is what ingress and egress rules have in common. Peers of ingress
-// are those of egress without what only those can be.
+// clusterRule has the common fields of ingress and egress rules. Ingress peers are egress peers without the kinds that
+// only egress has.
 type clusterRule struct {
 	direction model.Direction
 	field     string
@@ -119,12 +119,12 @@ type clusterRule struct {
 	protocols []v1alpha2.ClusterNetworkPolicyProtocol
 }
 
-// passes reports whether the rule lets packets through, or past rules that deny.
+// passes reports whether the rule allows packets, or lets them skip rules that deny.
 func (r clusterRule) passes() bool {
 	return r.action == v1alpha2.ClusterNetworkPolicyRuleActionAccept || r.action == v1alpha2.ClusterNetworkPolicyRuleActionPass
 }
 
-// rule is a rule for each peer with each protocol.
+// rule returns a rule for each combination of peer and protocol.
 func (c *clusterCompiler) rule(r clusterRule) part {
 	p := part{field: r.field, direction: r.direction}
 	action := model.ActionDeny

@@ -10,16 +10,16 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// part is what one rule of an object became.
+// part is the result of one rule of an object.
 type part struct {
 	field     string
 	direction model.Direction
 	rules     []model.Rule
-	instead   []model.Rule // of rules that the model has no room for: they let nothing through that rules would not
+	instead   []model.Rule // to be used if rules exceed the model's limits; it allows nothing that rules would not
 }
 
-// fit adds parts to the policy. Where the model's bounds are exceeded, by one part or
-// by all together, it takes what is instead of that part, or of the last ones.
+// fit adds parts to the policy. If one part, or all together, exceed the model's limits, it uses instead for that part,
+// or for the last ones.
 func (r *report) fit(p model.Policy, parts []part) model.Policy {
 	whole := assemble(p, parts, len(parts))
 	if bound(whole) == nil {
@@ -39,7 +39,7 @@ func (r *report) fit(p model.Policy, parts []part) model.Policy {
 	return assemble(p, parts, n)
 }
 
-// bound says which of the model's bounds a policy is over.
+// bound returns which of the model's limits a policy exceeds.
 func bound(p model.Policy) error {
 	_, err := model.FormatValue(p)
 	if reason := errors.Unwrap(err); reason != nil {
@@ -48,7 +48,7 @@ func bound(p model.Policy) error {
 	return err
 }
 
-// assemble adds the first n parts as they are, and what is instead of the others.
+// assemble adds the rules of the first n parts, and instead of the others.
 func assemble(p model.Policy, parts []part, n int) model.Policy {
 	for i, part := range parts {
 		rules := part.rules

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubepolicy says what Kubernetes' objects are in the data model: a
-// NetworkPolicy or ClusterNetworkPolicy a policy, a namespace or service
-// account a profile, a pod the labels, ports and profiles of its endpoint.
+// Package kubepolicy converts Kubernetes objects to the data model: a NetworkPolicy or ClusterNetworkPolicy to a
+// policy, a namespace or service account to a profile, a pod to the labels, ports and profiles of its endpoint.
 //
-// What it can't express, or doesn't know as it is of a later version of the API,
-// never lets more through than the whole would. Each such thing is a Problem.
+// What it can't express, or doesn't know because it belongs to a later version of the API, never allows more than the
+// complete object would. Each such case is a Problem.
 package kubepolicy
 
 import (
@@ -16,26 +15,26 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// What begins the names of the policies that are made of Kubernetes' objects.
+// Prefixes of the names of policies made from Kubernetes objects.
 const (
 	PolicyPrefix        = "knp."
 	ClusterPolicyPrefix = "kcnp."
 )
 
-// The tiers, in the order in which they are asked.
+// The tiers, in the order of evaluation.
 const (
 	AdminTier    = "kube-admin"
 	PolicyTier   = model.DefaultTier
 	BaselineTier = "kube-baseline"
 )
 
-// Labels of the namespace and of the service account are the profile's, with this in front.
+// Prefixes of the labels of the namespace and of the service account in their profiles.
 const (
 	namespaceLabels      = "k8s_ns/label/"
 	serviceAccountLabels = "k8s_sa/label/"
 )
 
-// Problem is what is wrong with an object, and what was made of it.
+// Problem describes a problem with an object, and its consequence.
 type Problem struct {
 	Object string // like "NetworkPolicy default/web"
 	Field  string // like "spec.ingress[0].from[1]", "" = the object as a whole
@@ -43,7 +42,7 @@ type Problem struct {
 	Remedy string // what to do
 }
 
-// String is all of it in one line.
+// String returns the problem in one line.
 func (p Problem) String() string {
 	at := p.Object
 	if p.Field != "" {
@@ -52,7 +51,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: %s", at, p.Reason, p.Remedy)
 }
 
-// maxProblems bounds what is told of one object: who corrects ten sees the next ten.
+// maxProblems limits the reported problems of one object; after correcting ten, the next ten are shown.
 const maxProblems = 10
 
 // report collects the problems of one object.
@@ -71,7 +70,7 @@ func (r *report) add(field, reason, remedy string) {
 	r.problems = append(r.problems, Problem{r.object, field, reason, remedy})
 }
 
-// laterRule reports whether a rule has fields that aren't known, as those of a later version of the API.
+// laterRule reports whether a rule has unknown fields, such as those of a later version of the API.
 func (r *report) laterRule(field, effect string) bool {
 	i, _ := slices.BinarySearch(r.unknown, field+".")
 	if i == len(r.unknown) || !strings.HasPrefix(r.unknown[i], field+".") {
@@ -81,10 +80,10 @@ func (r *report) laterRule(field, effect string) bool {
 	return true
 }
 
-// laterSpec reports whether anything but a rule has fields that aren't known. They may decide to what all rules apply.
+// laterSpec reports whether anything other than a rule has unknown fields. They may determine what all rules apply to.
 func (r *report) laterSpec(effect string) (found bool) {
 	for _, field := range r.unknown {
-		// Kubernetes 1.24 to 1.27 have a status of NetworkPolicies.
+		// NetworkPolicies of Kubernetes 1.24 to 1.27 have a status.
 		if !slices.ContainsFunc([]string{"spec.ingress[", "spec.egress[", "metadata.", "status."}, func(prefix string) bool { return strings.HasPrefix(field+".", prefix) }) {
 			r.later(field, effect)
 			found = true
@@ -97,7 +96,7 @@ func (r *report) later(field, effect string) {
 	r.add(field, "it is not known, "+effect, "leave it out, or upgrade where it is of a later version")
 }
 
-// all are the problems; the last says how many more there are.
+// all returns the problems; the last one says how many more there are.
 func (r *report) all() []Problem {
 	if r.more == 0 {
 		return r.problems
@@ -105,12 +104,12 @@ func (r *report) all() []Problem {
 	return append(r.problems, Problem{r.object, "", fmt.Sprintf("%d more problems", r.more), "correct the first ones"})
 }
 
-// PolicyKey is where a NetworkPolicy is stored.
+// PolicyKey returns the key under which a NetworkPolicy is stored.
 func PolicyKey(namespace, name string) model.PolicyKey {
 	return model.PolicyKey{Tier: PolicyTier, Policy: PolicyPrefix + namespace + "." + name}
 }
 
-// ClusterPolicyKey is where a ClusterNetworkPolicy of a tier of ours is stored.
+// ClusterPolicyKey returns the key under which a ClusterNetworkPolicy in one of our tiers is stored.
 func ClusterPolicyKey(tier, name string) model.PolicyKey {
 	return model.PolicyKey{Tier: tier, Policy: ClusterPolicyPrefix + name}
 }

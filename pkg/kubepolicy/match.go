@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// pick has the rule match peers that meet all terms.
+// pick makes the rule match peers that satisfy all terms.
 func pick(rule *model.Rule, d model.Direction, terms []string) {
 	if d == model.Inbound {
 		rule.Match.SrcSelector, rule.Match.HasSrcSelector = and(terms...), true
@@ -21,7 +21,7 @@ func pick(rule *model.Rule, d model.Direction, terms []string) {
 	}
 }
 
-// opposite has pick say what the policy's own pod is to meet.
+// opposite returns the direction with which pick sets a condition on the policy's own pod.
 func opposite(d model.Direction) model.Direction {
 	if d == model.Inbound {
 		return model.Outbound
@@ -29,7 +29,7 @@ func opposite(d model.Direction) model.Direction {
 	return model.Inbound
 }
 
-// within adds to the nets that the peer is in.
+// within adds nets to those that match the peer.
 func within(m *model.Match, d model.Direction, nets ...netip.Prefix) {
 	if d == model.Inbound {
 		m.SrcNets = append(m.SrcNets, nets...)
@@ -38,7 +38,7 @@ func within(m *model.Match, d model.Direction, nets ...netip.Prefix) {
 	}
 }
 
-// parseCIDR reads a block as Kubernetes always has: leading zeros are decimal, and host bits don't count.
+// parseCIDR parses a block as Kubernetes always has: leading zeros are decimal, and host bits are ignored.
 func parseCIDR(s string) (netip.Prefix, error) {
 	_, n, err := netutils.ParseCIDRSloppy(s)
 	if err != nil {
@@ -52,16 +52,16 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr, bits), nil
 }
 
-// portMatch is what is asked of the destination's port; the zero value asks nothing.
+// portMatch is a condition on the destination port. The zero value is no condition.
 type portMatch struct {
 	protocol model.Protocol
-	ports    []model.Port // none: all of the protocol's
+	ports    []model.Port // empty: all ports of the protocol
 }
 
-// portMatches have each protocol once.
+// portMatches has one entry per protocol.
 type portMatches []portMatch
 
-// add has one port more match, or all of a protocol's where there is none.
+// add adds one more port, or all ports of a protocol if port is nil.
 func (m *portMatches) add(protocol model.Protocol, port *model.Port) {
 	i := slices.IndexFunc(*m, func(p portMatch) bool { return p.protocol == protocol })
 	switch {
@@ -76,7 +76,7 @@ func (m *portMatches) add(protocol model.Protocol, port *model.Port) {
 	}
 }
 
-// product is a rule for each peer with each protocol.
+// product returns a rule for each combination of peer and protocol.
 func product(ends []model.Rule, ports []portMatch) []model.Rule {
 	var rules []model.Rule
 	for _, rule := range ends {
@@ -88,7 +88,7 @@ func product(ends []model.Rule, ports []portMatch) []model.Rule {
 	return rules
 }
 
-// parseProtocol knows those that have ports in Kubernetes.
+// parseProtocol parses the protocols that have ports in Kubernetes.
 func parseProtocol(s string) (model.Protocol, error) {
 	switch s {
 	case "TCP":
@@ -101,7 +101,7 @@ func parseProtocol(s string) (model.Protocol, error) {
 	return 0, fmt.Errorf("protocol %.64q is unknown: want TCP, UDP or SCTP", s)
 }
 
-// namedPort is a port of the destination pod.
+// namedPort returns a named port of the destination pod.
 func namedPort(name string) (model.Port, error) {
 	if p, err := model.ParsePort(name); err == nil && p.Name == name && name != "" {
 		return p, nil

@@ -11,15 +11,16 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// policyOrder is that of every NetworkPolicy: they only allow, so that none need come before another.
+// policyOrder is the order of all NetworkPolicies: they only allow, so none needs to come before another.
 const policyOrder = 1000
 
-// Policy is what a NetworkPolicy is in the tier of its own. It decides in the
-// directions of its types and allows what its rules say. A peer, port or rule that
-// can't be expressed allows nothing. Where podSelector can't be, the policy applies
-// to all pods that the rest of it picks, and allows none of them anything; nor does it where a type is unknown.
+// Policy converts a NetworkPolicy to a policy in PolicyTier. It decides in the directions of its types and allows what
+// its rules say. A peer, port or rule that can't be expressed allows nothing. If podSelector can't be expressed, the
+// policy applies to all pods that the rest of it selects, and allows them nothing; it also allows nothing if a type is
+// unknown.
 //
-// unknown are the paths, in order, of the fields of the object that its type doesn't have. What has one can't be expressed.
+// unknown has the sorted paths of fields of the object that its type doesn't have. A part with such a field can't be
+// expressed.
 func Policy(np *networkingv1.NetworkPolicy, unknown ...string) (model.PolicyKey, model.Policy, []Problem) {
 	r := &report{object: "NetworkPolicy " + np.Namespace + "/" + np.Name, unknown: unknown}
 	order := float64(policyOrder)
@@ -49,7 +50,8 @@ func Policy(np *networkingv1.NetworkPolicy, unknown ...string) (model.PolicyKey,
 	return PolicyKey(np.Namespace, np.Name), r.fit(p, parts), r.all()
 }
 
-// subject joins the terms that pick whom a policy applies to. Those that are too many are left out: then ok is false.
+// subject joins the terms that select what a policy applies to. If there are too many it leaves them out, and ok is
+// false.
 func (r *report) subject(field string, ok bool, base string, terms []string, effect string) (string, bool) {
 	text := and(append([]string{base}, terms...)...)
 	if _, err := selector.Parse(text); err != nil {
@@ -59,7 +61,7 @@ func (r *report) subject(field string, ok bool, base string, terms []string, eff
 	return text, ok
 }
 
-// directions is both, as the model says it, where it is.
+// directions returns the types in the model's form, where nil means both.
 func directions(in, out bool) []model.Direction {
 	switch {
 	case in && out:
@@ -70,7 +72,7 @@ func directions(in, out bool) []model.Direction {
 	return []model.Direction{model.Outbound}
 }
 
-// types are the directions in which the policy decides. One that isn't known might be any.
+// types returns the directions in which the policy decides. An unknown type could mean either.
 func (r *report) types(spec *networkingv1.NetworkPolicySpec) (in, out bool) {
 	if len(spec.PolicyTypes) == 0 {
 		return true, len(spec.Egress) > 0
@@ -89,16 +91,16 @@ func (r *report) types(spec *networkingv1.NetworkPolicySpec) (in, out bool) {
 	return in, out
 }
 
-// nothing is the effect of what can't be expressed in a list of what is allowed.
+// nothing is the effect of an inexpressible entry in a list of what is allowed.
 const nothing = "so it allows nothing"
 
 // policyCompiler makes the rules of a NetworkPolicy.
 type policyCompiler struct {
 	*report
-	own string // picks all pods of its namespace
+	own string // selects all pods of its namespace
 }
 
-// rule is a rule for each peer with each protocol.
+// rule returns a rule for each combination of peer and protocol.
 func (c policyCompiler) rule(d model.Direction, field, peersField string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) part {
 	if c.laterRule(field, nothing) {
 		return part{field: field, direction: d}
@@ -177,7 +179,7 @@ func (c policyCompiler) ports(field string, ports []networkingv1.NetworkPolicyPo
 	return all
 }
 
-// policyPort gives no port for all of the protocol's.
+// policyPort returns a nil port for all ports of the protocol.
 func policyPort(p *networkingv1.NetworkPolicyPort) (model.Protocol, *model.Port, error) {
 	protocol := model.ProtocolTCP
 	if p.Protocol != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// policyRows are the cases of a NetworkPolicy in namespace shop. want is what is stored, without order and with " for \";
-// problems are the fields.
+// policyRows are the cases of a NetworkPolicy in namespace shop. want is what is stored, without order and with " for
+// \"; problems are the fields.
 var policyRows = []struct{ name, spec, want, problems string }{
 	{"no types, nothing", `{}`,
 		`selector: calico/k8s_ns == "shop"; inbound`, ""},

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Namespace is the profile that a namespace is: its pods have its name as their tag, its
-// labels as theirs with another name, and may talk to anybody where no policy applies.
+// Namespace returns the profile of a namespace: its name is a tag of its pods, its labels become theirs under prefixed
+// names, and all traffic is allowed if no policy applies.
 func Namespace(ns *corev1.Namespace) []model.Put {
 	name := model.NamespaceProfile(ns.Name)
 	allow := func() []model.Rule { return []model.Rule{{Action: model.ActionAllow}} }
@@ -25,7 +25,7 @@ func Namespace(ns *corev1.Namespace) []model.Put {
 	}
 }
 
-// ServiceAccount is the profile that a service account is: its labels, and no rules.
+// ServiceAccount returns the profile of a service account: its labels, without rules.
 func ServiceAccount(sa *corev1.ServiceAccount) []model.Put {
 	name := model.ServiceAccountProfile(sa.Namespace, sa.Name)
 	return []model.Put{{Key: model.ProfileLabelsKey{Profile: name}, Value: inherited(serviceAccountLabels, sa.Labels)}}
@@ -39,16 +39,15 @@ func inherited(prefix string, labels map[string]string) model.Labels {
 	return out
 }
 
-// Workload is what the endpoint of a pod has from it.
+// Workload is the part of a pod's endpoint that comes from the pod.
 type Workload struct {
 	Labels   map[string]string
 	Ports    []model.EndpointPort
 	Profiles []string
 }
 
-// Pod is what a pod says of its endpoint. Labels that would say where it belongs are
-// left out. Its ports are those with a name of its containers, and of its init
-// containers that run as long; of equal names all count.
+// Pod returns the pod's part of its endpoint. Labels that would state where it belongs are left out. Its ports are the
+// named ports of its containers, and of init containers that keep running; ports with equal names all count.
 func Pod(pod *corev1.Pod) (Workload, []Problem) {
 	r := &report{object: "Pod " + pod.Namespace + "/" + pod.Name}
 	account := pod.Spec.ServiceAccountName
@@ -94,7 +93,7 @@ func (r *report) containerPorts(field string, ports []corev1.ContainerPort) []mo
 	return out
 }
 
-// NodeOf is what a ClusterNetworkPolicy finds of a node.
+// NodeOf returns what a ClusterNetworkPolicy needs of a node.
 func NodeOf(node *corev1.Node) (Node, []Problem) {
 	r := &report{object: "Node " + node.Name}
 	n := Node{Labels: node.Labels}
@@ -110,7 +109,7 @@ func NodeOf(node *corev1.Node) (Node, []Problem) {
 	return n, r.all()
 }
 
-// ParseNodeAddr reads an address that packets of a node can have.
+// ParseNodeAddr parses an address that packets of a node can have.
 func ParseNodeAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Is4In6() || a.Zone() != "" {

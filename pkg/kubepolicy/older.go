@@ -8,14 +8,16 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// NoMatch is the policy by which older controllers pass every pod on to its profiles: while it is there, no NetworkPolicy isolates.
+// NoMatch is the policy with which older controllers pass every pod on to its profiles. While it exists, no
+// NetworkPolicy isolates.
 var NoMatch = model.PolicyKey{Tier: PolicyTier, Policy: "k8s-policy-no-match"}
 
-// olderOrder is the order of policies that older controllers made of NetworkPolicies.
+// olderOrder is the order of policies that older controllers made from NetworkPolicies.
 const olderOrder = 1000
 
-// Older reports whether a policy is as older controllers made them: NoMatch, or one with the name, the order and the selector that
-// they gave those of NetworkPolicies. People may have made one like it: only where it has a successor is it left.
+// Older reports whether a policy looks like one of older controllers: NoMatch, or one with the name, order and selector
+// that they used for NetworkPolicies. A person may have made one like it, so it counts as left over only if it has a
+// successor.
 func Older(key model.PolicyKey, p model.Policy) bool {
 	if key == NoMatch {
 		return true
@@ -28,12 +30,12 @@ func Older(key model.PolicyKey, p model.Policy) bool {
 	return of && (rest == "" || strings.HasPrefix(rest, " && ")) && !strings.Contains(rest, "||")
 }
 
-// Successors are the policies that there are of NetworkPolicies, as these controllers make them.
+// Successors are the existing policies of NetworkPolicies, as made by today's controllers.
 type Successors map[model.PolicyKey]struct{}
 
-// Set takes in whether a policy is there. One that is named knp.default.<namespace>.<name> doesn't count: it is of the NetworkPolicy
-// <namespace>.<name> in the namespace default, or of <name> in <namespace> as yet other controllers named it. These ones today's delete
-// or overwrite, as all that begins with PolicyPrefix is theirs.
+// Set records whether a policy exists. One named knp.default.<namespace>.<name> doesn't count: it may be for the
+// NetworkPolicy <namespace>.<name> in the namespace default, or for <name> in <namespace> under the naming of other
+// controllers. Today's controllers delete or overwrite the latter, because everything with PolicyPrefix is theirs.
 func (s Successors) Set(key model.PolicyKey, there bool) {
 	name, ours := strings.CutPrefix(key.Policy, PolicyPrefix)
 	switch inDefault, is := strings.CutPrefix(name, "default."); {
@@ -45,7 +47,7 @@ func (s Successors) Set(key model.PolicyKey, there bool) {
 	}
 }
 
-// Of finds what is in the place of an older policy: that of the very NetworkPolicy, or any where it is NoMatch.
+// Of returns the successor of an older policy: the one of the same NetworkPolicy or, for NoMatch, any.
 func (s Successors) Of(older model.PolicyKey) (key model.PolicyKey, there bool) {
 	if older == NoMatch {
 		for key = range s {
@@ -58,13 +60,13 @@ func (s Successors) Of(older model.PolicyKey) (key model.PolicyKey, there bool) 
 	return key, there
 }
 
-// MayBeOlder reports whether a policy may be of a NetworkPolicy, as older controllers named it.
+// MayBeOlder reports whether a policy's name may be one that older controllers used for a NetworkPolicy.
 func MayBeOlder(policy string) bool {
 	return strings.Contains(policy, ".") && !strings.HasPrefix(policy, PolicyPrefix)
 }
 
-// Replaces reports whether a policy is of a NetworkPolicy in the namespace of which another is by its name, as older controllers
-// gave it: <namespace>.<name>. Later ones called it knp.default.<namespace>.<name>.
+// Replaces reports whether a policy is that of a NetworkPolicy in the same namespace as the one for which older
+// controllers used the name older, <namespace>.<name>. Later controllers used knp.default.<namespace>.<name>.
 func Replaces(policy, older string) bool {
 	name, ours := strings.CutPrefix(policy, PolicyPrefix)
 	namespace, _, _ := strings.Cut(older, ".")

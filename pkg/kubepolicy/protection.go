@@ -9,22 +9,23 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ProtectionTier has the policies that keep ports of the nodes for nodes. It is asked before all others, and what its policies
-// don't deny passes on.
+// ProtectionTier has the policies that reserve ports of the nodes for nodes. It is evaluated before all others, and
+// passes on what its policies don't deny.
 const ProtectionTier = "calico-host-protection"
 
-// DefaultAllow is the profile of nodes' host endpoints: what no policy decides passes.
+// DefaultAllow is the profile of nodes' host endpoints: packets that no policy decides about are allowed.
 const DefaultAllow = "projectcalico-default-allow"
 
-// What nodes' host endpoints are picked by. No pod can have such a label.
+// The label that selects nodes' host endpoints. No pod can have it.
 const createdBy, creator, anyNode = "projectcalico.org/created-by", "calico-controllers", createdBy + ` == "` + creator + `"`
 
-// NodeEndpointKey is where the host endpoint of a node is stored.
+// NodeEndpointKey returns the key under which the host endpoint of a node is stored.
 func NodeEndpointKey(node string) model.HostEndpointKey {
 	return model.HostEndpointKey{Host: node, Endpoint: node + "-auto-hep"}
 }
 
-// NodeEndpoint is the host endpoint of a node: the interface that has one of its addresses. A node without an address has none.
+// NodeEndpoint returns the host endpoint of a node: the interface with one of its addresses. A node without an address
+// has none.
 func NodeEndpoint(n Node) (e model.HostEndpoint, ok bool) {
 	e = model.HostEndpoint{ProfileIDs: []string{DefaultAllow}, Labels: map[string]string{createdBy: creator}}
 	for _, a := range slices.SortedFunc(slices.Values(n.Addrs), netip.Addr.Compare) {
@@ -37,12 +38,13 @@ func NodeEndpoint(n Node) (e model.HostEndpoint, ok bool) {
 	return e, len(n.Addrs) > 0
 }
 
-// IsNodeEndpoint reports whether a host endpoint is one that NodeEndpoint made.
+// IsNodeEndpoint reports whether a host endpoint was made by NodeEndpoint.
 func IsNodeEndpoint(e model.HostEndpoint) bool { return e.Labels[createdBy] == creator }
 
-// Protection is what keeps TCP ports of the nodes for nodes: nobody else from outside gets in, and no pod gets out to them,
-// whichever node it is on. Both are needed: what a pod sends to its own node passes no host endpoint, and to another node it comes
-// with the address of its own. Pods are kept from the addresses that nodes have in the API and from those of their tunnels.
+// Protection returns policies that reserve TCP ports of the nodes for nodes: they block all others from outside, and
+// all pods on any node. Both are needed: packets of a pod to its own node pass no host endpoint, and those to another
+// node arrive with the address of the pod's node. Pods are blocked from the addresses that nodes have in the API and
+// from those of their tunnels.
 func Protection(ports []model.Port, tunnels []netip.Addr) []model.Put {
 	order := 100.0
 	policy := func(name string, p model.Policy) model.Put {

@@ -16,22 +16,23 @@ import (
 )
 
 const (
-	// anyPod is what only pods are picked by: no host endpoint, nothing outside.
+	// anyPod matches only pods, neither host endpoints nor anything outside.
 	anyPod = "has(" + model.LabelNamespace + ")"
 	nobody = model.LabelNamespace + " in {}"
-	// knownNamespace is met once the labels of a pod's namespace are in etcd: the API server gives each this one.
+	// knownNamespace is true once the labels of a pod's namespace are in etcd: the API server sets this label on every
+	// namespace.
 	knownNamespace = "has(" + namespaceLabels + corev1.LabelMetadataName + ")"
 )
 
-// excludes reports whether a selector asks that labels be absent, or not have a value. A namespace whose profile isn't in
-// etcd yet has no labels, so what lets packets through by such a selector must ask for knownNamespace too.
+// excludes reports whether a selector requires labels to be absent, or not to have a value. A namespace whose profile
+// isn't in etcd yet has no labels, so a rule that allows packets by such a selector must require knownNamespace too.
 func excludes(s *metav1.LabelSelector) bool {
 	return slices.ContainsFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
 		return e.Operator == metav1.LabelSelectorOpNotIn || e.Operator == metav1.LabelSelectorOpDoesNotExist
 	})
 }
 
-// knownPods are the terms, besides those of a selector of namespaces, of pods that may be let through.
+// knownPods returns the terms, besides those of a selector of namespaces, for pods that may be allowed.
 func knownPods(namespaces *metav1.LabelSelector) []string {
 	if excludes(namespaces) {
 		return []string{anyPod, knownNamespace}
@@ -39,7 +40,7 @@ func knownPods(namespaces *metav1.LabelSelector) []string {
 	return []string{anyPod}
 }
 
-// inNamespace picks the pods of a namespace.
+// inNamespace returns the selector of the pods in a namespace.
 func inNamespace(name string) string {
 	if len(content.IsDNS1123Label(name)) > 0 {
 		return nobody
@@ -49,7 +50,7 @@ func inNamespace(name string) string {
 
 func and(terms ...string) string { return strings.Join(terms, " && ") }
 
-// pods are the terms of a selector of pods by their own labels.
+// pods returns the terms of a selector of pods by their own labels.
 func (r *report) pods(field string, s *metav1.LabelSelector, effect string) (terms []string, ok bool) {
 	return r.terms(field, s, effect, func(key string) (string, error) {
 		if model.ReservedLabel(key) {
@@ -59,13 +60,13 @@ func (r *report) pods(field string, s *metav1.LabelSelector, effect string) (ter
 	})
 }
 
-// namespaces are the terms of a selector of pods by the labels of their namespaces.
+// namespaces returns the terms of a selector of pods by the labels of their namespaces.
 func (r *report) namespaces(field string, s *metav1.LabelSelector, effect string) (terms []string, ok bool) {
 	return r.terms(field, s, effect, func(key string) (string, error) { return namespaceLabels + key, nil })
 }
 
-// terms are the requirements of a selector, all of which must hold. What can't be
-// said is left out and reported with its effect: then they pick more, and ok is false.
+// terms returns the requirements of a selector, all of which must hold. It leaves out what can't be expressed and
+// reports it with its effect: then the terms select more, and ok is false.
 func (r *report) terms(field string, s *metav1.LabelSelector, effect string, label func(string) (string, error)) (terms []string, ok bool) {
 	ok = true
 	add := func(field string, e metav1.LabelSelectorRequirement) {
@@ -89,7 +90,7 @@ func (r *report) terms(field string, s *metav1.LabelSelector, effect string, lab
 // equals is the operator of matchLabels.
 const equals metav1.LabelSelectorOperator = "="
 
-// term is one requirement. A value that no label can have is left out.
+// term returns one requirement as text. It leaves out values that no label can have.
 func term(e metav1.LabelSelectorRequirement, label func(string) (string, error)) (string, error) {
 	if problems := content.IsLabelKey(e.Key); len(problems) > 0 {
 		return "", fmt.Errorf("%.64q is not the key of a label: %s", e.Key, problems[0])

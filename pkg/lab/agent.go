@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// agentRole begins the role of every agent.
+// agentRole is the prefix of the role of every agent.
 const agentRole = "agent-"
 
 // agentPatience bounds how long an agent may take to be ready.
@@ -21,7 +21,7 @@ const agentPatience = 90 * time.Second
 // Agent is the agent of a host.
 type Agent struct{ host *Host }
 
-// Agent is the host's agent, running or not.
+// Agent returns the host's agent, running or not.
 func (h *Host) Agent() Agent { return Agent{h} }
 
 // Start starts the agent and waits until it is ready to let pods start.
@@ -32,12 +32,12 @@ func (a Agent) Start(ctx context.Context) error {
 	return a.Wait(ctx)
 }
 
-// Launch starts the agent and does not wait.
+// Launch starts the agent without waiting.
 func (a Agent) Launch() error {
-	// An agent speaks no IPv6 to other hosts unless it is told to find its address, and the machine's cluster is none of the lab's.
+	// An agent uses IPv6 with other hosts only if told to find its address. The machine's own cluster is not the lab's.
 	env := append(append(os.Environ(), a.host.Env()...), "IP6=autodetect", "CALICO_KUBERNETES=off")
 	state := &a.host.lab.state
-	if !state.Hostile { // what a lab shows is its pods' alone, from the first moment on
+	if !state.Hostile { // a lab shows only its own pods, from the start
 		env = append(env, "FELIX_PROBEWORKLOADPATH=false")
 	}
 	s := spec{
@@ -66,12 +66,12 @@ func (a Agent) Wait(ctx context.Context) error {
 	return err
 }
 
-// Ready asks the agent whether pods may start; nil is yes.
+// Ready asks the agent whether pods may start; nil means yes.
 func (a Agent) Ready(ctx context.Context) error {
 	return gate.Ping(ctx, a.host.AgentSocket(), a.host.name)
 }
 
-// Process is the agent's; os.ErrProcessDone where it doesn't run.
+// Process returns the agent's process; the error is os.ErrProcessDone if it doesn't run.
 func (a Agent) Process() (*Process, error) { return a.host.lab.procs.find(agentRole + a.host.name) }
 
 // Stop asks the agent to end and waits until it has.
@@ -80,10 +80,10 @@ func (a Agent) Stop() error { return a.with(func(p *Process) error { return p.St
 // Kill kills the agent at once.
 func (a Agent) Kill() error { return a.with((*Process).Kill) }
 
-// Pause stops the agent until Resume; it has stopped when Pause returns.
+// Pause stops the agent until Resume. When Pause returns, it has stopped.
 func (a Agent) Pause() error { return a.with((*Process).Pause) }
 
-// Resume lets a paused agent go on.
+// Resume continues a paused agent.
 func (a Agent) Resume() error { return a.with((*Process).Resume) }
 
 func (a Agent) with(fn func(*Process) error) error {

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// binaries are what a lab runs.
+// binaries returns the names of the programs that a lab runs.
 func binaries() []string {
 	return []string{"calico", "calico-ipam", "calico-node", "calico-install", "calico-lab", "calico-nsm", "calico-classic", "nsmctl", "calicoctl"}
 }
 
-// BuildOptions say how the binaries of a test differ from those that users get.
+// BuildOptions say how a test's binaries differ from those of users.
 type BuildOptions struct {
 	Tags string // additional build tags, comma separated
 	Race bool
@@ -27,10 +27,9 @@ type BuildOptions struct {
 
 const module = "github.com/calico-go/calico"
 
-// Build returns a directory with the binaries of the source that the test was
-// built from. Without options, and where the environment has CALICO_BIN_DIR,
-// they are taken from there. The directory is the same for every process with
-// this source and these options: Go builds only what has changed.
+// Build returns a directory with the binaries, built from the same source as the test. Without options, it uses the
+// directory in the environment variable CALICO_BIN_DIR if set. The directory is the same for every process with this
+// source and these options, so Go builds only what has changed.
 func Build(t testing.TB, opts BuildOptions) string {
 	t.Helper()
 	dir, err := build(opts)
@@ -73,7 +72,7 @@ func buildInto(dir, root string, opts BuildOptions) error {
 	if opts.Tags != "" {
 		tags += "," + opts.Tags
 	}
-	// Git gives no version of a checkout that is another user's.
+	// Git reports no version for a checkout that belongs to another user.
 	args := []string{"build", "-buildvcs=false", "-o", dir, "-tags", tags}
 	cgo := "CGO_ENABLED=0"
 	if opts.Race {

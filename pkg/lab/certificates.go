@@ -12,9 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab/pki"
 )
 
-// makeCertificates fills the directory pki: an authority, a certificate for
-// the members, one for clients, and another authority with a client of its own
-// that etcd does not trust, for tests.
+// makeCertificates fills the directory pki with an authority, a certificate for the members, one for clients and, for
+// tests, another authority that etcd does not trust, with a client of its own.
 func (m *Members) makeCertificates() error {
 	dir := filepath.Join(m.dir, "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -32,7 +31,7 @@ func (m *Members) makeCertificates() error {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for i := 1; i <= m.state.EtcdMembers; i++ {
-		// Clients of etcd 3.4, such as its etcdctl, check for the whole path of the socket.
+		// Clients of etcd 3.4, such as its etcdctl, check for the complete path of the socket.
 		member.DNSNames = append(member.DNSNames, memberName(i), m.file(memberName(i)))
 		for _, v6 := range []bool{false, true} {
 			member.IPAddresses = append(member.IPAddresses, memberAddr(v6, i).Addr().AsSlice())

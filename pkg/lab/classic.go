@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// A classic lab has the system of 2014: on each host a Felix in the agent's place, and beside etcd, on the fabric, a plugin
-// and an ACL manager. Instead of BGP, each host has a network of machines, to which the others have routes.
+// A classic lab has the system of 2014: each host has a Felix instead of the agent, and the fabric has a plugin and an
+// ACL manager next to etcd. Instead of BGP, each host has a network of machines, to which the others have routes.
 
-// MachineNet is the network of a host's machines.
+// MachineNet returns the network of a host's machines.
 func (h *Host) MachineNet() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, byte(h.index), 0}), 24)
 }
 
-// ClassicRoles are the processes of the plugin and the ACL manager.
+// ClassicRoles returns the roles of the plugin and the ACL manager.
 func ClassicRoles() []string { return []string{"plugin", "acl-manager"} }
 
-// ClassicAddr is where the plugin and the ACL manager are.
+// ClassicAddr returns the address of the plugin and the ACL manager.
 func ClassicAddr() netip.Addr { return gatewayAddr(false, 0).Addr() }
 
 // StartClassic starts the plugin and the ACL manager.
@@ -44,13 +44,13 @@ func (l *Lab) StartClassic() error {
 	return nil
 }
 
-// classicEnv is what a Felix is told besides.
+// classicEnv returns the additional environment of a Felix.
 func (l *Lab) classicEnv() []string {
 	at := ClassicAddr().String()
 	return []string{"CALICO_CLASSIC_PLUGIN=" + at, "CALICO_CLASSIC_ACL_MANAGER=" + at}
 }
 
-// routeMachines leads each host to the others' machines.
+// routeMachines adds routes from each host to the others' machines.
 func (l *Lab) routeMachines(ctx context.Context) error {
 	for _, h := range l.Hosts() {
 		for _, other := range l.Hosts() {
@@ -65,8 +65,8 @@ func (l *Lab) routeMachines(ctx context.Context) error {
 	return nil
 }
 
-// AddMachine makes what stands for a machine: a namespace whose eth0 leads to an interface of the host, with a MAC address and
-// addresses.
+// AddMachine makes a namespace that stands for a machine: its eth0, with a MAC address and addresses, is connected to
+// an interface of the host.
 func (h *Host) AddMachine(ctx context.Context, iface, mac string, addrs ...string) (Namespace, error) {
 	ns, err := h.lab.NewNamespace("m" + strings.TrimPrefix(iface, "tap"))
 	if err != nil {

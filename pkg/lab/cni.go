@@ -17,7 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Call is one run of a plugin: what a container runtime would do.
+// Call is one run of a plugin, as by a container runtime.
 type Call struct {
 	Plugin      string // file name in Path; "" = calico
 	Verb        string // CNI_COMMAND
@@ -30,7 +30,7 @@ type Call struct {
 	Env         []string // added to the environment
 }
 
-// Reply is what a plugin answered.
+// Reply is a plugin's answer.
 type Reply struct {
 	Stdout, Stderr []byte
 	Took           time.Duration
@@ -38,8 +38,8 @@ type Reply struct {
 	State *os.ProcessState
 }
 
-// CNI runs a plugin on the host. The error of a plugin that says no is a
-// *types.Error, with the code and text that it wrote.
+// CNI runs a plugin on the host. If the plugin reports a failure, the error is a *types.Error with the code and text
+// that it wrote.
 func (h *Host) CNI(ctx context.Context, c Call) (Reply, error) {
 	if c.Plugin == "" {
 		c.Plugin = "calico"
@@ -88,7 +88,7 @@ func (h *Host) runPlugin(ctx context.Context, c Call, path string, env []string)
 	return r, pluginError(c, r, err)
 }
 
-// pluginError turns a plugin's failure into the error that it wrote.
+// pluginError converts a plugin's failure to the error that it wrote.
 func pluginError(c Call, r Reply, err error) error {
 	var exit *exec.ExitError
 	if err == nil || !errors.As(err, &exit) {

@@ -10,8 +10,8 @@ import (
 // Network is the name of the CNI network of every host.
 const Network = "calico-lab"
 
-// PluginConf is the configuration of the calico plugin on this host, as the
-// conflist has it, before Config.Conf.
+// PluginConf returns the configuration of the calico plugin on this host, as in the conflist, before Config.Conf is
+// applied.
 func (h *Host) PluginConf() map[string]any {
 	conf := map[string]any{
 		"type":           "calico",

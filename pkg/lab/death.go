@@ -9,10 +9,9 @@ import (
 	"os"
 )
 
-// Kill makes a host look dead to others: it cuts the host's link, and then
-// kills the agent, so that not even the kernel closes its connections. Its
-// lease in etcd runs out, its BGP sessions time out. Its pods live on without
-// a link: see Return and Reboot.
+// Kill makes a host look dead to others: it cuts the host's link and then kills the agent, so that not even the kernel
+// closes its connections. Its lease in etcd expires and its BGP sessions time out. Its pods live on without a link: see
+// Return and Reboot.
 func (h *Host) Kill() error {
 	_, gone := h.Agent().Process()
 	err := h.fault(func(f *Faults) {
@@ -29,9 +28,8 @@ func (h *Host) Kill() error {
 	return err
 }
 
-// Return brings a host that was killed back with all that it had: disk, pods
-// and kernel are as they were, as those of a virtual machine that was halted.
-// Its agent is started, and waited for.
+// Return brings back a killed host with everything it had: disk, pods and kernel are unchanged, as in a virtual machine
+// that was halted. It starts the agent and waits for it.
 func (h *Host) Return(ctx context.Context) error {
 	if err := h.dead(); err != nil {
 		return err
@@ -39,11 +37,10 @@ func (h *Host) Return(ctx context.Context) error {
 	return h.start(ctx)
 }
 
-// Reboot brings a host that was killed back as after a loss of power. Its name,
-// its addresses and its disk (VarDir, LogDir, the plugins' cache) are the same;
-// what its kernel held, RunDir, its pods' namespaces and every process of the
-// lab in them are gone. The pods stay on record, as they do with a container
-// runtime, which deletes the old containers: Delete is for the caller to call.
+// Reboot brings back a killed host as after a loss of power. Its name, its addresses and its disk (VarDir, LogDir, the
+// plugins' cache) are unchanged; the contents of its kernel and RunDir, its pods' namespaces and every process of the
+// lab in them are gone. The pods stay on record, as with a container runtime, which deletes the old containers: the
+// caller must call Delete.
 func (h *Host) Reboot(ctx context.Context) error {
 	if err := h.dead(); err != nil {
 		return err
@@ -87,7 +84,7 @@ func (h *Host) Reboot(ctx context.Context) error {
 	return h.start(ctx)
 }
 
-// dead is an error for a host that lives.
+// dead returns an error if the host is alive.
 func (h *Host) dead() error {
 	f, err := h.Faults()
 	if err == nil && !f.Dead {
@@ -96,7 +93,7 @@ func (h *Host) dead() error {
 	return err
 }
 
-// start brings a host to life, with its agent if the lab starts agents or the host had one.
+// start revives a host, with its agent if the lab starts agents or the host had one.
 func (h *Host) start(ctx context.Context) error {
 	agent := !h.lab.state.NoAgent
 	err := h.fault(func(f *Faults) {

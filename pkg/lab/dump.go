@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// StoreConfig is how a process outside the lab's namespaces reaches its etcd.
+// StoreConfig returns the configuration with which a process outside the lab's namespaces reaches its etcd.
 func (l *Lab) StoreConfig() store.Config {
 	cfg := store.Config{Endpoints: l.members.Sockets()}
 	if l.state.TLS {
@@ -21,7 +21,7 @@ func (l *Lab) StoreConfig() store.Config {
 	return cfg
 }
 
-// Etcd is a client of the lab's etcd, which Close closes.
+// Etcd returns a client of the lab's etcd, which Close closes.
 func (l *Lab) Etcd() *store.Client {
 	c, err := l.OpenEtcd()
 	if err != nil {
@@ -30,7 +30,7 @@ func (l *Lab) Etcd() *store.Client {
 	return c
 }
 
-// OpenEtcd is Etcd outside tests.
+// OpenEtcd is Etcd for use outside tests.
 func (l *Lab) OpenEtcd() (*store.Client, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +44,8 @@ func (l *Lab) OpenEtcd() (*store.Client, error) {
 	return l.client, nil
 }
 
-// seed writes what an operator would have set up: the Ready flag and pools, and
-// that pods may talk to their host, which is DROP where nothing is set.
+// seed writes what an operator would have set up: the Ready flag, pools, and that pods may talk to their host, for
+// which the default is DROP.
 func (l *Lab) seed(ctx context.Context) error {
 	var change model.Change
 	if !l.cfg.NoReady {
@@ -67,7 +67,7 @@ func (l *Lab) seed(ctx context.Context) error {
 	return err
 }
 
-// pools are those that the lab begins with.
+// pools returns the initial pools of the lab.
 func (cfg Config) pools() []model.Pool {
 	pools := make([]model.Pool, 0, len(cfg.Pools))
 	for _, cidr := range cfg.Pools {
@@ -80,11 +80,10 @@ func (cfg Config) pools() []model.Pool {
 	return pools
 }
 
-// Dump reads everything below /calico/, and the revision at which it was so.
+// Dump reads everything below /calico/, and returns its revision.
 func (l *Lab) Dump(ctx context.Context) ([]model.Entry, int64, error) { return l.DumpAt(ctx, 0) }
 
-// DumpAt reads everything below /calico/ as it was at a revision; 0 is now.
-// It reads past etcd's API, and so past what is under test.
+// DumpAt reads everything below /calico/ at a revision; 0 is now. It bypasses etcd's API, and so the code under test.
 func (l *Lab) DumpAt(ctx context.Context, revision int64) ([]model.Entry, int64, error) {
 	r, err := l.RawAt(ctx, model.Root, revision)
 	if err != nil {
@@ -97,7 +96,7 @@ func (l *Lab) DumpAt(ctx context.Context, revision int64) ([]model.Entry, int64,
 	return entries, r.Revision, nil
 }
 
-// RawAt reads all keys with a prefix, as they were at a revision; 0 is now.
+// RawAt reads all keys with a prefix at a revision; 0 is now.
 func (l *Lab) RawAt(ctx context.Context, prefix string, revision int64) (MemberRange, error) {
 	return l.members.readRange(ctx, prefix, revision)
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// run runs a command in a namespace and returns its stdout. The error of a
-// command that fails ends with what it wrote to stderr.
+// run runs a command in a namespace and returns its stdout. If the command fails, the error ends with what it wrote to
+// stderr.
 func run(ctx context.Context, ns Namespace, env []string, command string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(command)
 	if err != nil {
@@ -30,7 +30,7 @@ func run(ctx context.Context, ns Namespace, env []string, command string, args .
 	return stdout.Bytes(), nil
 }
 
-// startNamed starts a command that runs until it is stopped or the lab closed.
+// startNamed starts a command that runs until it is stopped or the lab is closed.
 func (ps *processes) startNamed(role string, ns Namespace, env []string, command string, args []string) (*Process, error) {
 	if err := checkName("process", role); err != nil {
 		return nil, err

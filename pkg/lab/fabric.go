@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The fabric is one Ethernet: a bridge in a namespace of its own, which is
-// also the default gateway of the hosts on it and where the etcd members live.
+// The fabric is one Ethernet: a bridge in its own namespace, which is also the default gateway of the hosts on it and
+// the home of the etcd members.
 const fabricBridge = "fabric0"
 
-// subnetAddr is address n of a rack's subnet; that of rack 0 is the fabric's.
+// subnetAddr returns address n of a rack's subnet. Rack 0 is the fabric.
 func subnetAddr(v6 bool, rack, n int) netip.Prefix {
 	if v6 {
 		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0xfa, 0, 0x0b, 7: byte(rack), 14: byte(n >> 8), 15: byte(n)}), 64)
@@ -41,7 +41,7 @@ type wire struct {
 	rack   int
 }
 
-// fabric is all wires of a lab, and the routers between them.
+// fabric has all wires of a lab, and the routers between them.
 type fabric struct {
 	lab   string // its directory
 	ns    Namespace
@@ -59,8 +59,8 @@ func (f *fabric) wire(rack int) wire {
 	return wire{namespaceIn(f.lab, rackName(rack)), rackBridge, rack}
 }
 
-// forward makes a router of the namespace that the thread is in. It sends no
-// ICMP redirects: hosts would learn routes that are not their agents'.
+// forward makes the thread's namespace a router. It sends no ICMP redirects: hosts would learn routes that are not
+// their agents'.
 func forward() error {
 	return errors.Join(writeSysctl("net/ipv4/ip_forward", "1"), writeSysctl("net/ipv6/conf/all/forwarding", "1"),
 		writeSysctl("net/ipv4/conf/all/send_redirects", "0"), writeSysctl("net/ipv4/conf/default/send_redirects", "0"))
@@ -98,8 +98,8 @@ func (f *fabric) make() error {
 
 // addBridge makes the bridge, with the addresses of a gateway and others.
 func (w wire) addBridge(h *netlink.Handle, more ...netip.Prefix) error {
-	// Without an address of its own a bridge has the lowest of its ports',
-	// and each new host could change what the others have in their caches.
+	// Without its own MAC address a bridge has the lowest one of its ports, and each new host could change what the
+	// others have in their caches.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
 		Name: w.bridge, HardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc0, byte(w.rack), 0x01},
 	}}
@@ -114,8 +114,7 @@ func (w wire) addBridge(h *netlink.Handle, more ...netip.Prefix) error {
 	return h.LinkSetUp(bridge)
 }
 
-// addPort makes the veth, from a port of the bridge to a link of another
-// namespace, which gets these addresses.
+// addPort makes the veth from a port of the bridge to a link in another namespace, which gets these addresses.
 func (w wire) addPort(veth *netlink.Veth, to Namespace, addrs ...netip.Prefix) error {
 	fd, err := netns.GetFromPath(to.path)
 	if err != nil {
@@ -150,11 +149,11 @@ func (w wire) addPort(veth *netlink.Veth, to Namespace, addrs ...netip.Prefix) e
 	})
 }
 
-// plug gives a host its eth0 on its wire, addresses and default routes.
+// plug connects a host's eth0 to its wire, and adds addresses and default routes.
 func (f *fabric) plug(host *Host) error {
 	veth := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: host.port(), Alias: "host " + host.name}, PeerName: "eth0",
-		// The same after a reboot: others have it in their caches.
+		// The same after a reboot, because others have it in their caches.
 		PeerHardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc1, byte(host.index >> 8), byte(host.index)},
 	}
 	addrs := []netip.Prefix{hostAddr(false, host.rack, host.index), hostAddr(true, host.rack, host.index)}
@@ -171,7 +170,7 @@ func (f *fabric) plug(host *Host) error {
 	})
 }
 
-// unplug takes a host's port away, and with it its eth0.
+// unplug removes a host's port, and with it its eth0.
 func (f *fabric) unplug(host *Host) error {
 	return f.wire(host.rack).ns.links(func(h *netlink.Handle) error {
 		port, err := h.LinkByName(host.port())
@@ -182,7 +181,7 @@ func (f *fabric) unplug(host *Host) error {
 	})
 }
 
-// addRoute adds a route by a neighbour; the zero destination is the default.
+// addRoute adds a route through a neighbour; the zero destination is the default route.
 func addRoute(h *netlink.Handle, to netip.Prefix, via netip.Addr) error {
 	route := &netlink.Route{Gw: via.AsSlice()}
 	if to.IsValid() {
@@ -199,7 +198,7 @@ func addAddr(h *netlink.Handle, link netlink.Link, a netip.Prefix) error {
 		IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen()),
 	}}
 	if a.Addr().Is6() {
-		addr.Flags = unix.IFA_F_NODAD // usable at once; nobody else is on this wire
+		addr.Flags = unix.IFA_F_NODAD // usable at once: no other host on this wire has it
 	}
 	if err := h.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", a, link.Attrs().Name, err)
@@ -207,7 +206,7 @@ func addAddr(h *netlink.Handle, link netlink.Link, a netip.Prefix) error {
 	return nil
 }
 
-// writeSysctl sets a network sysctl of the namespace that the thread is in.
+// writeSysctl sets a network sysctl of the thread's namespace.
 func writeSysctl(name, value string) error {
 	// No O_CREAT and O_TRUNC: procfs has neither.
 	f, err := os.OpenFile(filepath.Join("/proc/sys", name), os.O_WRONLY, 0)

@@ -261,8 +261,7 @@ func crashing(kind, binDir string) {
 	select {}
 }
 
-// TestProcessIdentity shows that a record whose PID now belongs to something
-// else harms nobody.
+// TestProcessIdentity shows that a record whose PID now belongs to something else does no harm.
 func TestProcessIdentity(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {

@@ -15,20 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Faults are the faults that the lab has injected into a host. The zero value
-// is none.
+// Faults are the faults that the lab has injected into a host. The zero value means none.
 type Faults struct {
 	Dead     bool `json:"dead,omitempty"`      // Kill: no link, no agent
 	HadAgent bool `json:"had_agent,omitempty"` // when it died
 	LinkDown bool `json:"link_down,omitempty"` // CutLink
-	// Side is that of a partition: hosts of different ones don't reach each
-	// other, nor their pods.
+	// Side is the host's side of a partition: hosts on different sides don't reach each other, nor their pods.
 	Side   int     `json:"side,omitempty"`
 	NoEtcd bool    `json:"no_etcd,omitempty"` // PartitionFromEtcd
 	Loss   float64 `json:"loss,omitempty"`    // SetLoss: percent of packets, each way
 }
 
-// String is in a few words; "" where nothing is wrong.
+// String describes the faults in a few words; "" if there are none.
 func (f Faults) String() string {
 	var words []string
 	if f.Dead {
@@ -51,7 +49,7 @@ func (f Faults) String() string {
 
 func (h *Host) faultsFile() string { return filepath.Join(h.dir(), "faults.json") }
 
-// Faults are the host's, whichever process has injected them.
+// Faults returns the host's faults, whichever process has injected them.
 func (h *Host) Faults() (Faults, error) {
 	var f Faults
 	err := readJSON(h.faultsFile(), &f)
@@ -61,8 +59,7 @@ func (h *Host) Faults() (Faults, error) {
 	return f, err
 }
 
-// SetLoss drops that many percent of all packets to the host, and of all from
-// it; 0 is none.
+// SetLoss drops this percentage of all packets to the host, and of all packets from it; 0 is none.
 func (h *Host) SetLoss(percent float64) error {
 	if !(percent >= 0 && percent <= 100) { // NaN too
 		return fmt.Errorf("loss of %g %%: want 0 to 100", percent)
@@ -70,15 +67,15 @@ func (h *Host) SetLoss(percent float64) error {
 	return h.fault(func(f *Faults) { f.Loss = percent })
 }
 
-// CutLink pulls the host's cable: its eth0 has no carrier. Nothing else is
-// touched. JoinLink puts it back.
+// CutLink pulls the host's cable, so that its eth0 has no carrier, and changes nothing else. JoinLink plugs it in
+// again.
 func (h *Host) CutLink() error { return h.fault(func(f *Faults) { f.LinkDown = true }) }
 
-// JoinLink puts back what CutLink has pulled.
+// JoinLink undoes CutLink.
 func (h *Host) JoinLink() error { return h.fault(func(f *Faults) { f.LinkDown = false }) }
 
-// FlapLink cuts and joins the host's link in turn, each for so long, until ctx
-// ends. In the end it is joined. The error is not ctx's.
+// FlapLink cuts and joins the host's link alternately, each for the given time, until ctx ends. In the end it is
+// joined. The error is not ctx's.
 func (h *Host) FlapLink(ctx context.Context, each time.Duration) error {
 	tick := time.NewTicker(each)
 	defer tick.Stop()
@@ -94,9 +91,8 @@ func (h *Host) FlapLink(ctx context.Context, each time.Duration) error {
 	}
 }
 
-// Partition cuts the named hosts off from all others: they reach each other,
-// and so do the others. Etcd and the routers stay on every side. Partitions add
-// up: the next one's hosts are on a side of their own.
+// Partition cuts the named hosts off from all others: they reach each other, and the others reach each other. Etcd and
+// the routers stay on every side. Partitions accumulate: the hosts of the next one are on a new side.
 func (l *Lab) Partition(hosts ...string) error {
 	return l.fault(hosts, func(named []*Host, faults map[*Host]*Faults) {
 		side := 0
@@ -109,7 +105,7 @@ func (l *Lab) Partition(hosts ...string) error {
 	})
 }
 
-// PartitionFromEtcd cuts the named hosts off from etcd, and from nothing else.
+// PartitionFromEtcd cuts the named hosts off from etcd only.
 func (l *Lab) PartitionFromEtcd(hosts ...string) error {
 	return l.fault(hosts, func(named []*Host, faults map[*Host]*Faults) {
 		for _, h := range named {
@@ -118,7 +114,7 @@ func (l *Lab) PartitionFromEtcd(hosts ...string) error {
 	})
 }
 
-// Heal ends all partitions, those from etcd included.
+// Heal ends all partitions, including those from etcd.
 func (l *Lab) Heal() error {
 	return l.fault(nil, func(_ []*Host, faults map[*Host]*Faults) {
 		for _, f := range faults {
@@ -131,7 +127,7 @@ func (h *Host) fault(change func(*Faults)) error {
 	return h.lab.fault([]string{h.name}, func(_ []*Host, faults map[*Host]*Faults) { change(faults[h]) })
 }
 
-// keepFaults makes a new host part of the partition that there is, if any.
+// keepFaults applies an existing partition, if any, to a new host.
 func (l *Lab) keepFaults() error {
 	if _, err := os.Stat(l.faultsLock()); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -141,7 +137,7 @@ func (l *Lab) keepFaults() error {
 
 func (l *Lab) faultsLock() string { return filepath.Join(l.dir, "faults.lock") }
 
-// fault changes the faults of hosts on record and then in the kernel.
+// fault changes the recorded faults of hosts, and then the kernel.
 func (l *Lab) fault(names []string, change func(named []*Host, faults map[*Host]*Faults)) error {
 	var named []*Host
 	for _, name := range names {
@@ -151,7 +147,7 @@ func (l *Lab) fault(names []string, change func(named []*Host, faults map[*Host]
 		}
 		named = append(named, h)
 	}
-	// Others, in this process or not, must not write over it.
+	// No other user of the lab, in this process or another, may overwrite it.
 	lock, err := os.OpenFile(l.faultsLock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -178,7 +174,7 @@ func (l *Lab) fault(names []string, change func(named []*Host, faults map[*Host]
 	return l.applyFaults(hosts, faults)
 }
 
-// applyFaults makes the wires as the faults want them.
+// applyFaults configures the wires according to the faults.
 func (l *Lab) applyFaults(hosts []*Host, faults map[*Host]*Faults) error {
 	wires := map[int][]*Host{}
 	parted := false

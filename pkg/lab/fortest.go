@@ -13,11 +13,10 @@ import (
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// ForTest makes a lab that is gone when the test is over. Where cfg doesn't say
-// otherwise, its name comes from the test's, its binaries are built from the
-// source, and its data is in the test's temporary directory. Its plugins wait
-// longer at the gate than by default, and those of pods for etcd, so that a pod doesn't
-// fail because the machine is busy. Where the test fails, the end of every log is added to the test's.
+// ForTest makes a lab that is removed at the end of the test. Unless cfg says otherwise, its name is derived from the
+// test's, its binaries are built from the source, and its data is in the test's temporary directory. Its plugins wait
+// longer than by default at the gate, and those of pods also for etcd, so that a pod doesn't fail because the machine
+// is busy. If the test fails, the end of every log is added to the test's log.
 func ForTest(t testing.TB, cfg Config) *Lab {
 	t.Helper()
 	if cfg.Name == "" {

@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// Host is a virtual host: a namespace with eth0 on the fabric or in a rack, directories
-// that stand for /run/calico, /var/lib/calico and /var/log/calico, a CNI
-// configuration and, unless Config.NoAgent, an agent.
+// Host is a virtual host: a namespace with eth0 on the fabric or in a rack, directories that replace /run/calico,
+// /var/lib/calico and /var/log/calico, a CNI configuration and, unless Config.NoAgent, an agent.
 type Host struct {
 	lab   *Lab
 	name  string
@@ -85,8 +84,7 @@ func (l *Lab) addHost(ctx context.Context, name string, rack int) (*Host, error)
 	return h, h.start(ctx)
 }
 
-// Host returns the host of that name. Asking for one that doesn't exist ends
-// the test; outside tests use FindHost.
+// Host returns the host with the name. If there is none, the test ends; use FindHost outside tests.
 func (l *Lab) Host(name string) *Host {
 	h, err := l.FindHost(name)
 	if err != nil {
@@ -95,7 +93,7 @@ func (l *Lab) Host(name string) *Host {
 	return h
 }
 
-// FindHost returns the host of that name.
+// FindHost returns the host with the name.
 func (l *Lab) FindHost(name string) (*Host, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +108,7 @@ func (l *Lab) FindHost(name string) (*Host, error) {
 	return nil, fmt.Errorf("no host %s in lab %s: there is %s", name, l.name, strings.Join(names, ", "))
 }
 
-// Hosts returns all hosts in the order of their making.
+// Hosts returns all hosts in the order of their creation.
 func (l *Lab) Hosts() []*Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,43 +120,43 @@ func (l *Lab) Hosts() []*Host {
 	return hosts
 }
 
-// Name is the host's, and its agent's NODENAME.
+// Name returns the host's name, which is its agent's NODENAME.
 func (h *Host) Name() string { return h.name }
 
-// IPv4 is the address of the host's eth0.
+// IPv4 returns the IPv4 address of the host's eth0.
 func (h *Host) IPv4() netip.Addr { return hostAddr(false, h.rack, h.index).Addr() }
 
-// IPv6 is the address of the host's eth0.
+// IPv6 returns the IPv6 address of the host's eth0.
 func (h *Host) IPv6() netip.Addr { return hostAddr(true, h.rack, h.index).Addr() }
 
-// Addrs are both addresses.
+// Addrs returns both addresses.
 func (h *Host) Addrs() []netip.Addr { return []netip.Addr{h.IPv4(), h.IPv6()} }
 
-// port is the other end of eth0, on the wire.
+// port returns the name of the other end of eth0, on the wire.
 func (h *Host) port() string { return fmt.Sprintf("host%d", h.index) }
 
-// Namespace is the host's network.
+// Namespace returns the host's network namespace.
 func (h *Host) Namespace() Namespace { return h.ns }
 
 func (h *Host) dir() string { return filepath.Join(h.lab.dir, "hosts", h.name) }
 
-// RunDir stands for /run/calico: agent.sock is here.
+// RunDir replaces /run/calico: it has agent.sock.
 func (h *Host) RunDir() string { return filepath.Join(h.dir(), "run") }
 
-// VarDir stands for /var/lib/calico: nodename and mtu are here.
+// VarDir replaces /var/lib/calico: it has nodename and mtu.
 func (h *Host) VarDir() string { return filepath.Join(h.dir(), "var") }
 
-// LogDir stands for /var/log/calico: the plugins' log is here.
+// LogDir replaces /var/log/calico: it has the plugins' log.
 func (h *Host) LogDir() string { return filepath.Join(h.dir(), "log") }
 
 // ConfFile is the host's CNI configuration list.
 func (h *Host) ConfFile() string { return filepath.Join(h.dir(), "net.d", "10-calico.conflist") }
 
-// AgentSocket is the gate's.
+// AgentSocket is the gate's socket.
 func (h *Host) AgentSocket() string { return filepath.Join(h.RunDir(), "agent.sock") }
 
-// Env is what tells Calico's programs that they run on this host: added to the
-// environment of plugins, of the agent, and of commands that Exec runs.
+// Env returns the environment that makes Calico's programs use this host. It is added to the environment of plugins, of
+// the agent, and of commands run by Exec.
 func (h *Host) Env() []string {
 	env := []string{
 		"NODENAME=" + h.name,
@@ -169,7 +167,7 @@ func (h *Host) Env() []string {
 	return append(env, h.lab.members.env(h.lab.members.Endpoints())...)
 }
 
-// Do runs fn in the host's network; see Namespace.Do.
+// Do runs fn in the host's network namespace; see Namespace.Do.
 func (h *Host) Do(fn func() error) error { return h.ns.Do(fn) }
 
 // Exec runs a command on the host and returns what it wrote to stdout.
@@ -177,11 +175,10 @@ func (h *Host) Exec(ctx context.Context, command string, args ...string) ([]byte
 	return run(ctx, h.ns, append(os.Environ(), h.Env()...), command, args...)
 }
 
-// Start starts a command on the host that runs until it is stopped or the lab
-// is closed. The role is its name in the lab.
+// Start starts a command on the host that runs until it is stopped or the lab is closed. role is its name in the lab.
 func (h *Host) Start(role, command string, args ...string) (*Process, error) {
 	return h.lab.procs.startNamed(role, h.ns, append(os.Environ(), h.Env()...), command, args)
 }
 
-// Process is the running one of that role; os.ErrProcessDone where there is none.
+// Process returns the running process with the role; the error is os.ErrProcessDone if there is none.
 func (l *Lab) Process(role string) (*Process, error) { return l.procs.find(role) }

@@ -12,11 +12,11 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A hostile lab is what hosts and networks of others are like: hardened, with a firewall and kube-proxy, and on wires that pass only what
-// they know.
+// A hostile lab resembles other people's hosts and networks: hardened, with a firewall and kube-proxy, and on wires
+// that pass only what they know.
 
-// hardened are the sysctls of the CIS benchmarks and their like, but for those that a host with containers can't have: it forwards.
-// They come after eth0, as a host's boot scripts do.
+// hardened returns the sysctls of the CIS benchmarks and the like, except those that a host with containers can't have:
+// it forwards. They are set after eth0 exists, as by a host's boot scripts.
 func hardened() [][2]string {
 	settings := [][2]string{
 		{"ipv4/ip_forward", "1"}, {"ipv4/conf/default/forwarding", "0"}, // as Docker leaves it, and then the benchmark's script
@@ -33,12 +33,12 @@ func hardened() [][2]string {
 	return settings
 }
 
-// ServiceAddr is where a hostile lab's hosts, and pods on them, reach the first etcd member at port 443, as they do the API server by
-// kube-proxy.
+// ServiceAddr is the address at which a hostile lab's hosts, and pods on them, reach the first etcd member at port 443,
+// in the same way as the API server through kube-proxy.
 const ServiceAddr = "10.96.0.1"
 
-// neighbourhood are the tables of Docker or ufw, and of kube-proxy: a DROP in FORWARD, and services that are translated for pods and for
-// the host itself, with a mark for what is to be masqueraded.
+// neighbourhood has the tables of Docker or ufw, and of kube-proxy: a DROP in FORWARD, and services with destination
+// NAT for pods and for the host itself, with a mark for traffic to masquerade.
 const neighbourhood = `
 table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
 table ip6 filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
@@ -50,7 +50,7 @@ table ip nat {
 }
 `
 
-// restless is a table that its owner writes anew twice a second.
+// restless is a table that its owner rewrites twice a second.
 const restless = `
 table inet restless { }
 flush table inet restless
@@ -59,7 +59,7 @@ table inet restless {
 }
 `
 
-// harass makes a host what those of a hostile lab are, before its agent starts.
+// harass configures a host of a hostile lab, before its agent starts.
 func (h *Host) harass(ctx context.Context) error {
 	if !h.lab.state.Hostile {
 		return nil
@@ -85,7 +85,7 @@ func (h *Host) harass(ctx context.Context) error {
 	return err
 }
 
-// nft has a namespace's nftables take in a file's text.
+// nft loads a text into a namespace's nftables, using a file.
 func (n Namespace) nft(ctx context.Context, dir, file, text string) error {
 	file = filepath.Join(dir, file)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -95,7 +95,7 @@ func (n Namespace) nft(ctx context.Context, dir, file, text string) error {
 	return err
 }
 
-// distrust does so with all wires of a hostile lab.
+// distrust does so for all wires of a hostile lab.
 func (l *Lab) distrust(ctx context.Context) error {
 	for rack := range l.state.Racks + 1 {
 		if !l.state.Hostile {
@@ -108,8 +108,8 @@ func (l *Lab) distrust(ctx context.Context) error {
 	return nil
 }
 
-// distrust has a wire, and its router, drop what comes from addresses that they don't know: pods', unless pools have no encapsulation
-// there.
+// distrust makes a wire and its router drop packets from addresses that they don't know, that is, from pods, unless
+// pools have no encapsulation there.
 func (w wire) distrust(ctx context.Context, dir string, pools []model.Pool) error {
 	bridged, routed := true, true
 	for _, p := range pools {
@@ -125,7 +125,7 @@ func (w wire) distrust(ctx context.Context, dir string, pools []model.Pool) erro
 		text += "table bridge distrust { chain forward { type filter hook forward priority 0; " + drop + " }; }\n"
 	}
 	if routed {
-		// Frames that are bridged come by here as well where br_netfilter is loaded.
+		// Bridged frames also pass here if br_netfilter is loaded.
 		text += "table inet distrust { chain forward { type filter hook forward priority 0; iifname " + w.bridge + " oifname " + w.bridge + " accept; " + drop + " }; }\n"
 	}
 	return w.ns.nft(ctx, dir, fmt.Sprintf("distrust%d.nft", w.rack), text)

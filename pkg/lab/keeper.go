@@ -26,14 +26,12 @@ func newKeeper() *keeper {
 			select {
 			case fn := <-k.work:
 				if !fn() {
-					// Stuck in a foreign namespace: of no use any more, and
-					// its end takes the children along.
+					// The thread is stuck in a foreign namespace and useless now. Its end takes the children along.
 					k.close()
 					return
 				}
 			case <-k.quit:
-				// Unlocked, the thread lives on: nothing that is still
-				// running dies of this.
+				// Once unlocked the thread lives on, so no running process dies from this.
 				runtime.UnlockOSThread()
 				return
 			}

@@ -13,18 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is what the kernel holds in a namespace, as text that reads like that
-// of the ip command. It is read by the lab itself, past what is under test.
+// Kernel is the kernel's state in a namespace, as text similar to that of the ip command. The lab reads it itself,
+// without the code under test.
 type Kernel struct {
 	Links, Addrs, Routes, Neighbours []string
 }
 
-// Lines are all of it.
+// Lines returns all lines.
 func (k Kernel) Lines() []string { return slices.Concat(k.Links, k.Addrs, k.Routes, k.Neighbours) }
 
-// Kernel reads what the kernel holds: links, addresses, the routes of the main
-// table, and neighbours that were put there (not those that were learned).
-// What the kernel makes by itself (loopback, multicast, fe80::/64) is left out.
+// Kernel reads the kernel's state: links, addresses, the routes of the main table, and neighbours that were added (not
+// learned ones). It leaves out what the kernel makes by itself (loopback, multicast, fe80::/64).
 func (n Namespace) Kernel() (k Kernel, err error) {
 	for range maxLooks {
 		if k, err = n.look(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -34,7 +33,7 @@ func (n Namespace) Kernel() (k Kernel, err error) {
 	return k, err
 }
 
-// maxLooks is how often it is read again because it changed while it was read.
+// maxLooks is how often the state is read again because it changed during the read.
 const maxLooks = 100
 
 func (n Namespace) look() (Kernel, error) {
@@ -116,7 +115,7 @@ func routeText(r netlink.Route, names map[int]string) string {
 	}
 	text := "route " + dst
 	if r.Type == unix.RTN_BLACKHOLE {
-		text = "route blackhole " + dst // where IPv6's is on lo, IPv4's has no link
+		text = "route blackhole " + dst // IPv6's is on lo, IPv4's has no link
 	} else {
 		for _, hop := range hops(r) {
 			if hop.Gw != nil {
@@ -128,14 +127,14 @@ func routeText(r netlink.Route, names map[int]string) string {
 	if r.Scope == netlink.SCOPE_LINK {
 		text += " scope link"
 	}
-	// The kernel's own, and what was put there without saying by whom.
+	// Leave out the protocol of the kernel's own routes, and of those added without one.
 	if r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_BOOT {
 		text += fmt.Sprintf(" proto %d", int(r.Protocol))
 	}
 	return text
 }
 
-// hops are a route's next hops: several are ECMP.
+// hops returns a route's next hops; several mean ECMP.
 func hops(r netlink.Route) []*netlink.NexthopInfo {
 	if len(r.MultiPath) > 0 {
 		return r.MultiPath
@@ -153,8 +152,8 @@ func neighbourText(e netlink.Neigh, names map[int]string) string {
 	return ""
 }
 
-// CheckEmpty returns an error that lists what the kernel still holds of pods on
-// this host: links and routes that a host without pods has none of.
+// CheckEmpty returns an error that lists what the kernel still has of pods on this host: links and routes that a host
+// without pods does not have.
 func (h *Host) CheckEmpty() error {
 	k, err := h.ns.Kernel()
 	if err != nil {

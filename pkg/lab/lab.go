@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab makes a whole Calico network on one machine: an etcd of one or
-// three members, virtual hosts that are network namespaces on a shared fabric
-// or in racks of their own behind routers, the real agent in each, and pods that are namespaces wired by the real plugin
-// binaries through the CNI protocol.
+// Package lab makes a complete Calico network on one machine: an etcd of one or three members, virtual hosts that are
+// network namespaces on a shared fabric or in racks behind routers, the real agent on each, and pods that are
+// namespaces wired by the real plugin binaries through the CNI protocol.
 //
 //	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}})
 //	web, db := l.Host("a").Pod("web"), l.Host("a").Pod("db")
 //	if err := web.Ping(ctx, db); err != nil { … }
 //
-// Nothing is ever made in the machine's own network namespace. What a lab has
-// made is on record below Root/<name>, so that a later process can find and
-// remove it after a crash.
+// Nothing is ever made in the machine's own network namespace. Everything that a lab makes is recorded below
+// Root/<name>, so that a later process can find and remove it after a crash.
 package lab
 
 import (
@@ -31,17 +29,16 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Root is where every lab keeps its files.
+// Root is the directory of all labs' files.
 const Root = "/run/calico-lab"
 
-// Config says what a lab has. The zero value is a lab without hosts, with one
-// etcd member, plain text, and the default pools.
+// Config says what a lab consists of. The zero value is a lab without hosts, with one etcd member, plain text, and the
+// default pools.
 type Config struct {
 	Name  string   // unique on the machine; "" = "default"
-	Hosts []string // virtual hosts on the fabric; all names of a lab share one name space
-	// Racks are more hosts, in subnets of their own, each behind a router:
-	// "rack1", "rack2", …, by which they reach each other, the hosts on the
-	// fabric, and etcd. No router knows of pods.
+	Hosts []string // virtual hosts on the fabric; all names in a lab must differ
+	// Racks are further hosts in their own subnets, each rack behind a router ("rack1", "rack2", …) through which they
+	// reach each other, the hosts on the fabric, and etcd. No router knows about pods.
 	Racks [][]string
 
 	EtcdMembers int   // 1 or 3; 0 = 1
@@ -51,35 +48,36 @@ type Config struct {
 	EtcdQuota   int64 // bytes after which etcd turns read-only; 0 = etcd's default
 
 	Pools []netip.Prefix // IP pools; nil = DefaultPools, empty = none
-	// Pool, where set, changes each pool before it is written: its encapsulation.
+	// Pool, if set, changes each pool before it is written, for example its encapsulation.
 	Pool    func(*model.Pool)
 	NoReady bool // don't set the Ready flag in etcd
 
 	NoAgent bool // hosts without calico-node
 	Classic bool // the system of 2014: see classic.go
-	// Hostile makes a world that isn't Calico's alone: hosts with hardened sysctls, a FORWARD that drops, what kube-proxy does, and a
-	// firewall that is written anew all the time; wires that drop packets of pods that come without encapsulation where pools have one.
+	// Hostile makes an environment that isn't Calico's alone: hosts with hardened sysctls, a FORWARD that drops,
+	// kube-proxy's rules, and a firewall that is rewritten all the time; and wires that drop unencapsulated packets of
+	// pods if pools have an encapsulation.
 	Hostile bool
 	// AgentEnv is added to the agents' environment: "FELIX_…=…".
 	AgentEnv []string
-	// Conf, where set, changes the plugin configuration of a host before it is written.
+	// Conf, if set, changes a host's plugin configuration before it is written.
 	Conf func(host string, plugin map[string]any)
 
-	BinDir  string   // where calico, calico-ipam, calico-node and calico-lab are; "" = beside this executable
-	CNIPath []string // more directories with plugins
-	// DataDir is a directory of the lab's own for etcd's data; "" = a new one in os.TempDir.
+	BinDir  string   // directory with calico, calico-ipam, calico-node and calico-lab; "" = that of this executable
+	CNIPath []string // further directories with plugins
+	// DataDir is a directory used only for this lab's etcd data; "" = a new one in os.TempDir.
 	DataDir string
 
 	Log io.Writer // progress, one line per step; nil = none
-	// Trace, where set, is told of every plugin that the lab ran, from the goroutine that ran it.
+	// Trace, if set, is called for every plugin that the lab ran, in the goroutine that ran it.
 	Trace func(Call, Reply)
-	// Background: the lab outlives this process (`calico-lab up`).
+	// Background says that the lab outlives this process (`calico-lab up`).
 	Background bool
 
-	patient bool // plugins wait longer at the gate than by default, and those of pods for etcd
+	patient bool // plugins wait longer than by default at the gate, and those of pods also for etcd
 }
 
-// DefaultPools are the pools of a lab that asks for none in particular.
+// DefaultPools returns the pools of a lab that doesn't specify any.
 func DefaultPools() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("192.168.0.0/16"),
@@ -87,12 +85,12 @@ func DefaultPools() []netip.Prefix {
 	}
 }
 
-// Lab is a running network. Its methods may be called from several goroutines.
+// Lab is a running network. Its methods may be called concurrently.
 type Lab struct {
 	cfg     Config
 	name    string
 	dir     string     // Root/name
-	lock    *lockFile  // nil where attached
+	lock    *lockFile  // nil if attached
 	t       testing.TB // nil outside tests
 	state   state
 	fabric  *fabric
@@ -113,8 +111,8 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// Start makes a lab. It first removes what labs that were not closed have left.
-// On an error, or when ctx ends, everything made so far is removed.
+// Start makes a lab. It first removes the remains of labs that were not closed. On an error, or when ctx ends, it
+// removes everything made so far.
 func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 	cfg, err = cfg.complete()
 	if err != nil {
@@ -144,7 +142,7 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 	return l, l.build(ctx)
 }
 
-// newLab is the lab of that state, without its hosts.
+// newLab returns the lab with that state, without its hosts.
 func newLab(cfg Config, s state) *Lab {
 	l := &Lab{cfg: cfg, name: s.Name, dir: filepath.Join(Root, s.Name), state: s, hosts: map[string]*Host{}}
 	l.fabric = newFabric(l)
@@ -153,7 +151,7 @@ func newLab(cfg Config, s state) *Lab {
 	return l
 }
 
-// needRoot says what to do where making namespaces must fail.
+// needRoot returns an error with a hint if namespaces can't be made.
 func needRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab needs root, or a shell in a user namespace: unshare -Urnm sh -c 'mount -t tmpfs run /run && exec sh'")
@@ -161,7 +159,7 @@ func needRoot() error {
 	return nil
 }
 
-// complete fills in the defaults.
+// complete fills in defaults.
 func (cfg Config) complete() (Config, error) {
 	if cfg.Name == "" {
 		cfg.Name = "default"
@@ -193,7 +191,7 @@ func (cfg Config) complete() (Config, error) {
 		}
 		cfg.BinDir = filepath.Dir(exe)
 	}
-	needed := []string{"calico-lab"} // for etcd; plugins are looked for when they are run
+	needed := []string{"calico-lab"} // for etcd; plugins are searched for when they are run
 	switch {
 	case cfg.Classic && len(cfg.Racks) > 0:
 		return cfg, errors.New("a lab of the system of 2014 has no racks")
@@ -233,7 +231,7 @@ func (cfg Config) checkHosts() error {
 	return nil
 }
 
-// build does what Start promises, and leaves undoing to Start.
+// build does the work of Start, without cleaning up.
 func (l *Lab) build(ctx context.Context) error {
 	for _, sub := range []string{"", "ns", "log", "proc", "hosts", "pods", "etcd"} {
 		if err := os.MkdirAll(filepath.Join(l.dir, sub), 0o755); err != nil {
@@ -288,18 +286,18 @@ func (l *Lab) build(ctx context.Context) error {
 	return l.saveState()
 }
 
-// Name is the name of the lab.
+// Name returns the name of the lab.
 func (l *Lab) Name() string { return l.name }
 
-// Dir is where the lab keeps its files, logs included (Dir/log).
+// Dir returns the directory with the lab's files, including logs (Dir/log).
 func (l *Lab) Dir() string { return l.dir }
 
 func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.cfg.Log, format+"\n", args...) }
 
-// Fabric is the network between the hosts, where etcd lives too.
+// Fabric returns the network between the hosts, which also has etcd.
 func (l *Lab) Fabric() Namespace { return l.fabric.ns }
 
-// Members are the members of the lab's etcd.
+// Members returns the members of the lab's etcd.
 func (l *Lab) Members() *Members { return l.members }
 
 // fatal ends the test that the lab was made for.
@@ -331,7 +329,7 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Leave detaches from a background lab and leaves it running.
+// Leave detaches from a background lab and keeps it running.
 func (l *Lab) Leave() error {
 	if l.lock != nil && l.state.Background {
 		l.lock.release()

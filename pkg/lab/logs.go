@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// LogFiles are the logs of all processes and plugins.
+// LogFiles returns the logs of all processes and plugins.
 func (l *Lab) LogFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(l.dir, "log", "*.log"))
 	plugins, _ := filepath.Glob(filepath.Join(l.dir, "hosts", "*", "log", "*.log"))

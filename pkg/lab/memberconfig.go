@@ -2,18 +2,17 @@
 
 package lab
 
-// MemberConfig is what one etcd member is started with: the file that
-// `calico-lab etcd` is given. Package member runs it.
+// MemberConfig is the configuration of one etcd member: the file passed to `calico-lab etcd`. Package member runs it.
 type MemberConfig struct {
 	Name    string `json:"name"`
 	DataDir string `json:"data_dir"`
-	// ClientURLs are listened on; all but unix ones are advertised.
+	// ClientURLs are the URLs to listen on; all except unix ones are advertised.
 	ClientURLs []string `json:"client_urls"`
 	PeerURL    string   `json:"peer_url"`
 	// Cluster is etcd's initial cluster: name=peer URL, comma separated.
 	Cluster string `json:"cluster"`
-	// Control is the unix socket that the member answers on over HTTP, past
-	// etcd's own API and its authentication:
+	// Control is the unix socket on which the member answers over HTTP, bypassing etcd's own API and its
+	// authentication:
 	//
 	//	GET  /status                      → MemberStatus
 	//	GET  /range?prefix=P&revision=N   → MemberRange
@@ -24,7 +23,7 @@ type MemberConfig struct {
 	CAFile   string `json:"ca_file,omitempty"`
 	CertFile string `json:"cert_file,omitempty"`
 	KeyFile  string `json:"key_file,omitempty"`
-	// Users are made, and authentication switched on, where it is not on yet.
+	// Users are created, and authentication is enabled, unless it is enabled already.
 	Users   []MemberUser `json:"users,omitempty"`
 	NoFsync bool         `json:"no_fsync,omitempty"`
 	Quota   int64        `json:"quota,omitempty"`
@@ -37,7 +36,7 @@ type MemberUser struct {
 	Prefix   string `json:"prefix,omitempty"` // may read and write below it
 }
 
-// MemberStatus is how one member sees the cluster.
+// MemberStatus is one member's view of the cluster.
 type MemberStatus struct {
 	ID       uint64 `json:"id"`
 	Leader   uint64 `json:"leader"` // 0 = none
@@ -53,7 +52,7 @@ type MemberRange struct {
 	Keys     []MemberKey `json:"keys"`
 }
 
-// MemberKey is one key as etcd holds it.
+// MemberKey is one key as stored in etcd.
 type MemberKey struct {
 	Key      string `json:"key"`
 	Value    []byte `json:"value"`

@@ -30,7 +30,7 @@ type Members struct {
 	state   *state
 	fabric  *fabric
 	procs   *processes
-	control *http.Client // of MemberConfig.Control; a URL's host is the member's name
+	control *http.Client // for MemberConfig.Control; the host in a URL is the member's name
 }
 
 func newMembers(l *Lab) *Members {
@@ -49,7 +49,7 @@ func newMembers(l *Lab) *Members {
 	return m
 }
 
-// memberName is the role of member i, and the name of its log and sockets.
+// memberName returns the role of member i, which is also the name of its log and sockets.
 func memberName(i int) string { return fmt.Sprintf("etcd%d", i) }
 
 func (m *Members) file(name string) string { return filepath.Join(m.dir, "etcd", name) }
@@ -62,8 +62,8 @@ func (m *Members) url(i int) string {
 	return scheme + "://" + netip.AddrPortFrom(memberAddr(false, i).Addr(), 2379).String()
 }
 
-// socket is the URL by which a process outside the fabric reaches member i.
-// Clients check the certificate for the last element of the path, and those of etcd 3.4 for all of it.
+// socket returns the URL at which a process outside the fabric reaches member i. Clients check the certificate for the
+// last element of the path, those of etcd 3.4 for all of it.
 func (m *Members) socket(i int) string {
 	scheme := "unix"
 	if m.state.TLS {
@@ -80,16 +80,16 @@ func (m *Members) each(text func(i int) string) []string {
 	return texts
 }
 
-// Endpoints are etcd's client URLs as the hosts see them.
+// Endpoints returns etcd's client URLs for the hosts.
 func (m *Members) Endpoints() []string { return m.each(m.url) }
 
-// Sockets are etcd's client URLs for processes outside the lab's namespaces.
+// Sockets returns etcd's client URLs for processes outside the lab's namespaces.
 func (m *Members) Sockets() []string { return m.each(m.socket) }
 
-// CalicoctlEnv is the environment with which calicoctl works from anywhere on the machine.
+// CalicoctlEnv returns the environment with which calicoctl works anywhere on the machine.
 func (m *Members) CalicoctlEnv() []string { return m.env(m.Sockets()) }
 
-// env says to Calico's programs where etcd is.
+// env returns the environment that tells Calico's programs where etcd is.
 func (m *Members) env(endpoints []string) []string {
 	env := []string{"ETCD_ENDPOINTS=" + strings.Join(endpoints, ",")}
 	if m.state.TLS {
@@ -101,7 +101,7 @@ func (m *Members) env(endpoints []string) []string {
 	return env
 }
 
-// EtcdctlEnv is the environment with which etcdctl works from anywhere on the machine.
+// EtcdctlEnv returns the environment with which etcdctl works anywhere on the machine.
 func (m *Members) EtcdctlEnv() []string {
 	env := []string{"ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + strings.Join(m.Sockets(), ",")}
 	if m.state.TLS {
@@ -113,11 +113,11 @@ func (m *Members) EtcdctlEnv() []string {
 	return env
 }
 
-// PKI is the path of a certificate file, with Config.TLS: ca.crt, client.crt,
-// client.key, other-ca.crt (which has signed no certificate of etcd).
+// PKI returns the path of a certificate file, with Config.TLS: ca.crt, client.crt, client.key, other-ca.crt (which has
+// signed no certificate of etcd).
 func (m *Members) PKI(file string) string { return filepath.Join(m.dir, "pki", file) }
 
-// PasswordFile holds the password of EtcdUser, with Config.Auth.
+// PasswordFile returns the path of the file with the password of EtcdUser, with Config.Auth.
 func (m *Members) PasswordFile() string { return m.file("password") }
 
 // startAll configures and starts all members and waits for a leader.
@@ -159,7 +159,7 @@ func (m *Members) startAll(ctx context.Context) error {
 		if err := writeJSON(config, cfg); err != nil {
 			return err
 		}
-		if err := os.Chmod(config, 0o600); err != nil { // it may hold passwords
+		if err := os.Chmod(config, 0o600); err != nil { // it may contain passwords
 			return err
 		}
 	}
@@ -190,8 +190,7 @@ func (m *Members) check(i int) error {
 	return nil
 }
 
-// Wait waits until every member that runs knows the leader, and with
-// Config.Auth until authentication is on.
+// Wait waits until every running member knows the leader and, with Config.Auth, authentication is enabled.
 func (m *Members) Wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
@@ -217,7 +216,7 @@ func (m *Members) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Leader returns the number of the member that leads. It waits for an election until ctx ends.
+// Leader returns the number of the leading member. It waits for an election until ctx ends.
 func (m *Members) Leader(ctx context.Context) (leader int, err error) {
 	err = eventually.Wait(ctx, "etcd to have a leader", func() error {
 		err := errors.New("no member leads")
@@ -234,7 +233,7 @@ func (m *Members) Leader(ctx context.Context) (leader int, err error) {
 	return leader, err
 }
 
-// Process returns the process of member i; nil where it doesn't run.
+// Process returns the process of member i; nil if it doesn't run.
 func (m *Members) Process(i int) (*Process, error) {
 	if err := m.check(i); err != nil {
 		return nil, err
@@ -249,7 +248,7 @@ func (m *Members) Process(i int) (*Process, error) {
 // Kill kills member i at once, as a power cut would.
 func (m *Members) Kill(i int) error { return m.with(i, (*Process).Kill) }
 
-// Start starts member i again, with the data that it had.
+// Start starts member i again with its former data.
 func (m *Members) Start(ctx context.Context, i int) error {
 	if err := m.launch(i); err != nil {
 		return err
@@ -257,10 +256,10 @@ func (m *Members) Start(ctx context.Context, i int) error {
 	return m.Wait(ctx)
 }
 
-// Pause stops member i; it has stopped when Pause returns. Connections to it stay and get no answer until Resume.
+// Pause stops member i; it has stopped when Pause returns. Connections to it stay open without answers until Resume.
 func (m *Members) Pause(i int) error { return m.with(i, (*Process).Pause) }
 
-// Resume lets a paused member go on.
+// Resume continues a paused member.
 func (m *Members) Resume(i int) error { return m.with(i, (*Process).Resume) }
 
 func (m *Members) with(i int, fn func(*Process) error) error {

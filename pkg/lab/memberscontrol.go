@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Status asks member i how it sees the cluster.
+// Status returns member i's view of the cluster.
 func (m *Members) Status(ctx context.Context, i int) (MemberStatus, error) {
 	var s MemberStatus
 	err := m.ask(ctx, i, http.MethodGet, "/status", nil, &s)
 	return s, err
 }
 
-// Compact forgets all revisions before this one.
+// Compact discards all revisions before this one.
 func (m *Members) Compact(ctx context.Context, revision int64) error {
 	return m.askAny(ctx, http.MethodPost, "/compact", url.Values{"revision": {strconv.FormatInt(revision, 10)}}, nil)
 }
@@ -32,7 +32,7 @@ func (m *Members) SetReadOnly(ctx context.Context, on bool) error {
 	return m.askAny(ctx, http.MethodPost, "/alarm", url.Values{"on": {strconv.FormatBool(on)}}, nil)
 }
 
-// readRange reads all keys with a prefix, as they were at a revision; 0 is now.
+// readRange reads all keys with a prefix at a revision; 0 is now.
 func (m *Members) readRange(ctx context.Context, prefix string, revision int64) (MemberRange, error) {
 	var r MemberRange
 	query := url.Values{"prefix": {prefix}, "revision": {strconv.FormatInt(revision, 10)}}
@@ -53,8 +53,8 @@ func (m *Members) askAny(ctx context.Context, method, path string, query url.Val
 	return errors.Join(errs...)
 }
 
-// memberPatience bounds a question to the only member, and otherPatience one to a member of several: one that is
-// paused, or has no quorum, must not keep the question from the others.
+// memberPatience bounds a question to the only member, otherPatience one to a member of several: a member that is
+// paused, or has no quorum, must not keep the others from being asked.
 const (
 	memberPatience = 60 * time.Second
 	otherPatience  = 5 * time.Second

@@ -16,19 +16,17 @@ import (
 // Namespace is a network namespace that has a name in the file system.
 type Namespace struct{ path string }
 
-// Path is where the namespace is bind-mounted: what CNI_NETNS takes, and what
-// nsenter --net= takes.
+// Path returns the path at which the namespace is mounted, for CNI_NETNS and for nsenter --net=.
 func (n Namespace) Path() string { return n.path }
 
-// Do runs fn in the namespace, on a thread of its own. What fn starts in other
-// goroutines runs outside; processes that it starts and sockets that it opens
-// belong to the namespace for good.
+// Do runs fn in the namespace, on a separate thread. Goroutines that fn starts run outside; processes that it starts
+// and sockets that it opens belong to the namespace permanently.
 func (n Namespace) Do(fn func() error) error {
 	return onOwnThread(func() error { return n.Enter(fn) })
 }
 
-// Enter runs fn in the namespace on the calling thread, which must be locked,
-// and doesn't go back.
+// Enter runs fn in the namespace on the calling thread, which must be locked, and doesn't return the thread to its
+// former namespace.
 func (n Namespace) Enter(fn func() error) error {
 	target, err := unix.Open(n.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,9 +39,8 @@ func (n Namespace) Enter(fn func() error) error {
 	return fn()
 }
 
-// onOwnThread runs fn on a locked thread that goes back to its network
-// namespace afterwards. A thread that cannot go back stays locked, so that the
-// runtime never uses it for anything else.
+// onOwnThread runs fn on a locked thread that returns to its network namespace afterwards. A thread that cannot return
+// stays locked, so that the runtime never reuses it.
 func onOwnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -57,8 +54,8 @@ func onOwnThread(fn func() error) error {
 	return <-done
 }
 
-// andBack runs fn on the calling thread and then returns the thread to the
-// network namespace that it is in now; back is false where that failed.
+// andBack runs fn on the calling thread and then returns the thread to its current network namespace; back is false if
+// that failed.
 func andBack(fn func() error) (back bool, err error) {
 	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -108,12 +105,11 @@ func createNamespace(path string) (Namespace, error) {
 	return Namespace{path}, nil
 }
 
-// Remove takes the name away. The kernel destroys the namespace, and every
-// link in it, with the last process in it. Gone already is no error.
+// Remove removes the name. The kernel destroys the namespace, and every link in it, along with the last process in it.
+// It is no error if it is gone already.
 func (n Namespace) Remove() error {
 	for {
-		// A second mount over the same file would be left by nothing here,
-		// but costs nothing to undo.
+		// Nothing here mounts twice over the same file, but undoing it costs nothing.
 		err := unix.Unmount(n.path, unix.MNT_DETACH)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			break
@@ -128,7 +124,7 @@ func (n Namespace) Remove() error {
 	return nil
 }
 
-// inode tells namespaces apart; 0 where there is none.
+// inode identifies the namespace; 0 if there is none.
 func (n Namespace) inode() uint64 {
 	var st unix.Stat_t
 	if unix.Stat(n.path, &st) != nil {
@@ -137,8 +133,8 @@ func (n Namespace) inode() uint64 {
 	return st.Ino
 }
 
-// NewNamespace makes a namespace for a container that is wired by hand, call
-// by call. It goes with the lab, or by Remove.
+// NewNamespace makes a namespace for a container that is wired by hand, call by call. It is removed with the lab, or by
+// Remove.
 func (l *Lab) NewNamespace(name string) (Namespace, error) {
 	if err := checkName("namespace", name); err != nil {
 		return Namespace{}, err
@@ -146,8 +142,8 @@ func (l *Lab) NewNamespace(name string) (Namespace, error) {
 	return createNamespace(l.named(name).path)
 }
 
-// FindNamespace returns the namespace of a pod, a host, or one made by hand;
-// os.ErrNotExist where there is none.
+// FindNamespace returns the namespace of a pod, a host, or one made by hand; the error is os.ErrNotExist if there is
+// none.
 func (l *Lab) FindNamespace(name string) (Namespace, error) {
 	ns := l.named(name)
 	if ns.inode() == 0 {
@@ -158,5 +154,5 @@ func (l *Lab) FindNamespace(name string) (Namespace, error) {
 
 func (l *Lab) named(name string) Namespace { return namespaceIn(l.dir, name) }
 
-// namespaceIn is the namespace of that name in a lab's directory.
+// namespaceIn returns the namespace with the name in a lab's directory.
 func namespaceIn(dir, name string) Namespace { return Namespace{filepath.Join(dir, "ns", name)} }

@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// Open attaches to a lab that another process has made. Close detaches from it
-// and leaves it running.
+// Open attaches to a lab that another process has made. Close detaches from it and keeps it running.
 func Open(name string) (*Lab, error) {
 	if err := checkName("lab", name); err != nil {
 		return nil, err
@@ -41,8 +40,7 @@ func Open(name string) (*Lab, error) {
 	return l, nil
 }
 
-// Pods returns all pods, sorted by name, those included whose ADD or DEL did
-// not succeed.
+// Pods returns all pods, sorted by name, including those whose ADD or DEL failed.
 func (l *Lab) Pods() ([]*Pod, error) {
 	files, err := filepath.Glob(filepath.Join(l.dir, "pods", "*.json"))
 	if err != nil {
@@ -63,20 +61,20 @@ func (l *Lab) Pods() ([]*Pod, error) {
 	return pods, nil
 }
 
-// nameError is about a name that is taken or unknown. It wraps os.ErrExist or
-// os.ErrNotExist, but its text does not mention a file.
+// nameError is about a name that is taken or unknown. It wraps os.ErrExist or os.ErrNotExist, but its text does not
+// mention a file.
 type nameError struct {
 	text string
 	is   error
 }
 
-// Error is the text alone.
+// Error returns only the text.
 func (e *nameError) Error() string { return e.text }
 
-// Unwrap is what it is.
+// Unwrap returns os.ErrExist or os.ErrNotExist.
 func (e *nameError) Unwrap() error { return e.is }
 
-// FindPod returns the pod of that name; os.ErrNotExist where there is none.
+// FindPod returns the pod with the name; the error is os.ErrNotExist if there is none.
 func (l *Lab) FindPod(name string) (*Pod, error) {
 	var rec podRecord
 	err := readJSON(filepath.Join(l.dir, "pods", name+".json"), &rec)

@@ -13,9 +13,8 @@ import (
 	"syscall"
 )
 
-// Pause stops every thread of the process, and returns when all of them stand
-// still. Sending SIGSTOP is not enough for that: each thread stops when it next
-// leaves the kernel, and until it gets a CPU it goes on with what it is at.
+// Pause stops every thread of the process, and returns when all of them have stopped. Sending SIGSTOP is not enough:
+// each thread stops when it next leaves the kernel, and until it gets a CPU it continues its current work.
 func (p *Process) Pause() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -29,12 +28,11 @@ func (p *Process) Pause() error {
 	return err
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
-// standsStill is an error while a thread is not stopped: its state is not T
-// (proc_pid_stat(5), field 3). A thread that is told to stop makes no more
-// threads, so one look at all of them is enough.
+// standsStill returns an error while a thread is not stopped, that is, its state is not T (proc_pid_stat(5), field 3).
+// A thread that was told to stop creates no more threads, so checking all of them once is enough.
 func (p *Process) standsStill() error {
 	tasks := filepath.Join("/proc", strconv.Itoa(p.PID), "task")
 	entries, err := os.ReadDir(tasks)

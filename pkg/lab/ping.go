@@ -21,27 +21,26 @@ import (
 	"github.com/calico-go/calico/pkg/lab/inflight"
 )
 
-// Target is what can be pinged: a *Pod, a *Host, an Address.
+// Target can be pinged: a *Pod, a *Host, an Address.
 type Target interface {
-	// Addrs must all answer.
+	// Addrs returns the addresses, all of which must answer.
 	Addrs() []netip.Addr
 }
 
-// Address is a target by its address alone.
+// Address is a target that is just an address.
 type Address netip.Addr
 
-// Addrs is the one address.
+// Addrs returns the address.
 func (a Address) Addrs() []netip.Addr { return []netip.Addr{netip.Addr(a)} }
 
-// pingPatience is how long a ping goes on where ctx has no deadline, and
-// pingInterval how long it waits for an answer before it asks again.
+// pingPatience is how long a ping continues if ctx has no deadline, and pingInterval how long it waits for an answer
+// before it sends another request.
 const (
 	pingPatience = 5 * time.Second
 	pingInterval = 250 * time.Millisecond
 )
 
-// Ping sends echo requests from the pod to every address of the target until
-// each has answered once.
+// Ping sends echo requests from the pod to every address of the target until each has answered once.
 func (p *Pod) Ping(ctx context.Context, target Target) error {
 	if err := pingAll(ctx, p.ns, target); err != nil {
 		return fmt.Errorf("from pod %s: %w", p.rec.Name, err)
@@ -49,7 +48,7 @@ func (p *Pod) Ping(ctx context.Context, target Target) error {
 	return nil
 }
 
-// Ping is Pod.Ping from the host.
+// Ping is like Pod.Ping but from the host.
 func (h *Host) Ping(ctx context.Context, target Target) error {
 	if err := pingAll(ctx, h.ns, target); err != nil {
 		return fmt.Errorf("from host %s: %w", h.name, err)
@@ -70,8 +69,7 @@ func pingAll(ctx context.Context, ns Namespace, target Target) error {
 	return nil
 }
 
-// Ping sends echo requests from the namespace until one is answered, and
-// returns how long that one's answer took.
+// Ping sends echo requests from the namespace until one is answered, and returns how long that answer took.
 func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -91,7 +89,7 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 		}
 		last = err
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			// Refused at once, as while there is no route: not a busy loop.
+			// Refused at once, as without a route: avoid a busy loop.
 			select {
 			case <-ctx.Done():
 			case <-time.After(pingInterval / 5):
@@ -99,13 +97,14 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 		}
 	}
 	if last == nil || errors.Is(last, os.ErrDeadlineExceeded) {
-		last = ctx.Err() // nothing came, which is not worth the words of the socket
+		last = ctx.Err() // nothing was received; the socket's own error adds nothing
 	}
 	return 0, fmt.Errorf("ping %s: no answer: %w", to, last)
 }
 
-// Answers sends one echo request from the namespace and reports whether there is an answer. That there is none isn't told by the clock:
-// the namespace's own answer comes first, to a request that it sends itself when nothing is on its way.
+// Answers sends one echo request from the namespace and reports whether there is an answer. That there is none isn't
+// decided by time: the namespace's own answer comes first, to a request that it sends to itself once nothing is in
+// flight.
 func (n Namespace) Answers(to netip.Addr) (bool, error) {
 	session, err := n.echoes(to)
 	if err != nil {
@@ -130,7 +129,7 @@ func (n Namespace) Answers(to netip.Addr) (bool, error) {
 	return seq == 1, err
 }
 
-// Connects reports likewise whether a connection of TCP is made without anything sent twice.
+// Connects reports in the same way whether a TCP connection is established without retransmissions.
 func (n Namespace) Connects(to netip.AddrPort) (made bool, err error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())})
 	if to.Addr().Is4() {
@@ -142,7 +141,7 @@ func (n Namespace) Connects(to netip.AddrPort) (made bool, err error) {
 			return os.NewSyscallError("socket", err)
 		}
 		defer unix.Close(fd)
-		_ = unix.Connect(fd, address) // it goes on, or the firewall has dropped it on its own host
+		_ = unix.Connect(fd, address) // it continues, or the firewall of its own host dropped it
 		if err := inflight.Wait(); err != nil {
 			return err
 		}
@@ -174,8 +173,7 @@ func (n Namespace) echoes(to netip.Addr) (s *echoes, err error) {
 	return s, err
 }
 
-// ask sends one more request and waits for the reply to it, or to an earlier
-// one: that of a busy machine may be late.
+// ask sends one more request and waits for the reply to it or an earlier one, which may be late on a busy machine.
 func (s *echoes) ask(ctx context.Context) (time.Duration, error) {
 	deadline := time.Now().Add(pingInterval)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -206,7 +204,7 @@ func (s *echoes) send(to netip.Addr) error {
 	return err
 }
 
-// receive returns the number of the next request that is answered.
+// receive returns the sequence number of the next request that is answered.
 func (s *echoes) receive() (seq int, err error) {
 	want, protocol := icmp.Type(ipv4.ICMPTypeEchoReply), 1
 	if s.to.Is6() {
@@ -220,7 +218,7 @@ func (s *echoes) receive() (seq int, err error) {
 		}
 		reply, err := icmp.ParseMessage(protocol, buffer[:n])
 		if err != nil || reply.Type != want {
-			continue // a raw socket sees all that arrives
+			continue // a raw socket sees everything that arrives
 		}
 		if e, ok := reply.Body.(*icmp.Echo); ok && e.ID == s.id && !s.sent[e.Seq].IsZero() {
 			return e.Seq, nil

@@ -18,19 +18,18 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 )
 
-// PodConfig says how a pod is made. The zero value is a plain container on the
-// host's own network configuration.
+// PodConfig says how to make a pod. The zero value is a plain container with the host's own network configuration.
 type PodConfig struct {
 	ContainerID string // "" = random
 	IfName      string // "" = eth0
 	// Args are CNI_ARGS: {"K8S_POD_NAMESPACE", "default"}, …
 	Args [][2]string
-	// Capabilities become runtimeConfig of the plugins that ask for them.
+	// Capabilities become the runtimeConfig of the plugins that ask for them.
 	Capabilities map[string]any
 	ConfFile     string // a conflist; "" = the host's
 }
 
-// Pod is a namespace that the plugins have wired.
+// Pod is a namespace wired by the plugins.
 type Pod struct {
 	host *Host
 	ns   Namespace
@@ -42,13 +41,13 @@ type podRecord struct {
 	Name   string           `json:"name"`
 	Host   string           `json:"host"`
 	Config PodConfig        `json:"config"`
-	Result *types100.Result `json:"result,omitempty"` // nil: not added yet
+	Result *types100.Result `json:"result,omitempty"` // nil if not added yet
 }
 
-// podPatience bounds one verb: it is longer than all that a plugin waits for.
+// podPatience bounds one verb; it exceeds everything that a plugin waits for.
 const podPatience = 3 * time.Minute
 
-// Pod makes a pod; an error ends the test. Outside tests use AddPod.
+// Pod makes a pod. On an error the test ends; use AddPod outside tests.
 func (h *Host) Pod(name string, cfg ...PodConfig) *Pod {
 	var c PodConfig
 	if len(cfg) > 0 {
@@ -61,8 +60,7 @@ func (h *Host) Pod(name string, cfg ...PodConfig) *Pod {
 	return p
 }
 
-// AddPod makes a namespace and has the plugins wire it. Where they fail,
-// nothing of it is left: like a runtime, it calls DEL.
+// AddPod makes a namespace and lets the plugins wire it. If they fail, nothing is left: like a runtime, it calls DEL.
 func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, error) {
 	if err := checkName("pod", name); err != nil {
 		return nil, err
@@ -79,7 +77,7 @@ func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, er
 		cfg.ConfFile = h.ConfFile()
 	}
 	p := &Pod{host: h, rec: podRecord{Name: name, Host: h.name, Config: cfg}}
-	// What no plugin takes, none would delete either.
+	// What no plugin accepts, none would delete either.
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", name, err)
 	}
@@ -95,7 +93,7 @@ func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, er
 		return nil, errors.Join(err, p.forget())
 	}
 	if err := p.add(ctx); err != nil {
-		// The caller's context may be what ended it.
+		// The caller's context may be the reason for the failure.
 		return nil, errors.Join(fmt.Errorf("add pod %s on host %s: %w", name, h.name, err), p.Delete(context.WithoutCancel(ctx)))
 	}
 	return p, nil
@@ -118,7 +116,7 @@ func (p *Pod) add(ctx context.Context) error {
 	return p.save()
 }
 
-// check finds what would be wrong with every call of a plugin.
+// check returns the problem that would affect every call of a plugin.
 func (p *Pod) check() error {
 	if _, _, err := p.network(); err != nil {
 		return err
@@ -132,7 +130,7 @@ func (p *Pod) check() error {
 	return nil
 }
 
-// network is what libcni takes.
+// network returns the arguments for libcni.
 func (p *Pod) network() (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
 	data, err := os.ReadFile(p.rec.Config.ConfFile)
 	if err != nil {
@@ -148,7 +146,7 @@ func (p *Pod) network() (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) 
 	}, nil
 }
 
-// Check has the plugins compare the pod with what they made.
+// Check lets the plugins compare the pod with what they made.
 func (p *Pod) Check(ctx context.Context) error {
 	list, rt, err := p.network()
 	if err != nil {
@@ -159,8 +157,7 @@ func (p *Pod) Check(ctx context.Context) error {
 	return p.host.Runtime().CheckNetworkList(ctx, list, rt)
 }
 
-// Delete has the plugins unwire the pod and removes it. Where they fail, the
-// pod stays on record, for another try.
+// Delete lets the plugins unwire the pod, and removes it. If they fail, the pod stays on record for another try.
 func (p *Pod) Delete(ctx context.Context) error {
 	list, rt, err := p.network()
 	if err != nil {
@@ -187,22 +184,22 @@ func (p *Pod) record() string { return filepath.Join(p.host.lab.dir, "pods", p.r
 
 func (p *Pod) save() error { return writeJSON(p.record(), p.rec) }
 
-// Name is unique in the lab.
+// Name returns the pod's name, which is unique in the lab.
 func (p *Pod) Name() string { return p.rec.Name }
 
-// Host is where the pod runs.
+// Host returns the host that the pod runs on.
 func (p *Pod) Host() *Host { return p.host }
 
-// ContainerID is CNI_CONTAINERID.
+// ContainerID returns the CNI_CONTAINERID.
 func (p *Pod) ContainerID() string { return p.rec.Config.ContainerID }
 
-// Result is what ADD returned.
+// Result returns the result of ADD.
 func (p *Pod) Result() *types100.Result { return p.rec.Result }
 
-// Namespace is the pod's network.
+// Namespace returns the pod's network namespace.
 func (p *Pod) Namespace() Namespace { return p.ns }
 
-// Addrs are the addresses in the result of ADD.
+// Addrs returns the addresses in the result of ADD.
 func (p *Pod) Addrs() []netip.Addr {
 	if p.rec.Result == nil {
 		return nil
@@ -216,11 +213,10 @@ func (p *Pod) Addrs() []netip.Addr {
 	return addrs
 }
 
-// Exists reports whether the pod still has its namespace: that of a pod whose
-// host was rebooted is gone.
+// Exists reports whether the pod still has its namespace, which is gone after a reboot of its host.
 func (p *Pod) Exists() bool { return p.ns.inode() != 0 }
 
-// Do runs fn in the pod's network; see Namespace.Do.
+// Do runs fn in the pod's network namespace; see Namespace.Do.
 func (p *Pod) Do(fn func() error) error { return p.ns.Do(fn) }
 
 // Exec runs a command in the pod and returns what it wrote to stdout.
@@ -228,8 +224,7 @@ func (p *Pod) Exec(ctx context.Context, command string, args ...string) ([]byte,
 	return run(ctx, p.ns, os.Environ(), command, args...)
 }
 
-// Start starts a command in the pod that runs until it is stopped or the lab
-// is closed. The role is its name in the lab.
+// Start starts a command in the pod that runs until it is stopped or the lab is closed. role is its name in the lab.
 func (p *Pod) Start(role, command string, args ...string) (*Process, error) {
 	return p.host.lab.procs.startNamed(role, p.ns, os.Environ(), command, args)
 }

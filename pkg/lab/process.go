@@ -19,10 +19,9 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// Process is a long-running child of the lab: an etcd member, an agent, or
-// something that a test runs in a pod. It is recorded on disk, so that another
-// process can end it, and only it: a PID counts only together with its start
-// time and executable.
+// Process is a long-running child of the lab: an etcd member, an agent, or something that a test runs in a pod. It is
+// recorded on disk, so that another process can end it, and only it: a PID counts only together with its start time and
+// executable.
 type Process struct {
 	// Role is unique in the lab: "etcd1", "agent-a".
 	Role string `json:"role"`
@@ -30,11 +29,11 @@ type Process struct {
 	// Start is the start time in clock ticks since boot, from /proc/PID/stat.
 	Start uint64 `json:"start"`
 	Exe   string `json:"exe"`
-	// Log is the file that takes its stdout and stderr.
+	// Log is the file for its stdout and stderr.
 	Log string `json:"log"`
 
 	record string        // file of this record
-	done   chan struct{} // closed when it has been waited for; nil if not our child
+	done   chan struct{} // closed after it has been waited for; nil if not our child
 	state  *os.ProcessState
 }
 
@@ -44,7 +43,7 @@ type spec struct {
 	ns   Namespace
 	path string
 	args []string
-	env  []string // whole environment
+	env  []string // the complete environment
 	dir  string
 }
 
@@ -68,7 +67,7 @@ func (ps *processes) start(s spec) (*Process, error) {
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.env, s.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if !ps.background {
-		// Whatever ends the lab's process ends its children too.
+		// However the lab's process ends, its children must end too.
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	err = ps.keeper.do(s.ns, cmd.Start)
@@ -76,7 +75,7 @@ func (ps *processes) start(s spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", s.role, err)
 	}
 	p.PID = cmd.Process.Pid
-	p.Start, _, err = procStat(p.PID) // before it is waited for: one that has ended already is there until then
+	p.Start, _, err = procStat(p.PID) // before it is waited for: until then even an ended process has an entry
 	go func() {
 		cmd.Wait()
 		p.state = cmd.ProcessState
@@ -102,9 +101,8 @@ func (ps *processes) start(s spec) (*Process, error) {
 	return p, nil
 }
 
-// awaitProgram waits until the process is what was started, or has ended: on
-// Linux 6.1 a new child has been seen to still be a copy of this process, and
-// then it is not what the record says.
+// awaitProgram waits until the process runs the started program, or has ended: on Linux 6.1 a new child has been seen
+// to be still a copy of this process, which doesn't match the record.
 func (p *Process) awaitProgram() {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
@@ -118,7 +116,7 @@ func (p *Process) awaitProgram() {
 	}))
 }
 
-// Alive reports whether it still runs.
+// Alive reports whether the process is still running.
 func (p *Process) Alive() bool {
 	if p.done != nil {
 		select {
@@ -130,7 +128,7 @@ func (p *Process) Alive() bool {
 	return p.matches()
 }
 
-// matches reports whether PID is still the process that was recorded.
+// matches reports whether PID is still the recorded process.
 func (p *Process) matches() bool {
 	start, zombie, err := procStat(p.PID)
 	if err != nil || zombie || start != p.Start {
@@ -140,10 +138,10 @@ func (p *Process) matches() bool {
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == p.Exe
 }
 
-// Signal sends sig. A process that is gone is an error (os.ErrProcessDone).
+// Signal sends sig. The error is os.ErrProcessDone if the process is gone.
 func (p *Process) Signal(sig syscall.Signal) error {
-	// The descriptor names one process for good; checked after it was
-	// opened, the signal can't hit another that got the same number.
+	// The descriptor identifies one process for good. Since the process is checked after opening it, the signal can't
+	// hit another one with the same number.
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return fmt.Errorf("%s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
@@ -160,7 +158,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Wait returns when the process has ended.
+// Wait waits until the process has ended.
 func (p *Process) Wait(ctx context.Context) error {
 	if p.done != nil {
 		select {
@@ -178,7 +176,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	})
 }
 
-// await waits for a condition of the process, and no longer than it lives.
+// await waits for a condition of the process, but no longer than the process lives.
 func (p *Process) await(ctx context.Context, what string, condition func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -191,22 +189,21 @@ func (p *Process) await(ctx context.Context, what string, condition func() error
 	})
 }
 
-// gone reports whether nothing of the process is left. matches turns false
-// earlier: a process that dies has no executable while it still closes its
-// files.
+// gone reports whether nothing of the process is left. matches returns false earlier: a dying process has no executable
+// while it is still closing its files.
 func (p *Process) gone() bool {
 	start, zombie, err := procStat(p.PID)
 	return err != nil || zombie || start != p.Start
 }
 
-// endPatience is how long a process may take to end, or to stand still, on a
-// machine that has other things to do: none takes a second of its own.
+// endPatience is how long a process may take to end, or to stop, on a busy machine. On an idle one, none takes a
+// second.
 const endPatience = 60 * time.Second
 
-// Kill ends it at once.
+// Kill kills the process and waits for its end.
 func (p *Process) Kill() error { return p.stop(syscall.SIGKILL, endPatience) }
 
-// Stop asks it to end, and kills it when it hasn't within grace.
+// Stop asks the process to end, and kills it if it hasn't within grace.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.stop(syscall.SIGTERM, grace)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -218,7 +215,7 @@ func (p *Process) Stop(grace time.Duration) error {
 func (p *Process) stop(sig syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	// One that is paused hears of it when it goes on.
+	// A paused process gets the signal when it continues.
 	for _, s := range []syscall.Signal{sig, syscall.SIGCONT} {
 		if err := p.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err

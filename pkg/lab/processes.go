@@ -17,18 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes are those of a lab.
+// processes are the processes of a lab.
 type processes struct {
 	lab, dir   string // the lab's name and directory
-	background bool   // they outlive this process
+	background bool   // the processes outlive this one
 	keeper     *keeper
 
 	mu  sync.Mutex
 	own map[string]*Process // children of this process, by role
 }
 
-// find returns the running process of that role, whoever started it;
-// os.ErrProcessDone where none runs.
+// find returns the running process with the role, even if another process started it; the error is os.ErrProcessDone if
+// there is none.
 func (ps *processes) find(role string) (*Process, error) {
 	ps.mu.Lock()
 	p := ps.own[role]
@@ -49,14 +49,14 @@ func (ps *processes) find(role string) (*Process, error) {
 	return p, nil
 }
 
-// children are those of this process, by role.
+// children returns the children of this process, by role.
 func (ps *processes) children() map[string]*Process {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return maps.Clone(ps.own)
 }
 
-// endIn kills the processes on record that run in one of the namespaces.
+// endIn kills the recorded processes that run in one of the namespaces.
 func (ps *processes) endIn(gone []Namespace) error {
 	inodes := map[uint64]bool{}
 	for _, ns := range gone {
@@ -91,7 +91,7 @@ func recorded(lab string) []*Process {
 	return procs
 }
 
-// readProcess reads a record; the process may be gone.
+// readProcess reads a record. The process itself may be gone.
 func readProcess(record string) (*Process, error) {
 	data, err := os.ReadFile(record)
 	if err != nil {
@@ -104,15 +104,14 @@ func readProcess(record string) (*Process, error) {
 	return p, nil
 }
 
-// procStat returns the start time of a process and whether it is a zombie, which
-// is so for all of it when no other thread is left (proc_pid_stat(5), fields 22,
-// 3 and 20).
+// procStat returns the start time of a process and whether it is a zombie, which applies to the process as a whole if
+// no other thread is left (proc_pid_stat(5), fields 22, 3 and 20).
 func procStat(pid int) (start uint64, zombie bool, err error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false, err
 	}
-	// The second field is the name in brackets, which may hold anything.
+	// The second field is the name in brackets, which may contain anything.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 {
 		return 0, false, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))

@@ -12,26 +12,24 @@ import (
 )
 
 const (
-	// rackBridge is what the hosts of a rack are plugged into, and rackUplink
-	// leads to the fabric: both are links of the rack's router.
+	// rackBridge connects the hosts of a rack, and rackUplink leads to the fabric. Both are links of the rack's router.
 	rackBridge, rackUplink = "rack0", "uplink"
-	// maxRacks is how many subnets there are from 172.21.0.0/16 on.
+	// maxRacks is the number of subnets from 172.21.0.0/16 on.
 	maxRacks = 11
 )
 
 func rackName(i int) string { return fmt.Sprintf("rack%d", i) }
 
-// Router is a rack's: a namespace that forwards between the rack's subnet, on
-// its link rack0, and the fabric, on its link uplink. It has static routes to
-// the subnets of the other racks, and none to pods: a test may run a routing
-// daemon in it, as a switch on top of the rack would.
+// Router is a rack's router: a namespace that forwards between the rack's subnet, on its link rack0, and the fabric, on
+// its link uplink. It has static routes to the subnets of the other racks, and none to pods: a test may run a routing
+// daemon in it, as on a top-of-rack switch.
 type Router struct {
 	lab  *Lab
 	rack int // from 1
 	ns   Namespace
 }
 
-// makeRouters makes those of all racks.
+// makeRouters makes the routers of all racks.
 func (f *fabric) makeRouters() error {
 	for i := range f.state.Racks {
 		if err := f.makeRouter(i + 1); err != nil {
@@ -89,7 +87,7 @@ func routeToRack(h *netlink.Handle, v6 bool, rack int) error {
 	return addRoute(h, subnetAddr(v6, rack, 0), uplinkAddr(v6, rack).Addr())
 }
 
-// Routers returns those of all racks, in order.
+// Routers returns the routers of all racks, in order.
 func (l *Lab) Routers() []*Router {
 	var routers []*Router
 	for i := 1; i <= l.state.Racks; i++ {
@@ -98,8 +96,7 @@ func (l *Lab) Routers() []*Router {
 	return routers
 }
 
-// Router returns that of rack i, from 1. Asking for one that doesn't exist ends
-// the test.
+// Router returns the router of rack i, from 1. If there is none, the test ends.
 func (l *Lab) Router(i int) *Router {
 	if i < 1 || i > l.state.Racks {
 		l.fatal(fmt.Errorf("no rack %d in lab %s: it has %d", i, l.name, l.state.Racks))
@@ -107,7 +104,7 @@ func (l *Lab) Router(i int) *Router {
 	return l.Routers()[i-1]
 }
 
-// Router is the one of the host's rack; nil for a host on the fabric itself.
+// Router returns the router of the host's rack; nil for a host on the fabric itself.
 func (h *Host) Router() *Router {
 	if h.rack == 0 {
 		return nil
@@ -120,28 +117,28 @@ func (r *Router) AddHost(ctx context.Context, name string) (*Host, error) {
 	return r.lab.addHost(ctx, name, r.rack)
 }
 
-// Name is the rack's: "rack1".
+// Name returns the rack's name: "rack1".
 func (r *Router) Name() string { return rackName(r.rack) }
 
-// Namespace is the router's network.
+// Namespace returns the router's network namespace.
 func (r *Router) Namespace() Namespace { return r.ns }
 
-// Addrs are those in the rack, on link rack0: its hosts' default gateway.
+// Addrs returns the addresses in the rack, on link rack0: its hosts' default gateway.
 func (r *Router) Addrs() []netip.Addr {
 	return []netip.Addr{gatewayAddr(false, r.rack).Addr(), gatewayAddr(true, r.rack).Addr()}
 }
 
-// Uplinks are the router's addresses on the fabric, on link uplink.
+// Uplinks returns the router's addresses on the fabric, on link uplink.
 func (r *Router) Uplinks() []netip.Addr {
 	return []netip.Addr{uplinkAddr(false, r.rack).Addr(), uplinkAddr(true, r.rack).Addr()}
 }
 
-// Subnets are the rack's, of both families.
+// Subnets returns the rack's subnets, one per family.
 func (r *Router) Subnets() []netip.Prefix {
 	return []netip.Prefix{subnetAddr(false, r.rack, 0), subnetAddr(true, r.rack, 0)}
 }
 
-// Hosts returns those of the rack, in the order of their making.
+// Hosts returns the hosts of the rack, in the order of their creation.
 func (r *Router) Hosts() []*Host {
 	var hosts []*Host
 	for _, h := range r.lab.Hosts() {
@@ -152,7 +149,7 @@ func (r *Router) Hosts() []*Host {
 	return hosts
 }
 
-// Do runs fn in the router's network; see Namespace.Do.
+// Do runs fn in the router's network namespace; see Namespace.Do.
 func (r *Router) Do(fn func() error) error { return r.ns.Do(fn) }
 
 // Exec runs a command on the router and returns what it wrote to stdout.
@@ -160,13 +157,12 @@ func (r *Router) Exec(ctx context.Context, command string, args ...string) ([]by
 	return run(ctx, r.ns, os.Environ(), command, args...)
 }
 
-// Start starts a command on the router that runs until it is stopped or the lab
-// is closed. The role is its name in the lab.
+// Start starts a command on the router that runs until it is stopped or the lab is closed. role is its name in the lab.
 func (r *Router) Start(role, command string, args ...string) (*Process, error) {
 	return r.lab.procs.startNamed(role, r.ns, os.Environ(), command, args)
 }
 
-// Ping is Pod.Ping from the router.
+// Ping is like Pod.Ping but from the router.
 func (r *Router) Ping(ctx context.Context, target Target) error {
 	if err := pingAll(ctx, r.ns, target); err != nil {
 		return fmt.Errorf("from the router of %s: %w", r.Name(), err)

@@ -11,9 +11,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Runtime is the host's side of CNI as container runtimes have it: libcni,
-// which chains the plugins of a list and keeps their results, running them in
-// the host's network.
+// Runtime returns the host's side of CNI as in container runtimes: libcni, which chains the plugins of a list and
+// caches their results. It runs them in the host's network namespace.
 func (h *Host) Runtime() *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(h.pluginPath(), filepath.Join(h.dir(), "cni"), &hostExec{host: h})
 }
@@ -24,7 +23,7 @@ type hostExec struct {
 	version.PluginDecoder
 }
 
-// ExecPlugin runs one plugin with the environment that libcni has put together.
+// ExecPlugin runs one plugin with the environment prepared by libcni.
 func (e *hostExec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	c := Call{Plugin: filepath.Base(path), Stdin: stdin}
 	for _, kv := range env {
@@ -44,7 +43,7 @@ func (e *hostExec) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 			c.Path = filepath.SplitList(value)
 		}
 	}
-	// libcni's own variables come last and win.
+	// libcni's own variables come last and take precedence.
 	r, err := e.host.runPlugin(ctx, c, path, append(e.host.Env(), env...))
 	return r.Stdout, err
 }

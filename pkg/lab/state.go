@@ -16,12 +16,11 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// state is what another process must know to use or remove the lab: the file
-// Root/<name>/state.json. Processes, hosts and pods have files of their own,
-// so that making many at once needs no common lock.
+// state is what another process must know to use or remove the lab: the file Root/<name>/state.json. Processes, hosts
+// and pods have separate files, so that making many concurrently needs no common lock.
 type state struct {
 	Name        string   `json:"name"`
-	Ready       bool     `json:"ready"`      // false: being made, or its making was cut short
+	Ready       bool     `json:"ready"`      // false: being made, or its making was interrupted
 	Background  bool     `json:"background"` // outlives the process that made it
 	BinDir      string   `json:"bin_dir"`
 	DataDir     string   `json:"data_dir"`
@@ -38,8 +37,7 @@ type state struct {
 	CNIPath     []string `json:"cni_path,omitempty"`
 }
 
-// dataMark is a file in a data directory that says whose it is: nothing else
-// is ever removed.
+// dataMark is a file in a data directory that names its lab. No other directory is ever removed.
 const dataMark = ".calico-lab"
 
 func (l *Lab) makeDataDir() error {
@@ -69,7 +67,7 @@ func readState(name string) (state, error) {
 	return s, err
 }
 
-// writeJSON replaces the file in one step: a reader sees the old content or the new.
+// writeJSON replaces the file atomically: a reader sees the old content or the new.
 func writeJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -108,18 +106,17 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// lockFile is held by the process that owns a lab for as long as it lives; the
-// kernel releases it when the process dies, however it dies.
+// lockFile is held by the process that owns a lab for as long as it lives. The kernel releases it when the process dies
+// for any reason.
 type lockFile struct {
 	path string
 	file *os.File
 }
 
-// errOwned is what takeLock says where a living process holds the lock.
+// errOwned is the error of takeLock if a living process holds the lock.
 var errOwned = errors.New("belongs to a process that is running")
 
-// lockPatience is how long to wait for a lock that may be held by another
-// process's Sweep, just to look.
+// lockPatience is how long to wait for a lock that another process's Sweep may be holding just to check.
 const lockPatience = time.Second
 
 func waitLock(name string) (*lockFile, error) {
@@ -144,7 +141,7 @@ func takeLock(name string) (*lockFile, error) {
 	for {
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if errors.Is(err, os.ErrNotExist) {
-			// The last lab took the directory away.
+			// The last lab removed the directory.
 			if err := os.MkdirAll(Root, 0o755); err != nil {
 				return nil, err
 			}

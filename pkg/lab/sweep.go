@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names lists the labs on this machine, those left by a crash included.
+// Names lists the labs on this machine, including those left by a crash.
 func Names() ([]string, error) {
 	entries, err := os.ReadDir(Root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -29,9 +29,8 @@ func Names() ([]string, error) {
 	return names, err
 }
 
-// Sweep removes the labs whose owner died without closing them, and returns
-// their names. A background lab is removed only where its making was cut short
-// or none of its processes is alive any more.
+// Sweep removes the labs whose owner died without closing them, and returns their names. A background lab is removed
+// only if its making was interrupted or none of its processes is alive any more.
 func Sweep() ([]string, error) {
 	names, err := Names()
 	if err != nil {
@@ -57,8 +56,8 @@ func Sweep() ([]string, error) {
 	return swept, errors.Join(errs...)
 }
 
-// Remove ends and removes the lab of that name, whoever made it. A lab that
-// belongs to a running process (a test) is left alone: an error.
+// Remove ends and removes the lab with the name, whichever process made it. It returns an error for a lab that belongs
+// to a running process (a test).
 func Remove(name string) error {
 	if err := errors.Join(checkName("lab", name), needRoot()); err != nil {
 		return err
@@ -74,8 +73,8 @@ func Remove(name string) error {
 	return remove(name, nil)
 }
 
-// remove ends and removes everything that is on record for a lab; own are the
-// records of children of this process. It goes on after errors.
+// remove ends and removes everything recorded for a lab. own has the records of this process's children. It continues
+// after errors.
 func remove(name string, own map[string]*Process) error {
 	dir := filepath.Join(Root, name)
 	s, err := readState(name)
@@ -106,7 +105,7 @@ func remove(name string, own map[string]*Process) error {
 	return os.RemoveAll(dir)
 }
 
-// endInside kills what still runs in namespaces that are mounted in a directory: what calico-lab exec started there.
+// endInside kills what still runs in namespaces mounted in a directory: what calico-lab exec started there.
 func endInside(dir string, mounts []os.DirEntry) error {
 	type file struct{ dev, inode uint64 }
 	inside := map[file]bool{}
@@ -139,8 +138,8 @@ func removeDataDir(dir, name string) error {
 	return os.RemoveAll(dir)
 }
 
-// endAll stops all agents, then everything else, at once within each step: an
-// agent may still want to tell etcd that it goes.
+// endAll stops all agents, then everything else, concurrently within each step: an agent may still need to tell etcd
+// that it ends.
 func endAll(procs []*Process) error {
 	var errs []error
 	for _, agents := range []bool{true, false} {

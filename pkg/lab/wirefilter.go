@@ -17,25 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Faults of the wires are rules of nftables on the bridges that hosts are
-// plugged into, where the hosts themselves can't see them.
+// Faults of the wires are nftables rules on the bridges that connect hosts, where the hosts themselves can't see them.
 //
-// A partition must hold for packets whose addresses do not tell which host
-// sent them: pods' without encapsulation, which have passed routers. So,
-// while there is one, each packet that comes from a host is marked with the
-// side of its sender: on the same wire by its mark, ARP included, beyond a
-// router, where that is lost, by its DSCP. What goes to a host of another
-// side is dropped. Etcd and the routers mark nothing, and are on every side.
+// A partition must also apply to packets whose addresses do not show which host sent them: unencapsulated packets of
+// pods that have passed routers. So during a partition each packet from a host is marked with the side of its sender:
+// on the same wire by its mark, including ARP; beyond a router, where the mark is lost, by its DSCP. Packets to a host
+// on another side are dropped. Etcd and the routers mark nothing, and are on every side.
 const (
 	filterTable = "faults"
-	// maxSides bounds the values that are written to DSCP: 1 to 32, not one of
-	// those that routing daemons send with (48).
+	// maxSides bounds the values written to DSCP: 1 to 32, none of which routing daemons use (48).
 	maxSides = 32
 	// lossModulus is the precision of loss: a hundredth of a percent.
 	lossModulus = 10000
 )
 
-// setPorts sets the hosts' ports up, or down where the host has lost its link.
+// setPorts sets the hosts' ports up, or down if the host has lost its link.
 func (w wire) setPorts(hosts []*Host, faults map[*Host]*Faults) error {
 	return w.ns.links(func(h *netlink.Handle) error {
 		var errs []error
@@ -59,7 +55,7 @@ func (w wire) setPorts(hosts []*Host, faults map[*Host]*Faults) error {
 	})
 }
 
-// wireRules are what a bridge does with packets from hosts and to hosts.
+// wireRules are a bridge's rules for packets from and to hosts.
 type wireRules struct{ from, to [][]expr.Any }
 
 func (f *fabric) portRules(hosts []*Host, faults map[*Host]*Faults, sides []int) wireRules {
@@ -93,7 +89,7 @@ func (f *fabric) portRules(hosts []*Host, faults map[*Host]*Faults, sides []int)
 	return r
 }
 
-// filter replaces the rules of a wire in one step.
+// filter replaces the rules of a wire atomically.
 func (w wire) filter(rules wireRules) error {
 	fd, err := netns.GetFromPath(w.ns.path)
 	if err != nil {
@@ -154,7 +150,7 @@ func lose(percent float64) []expr.Any {
 	}
 }
 
-// ofFamily matches packets of IPv4 or IPv6.
+// ofFamily matches IPv4 or IPv6 packets.
 func ofFamily(v6 bool) []expr.Any {
 	protocol := uint16(unix.ETH_P_IP)
 	if v6 {
@@ -163,7 +159,7 @@ func ofFamily(v6 bool) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: reg}, equal(binary.BigEndian.AppendUint16(nil, protocol)...)}
 }
 
-// dropAddr drops what goes to an address, or comes from it.
+// dropAddr drops packets to or from an address.
 func dropAddr(a netip.Addr, from bool) []expr.Any {
 	offset, size := uint32(16), uint32(4) // of the destination in IPv4's header
 	if a.Is6() {
@@ -191,8 +187,8 @@ func dropMark(side byte) []expr.Any {
 	}
 }
 
-// dscp is where the six bits are in the first two bytes of a header: IPv4 has
-// them in the second byte, IPv6 between version and flow label.
+// dscp returns the position of the six bits in the first two bytes of a header: IPv4 has them in the second byte, IPv6
+// between version and flow label.
 func dscp(v6 bool) (shift int, mask uint16) {
 	if v6 {
 		return 6, 0x3f << 6

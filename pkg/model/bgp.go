@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ParseASNumber reads asplain and asdot (RFC 5396): "65000" or "1.10".
+// ParseASNumber parses asplain and asdot (RFC 5396): "65000" or "1.10".
 func ParseASNumber(s string) (ASNumber, error) {
 	high, low, dotted := strings.Cut(s, ".")
 	var n uint64
@@ -30,10 +30,10 @@ func ParseASNumber(s string) (ASNumber, error) {
 	return ASNumber(n), nil
 }
 
-// String is asplain.
+// String returns the number in asplain.
 func (n ASNumber) String() string { return strconv.FormatUint(uint64(n), 10) }
 
-// text is "" for 0, which means that none is set.
+// text returns "" for 0, which means that none is set.
 func (n ASNumber) text() string {
 	if n == 0 {
 		return ""
@@ -49,7 +49,7 @@ func parseGlobalAS(data []byte) (ASNumber, error) {
 	return ParseASNumber(s)
 }
 
-// parseHostText checks what a host says about itself; empty means not set.
+// parseHostText parses a host's BGP setting. Empty means not set.
 func parseHostText(field BGPHostField, data []byte) (Text, error) {
 	s := strings.TrimSpace(string(data))
 	if s == "" {
@@ -144,7 +144,7 @@ func parseSource(r *reader) (PeerSource, error) {
 	return ParsePeerSource(s)
 }
 
-// ParsePeerSource reads what a peer's source_address says: an address, "none", or "UseNodeIP" or nothing.
+// ParsePeerSource parses a peer's source_address: an address, "none", or "UseNodeIP" or nothing.
 func ParsePeerSource(s string) (PeerSource, error) {
 	switch strings.ToLower(s) {
 	case "", "usenodeip":
@@ -159,7 +159,7 @@ func ParsePeerSource(s string) (PeerSource, error) {
 	return PeerSource{Address: a}, nil
 }
 
-// String is the form that [ParsePeerSource] reads; "" is the host's address.
+// String returns the form that [ParsePeerSource] parses; "" is the host's address.
 func (s PeerSource) String() string {
 	switch {
 	case s.Any:
@@ -178,7 +178,7 @@ func parseNextHopMode(r *reader) (NextHopMode, error) {
 	return ParseNextHopMode(s)
 }
 
-// ParseNextHopMode reads auto, self and keep, or nothing, which is auto.
+// ParseNextHopMode parses auto, self and keep. Nothing means auto.
 func ParseNextHopMode(s string) (NextHopMode, error) {
 	switch m := NextHopMode(strings.ToLower(s)); m {
 	case "", NextHopSelf, NextHopKeep:
@@ -330,14 +330,14 @@ func (w *writer) filters(name string, filters []RouteFilter) {
 	})
 }
 
-// Community is one that the prefixes inside CIDR are advertised with: "65000:100" (RFC 1997), or of three
+// Community is a community attached to prefixes inside CIDR when advertising them: "65000:100" (RFC 1997), or three
 // numbers (RFC 8092).
 type Community struct {
 	CIDR  netip.Prefix `json:"cidr"`
 	Value string       `json:"value"`
 }
 
-// ParseCommunity reads a community, numbers with colons between: two of 16 bits, or three of 32.
+// ParseCommunity parses a community: two 16-bit numbers or three 32-bit numbers, separated by colons.
 func ParseCommunity(cidr, value string) (Community, error) {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil || p != p.Masked() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxBlockBits bounds a block: 2^12 addresses.
+// maxBlockBits limits a block to 2^12 addresses.
 const maxBlockBits = 12
 
 func checkBlockCIDR(p netip.Prefix) error {
@@ -28,10 +28,10 @@ func checkBlockCIDR(p netip.Prefix) error {
 	return nil
 }
 
-// Size is the number of addresses of the block.
+// Size returns the number of addresses in the block.
 func (b Block) Size() int { return 1 << (b.CIDR.Addr().BitLen() - b.CIDR.Bits()) }
 
-// hostPrefix is in front of the host's name in a block's affinity.
+// hostPrefix precedes the host's name in a block's affinity.
 const hostPrefix = "host:"
 
 func parseBlock(r *reader, k BlockKey) (Block, error) {
@@ -92,7 +92,7 @@ func parseBlock(r *reader, k BlockKey) (Block, error) {
 	return b, nil
 }
 
-// sameCIDR reads a CIDR that must be the key's.
+// sameCIDR reads a CIDR, which must equal the key's.
 func sameCIDR(r *reader, key netip.Prefix) error {
 	p, err := r.prefix()
 	if err == nil && p != key {
@@ -151,7 +151,8 @@ func parseAttributes(r *reader) (a Attributes, err error) {
 	return a, err
 }
 
-// check makes a block safe to use: every index and ordinal is in range, and Unallocated is exactly the free ordinals.
+// check makes sure that a block is safe to use: every index and ordinal is in range, and Unallocated has exactly the
+// free ordinals.
 func (b Block) check() error {
 	if err := checkBlockCIDR(b.CIDR); err != nil {
 		return inField("cidr", err)

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxValue bounds a value, in bytes. It is etcd's own default bound on a request.
+	// maxValue bounds a value, in bytes. It equals etcd's default limit for a request.
 	maxValue = 3 << 19
-	// maxList bounds a list: a rule that is three bytes in etcd takes hundreds here.
+	// maxList bounds a list, since a rule of three bytes in etcd takes hundreds in memory.
 	maxList = 1 << 14
 )
 
@@ -30,13 +30,13 @@ type FieldError struct {
 	Err   error
 }
 
-// Error is "field: reason".
+// Error returns "field: reason".
 func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// inField puts a field's name in front of where the error is.
+// inField prepends a field's name to the position of the error.
 func inField(name string, err error) error {
 	var fe *FieldError
 	if !errors.As(err, &fe) {
@@ -50,9 +50,9 @@ func inField(name string, err error) error {
 
 func atIndex(i int, err error) error { return inField("["+strconv.Itoa(i)+"]", err) }
 
-// reader walks a JSON value from front to back. The bytes are known to be valid JSON before the walk begins, so that it
-// only has to tell kinds of values apart. Unlike encoding/json it knows where an error is, wants exact names, refuses a
-// name given twice, and costs no reflection.
+// reader walks a JSON value from front to back. The bytes are known to be valid JSON beforehand, so it only needs to
+// distinguish kinds of values. Unlike encoding/json it knows the position of an error, requires exact names, rejects
+// duplicate names, and does without reflection.
 type reader struct {
 	data []byte
 	pos  int
@@ -67,7 +67,7 @@ func newReader(data []byte) (*reader, error) {
 		err := json.Unmarshal(data, &v)
 		var se *json.SyntaxError
 		if errors.As(err, &se) {
-			// Unmarshal takes the end inside of a word, a number or an escape for a space there.
+			// At the end of input inside of a word, a number or an escape, Unmarshal reports an invalid space.
 			if cut := json.NewDecoder(bytes.NewReader(data)).Decode(&v); errors.Is(cut, io.ErrUnexpectedEOF) {
 				return nil, fmt.Errorf("not JSON: at byte %d: unexpected end of JSON input", len(data))
 			}
@@ -81,7 +81,7 @@ func newReader(data []byte) (*reader, error) {
 	return &reader{data: data}, nil
 }
 
-// next is the first byte of the next value, which tells its kind.
+// next returns the first byte of the next value, which shows its kind.
 func (r *reader) next() byte {
 	for r.pos < len(r.data) {
 		switch c := r.data[r.pos]; c {
@@ -94,7 +94,7 @@ func (r *reader) next() byte {
 	return 0
 }
 
-// kind names the next value for an error.
+// kind names the kind of the next value for an error.
 func (r *reader) kind() string {
 	switch r.next() {
 	case '{':
@@ -113,7 +113,7 @@ func (r *reader) kind() string {
 
 func (r *reader) want(what string) error { return fmt.Errorf("want %s, have %s", what, r.kind()) }
 
-// null consumes null, if that is next.
+// null consumes null if it is the next value.
 func (r *reader) null() bool {
 	if r.next() != 'n' {
 		return false
@@ -124,9 +124,9 @@ func (r *reader) null() bool {
 
 var errTwice = errors.New("given twice")
 
-// object calls field for each name, of which each may be there once; field consumes the value.
+// object calls field for each name, and rejects duplicate names. field consumes the value.
 func (r *reader) object(field func(name string) error) error {
-	// Few names are compared one by one, many (labels) by a map.
+	// A few names are compared one by one, many (labels) with a map.
 	var few [16]string
 	var many map[string]bool
 	n := 0
@@ -152,7 +152,7 @@ type field struct {
 	read func(*reader) error
 }
 
-// into is a field whose value parse reads.
+// into returns a field whose value is read by parse.
 func into[T any](name string, to *T, parse func(*reader) (T, error)) field {
 	return field{name, func(r *reader) (err error) {
 		*to, err = parse(r)
@@ -160,12 +160,12 @@ func into[T any](name string, to *T, parse func(*reader) (T, error)) field {
 	}}
 }
 
-// record reads an object of these fields, and passes over any other.
+// record reads an object with these fields and ignores all others.
 func (r *reader) record(fields ...field) error {
 	return r.recordOr(func(string, []byte) error { return nil }, fields...)
 }
 
-// recordOr has other say what is wrong with any other field.
+// recordOr is like record but calls other for all other fields.
 func (r *reader) recordOr(other func(name string, value []byte) error, fields ...field) error {
 	return r.object(func(name string) error {
 		for _, f := range fields {
@@ -177,28 +177,28 @@ func (r *reader) recordOr(other func(name string, value []byte) error, fields ..
 	})
 }
 
-// each reads a list.
+// each returns a function that reads a list.
 func each[T any](element func(*reader) (T, error)) func(*reader) ([]T, error) {
 	return func(r *reader) ([]T, error) { return listOf(r, element) }
 }
 
-// word reads a string of a type of its own.
+// word reads a string as a named type.
 func word[T ~string](r *reader) (T, error) {
 	s, err := r.str()
 	return T(s), err
 }
 
-// boolean reads a boolean; null means absent.
+// boolean returns a function that reads a boolean; null means absent.
 func boolean(absent bool) func(*reader) (bool, error) {
 	return func(r *reader) (bool, error) { return r.optionalBool(absent) }
 }
 
-// address reads an address of one family; null and "" mean none.
+// address returns a function that reads an address of one family; null and "" mean none.
 func address(v6 bool) func(*reader) (netip.Addr, error) {
 	return func(r *reader) (netip.Addr, error) { return r.addr(v6) }
 }
 
-// optionalInt reads a whole number; null means 0.
+// optionalInt returns a function that reads a whole number; null means 0.
 func optionalInt(low, high int) func(*reader) (int, error) {
 	return func(r *reader) (int, error) {
 		if r.null() {
@@ -208,7 +208,7 @@ func optionalInt(low, high int) func(*reader) (int, error) {
 	}
 }
 
-// fields is object without its care for names that are given twice.
+// fields is like object but allows duplicate names.
 func (r *reader) fields(field func(name string) error) error {
 	if r.next() != '{' {
 		return r.want("an object")
@@ -232,7 +232,7 @@ func (r *reader) fields(field func(name string) error) error {
 	return nil
 }
 
-// fieldName is a name as an error shows it.
+// fieldName returns a name as shown in an error.
 func fieldName(name string) string {
 	if name == "" || len(name) > 64 || strings.ContainsAny(name, " .[]\"\t\r\n") {
 		return fmt.Sprintf("%.64q", name)
@@ -261,7 +261,7 @@ func (r *reader) list(element func(i int) error) error {
 	return nil
 }
 
-// listOf reads a list whose entries element reads; null is the empty list.
+// listOf reads a list, using element for its entries. null is the empty list.
 func listOf[T any](r *reader, element func(*reader) (T, error)) ([]T, error) {
 	if r.null() {
 		return nil, nil
@@ -275,7 +275,7 @@ func listOf[T any](r *reader, element func(*reader) (T, error)) ([]T, error) {
 	return out, err
 }
 
-// raw consumes any value and gives its bytes.
+// raw consumes any value and returns its bytes.
 func (r *reader) raw() []byte {
 	r.next()
 	start, depth := r.pos, 0

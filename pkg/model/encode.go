@@ -19,7 +19,7 @@ type writer struct {
 	err error // the first list that is too long
 }
 
-// sep puts a comma where something came before in the same object or list.
+// sep writes a comma unless the next item is the first of its object or list.
 func (w *writer) sep() {
 	if n := len(w.b); n > 0 && w.b[n-1] != '{' && w.b[n-1] != '[' && w.b[n-1] != ':' {
 		w.b = append(w.b, ',')
@@ -32,7 +32,7 @@ func (w *writer) name(name string) {
 	w.b = append(w.b, ':')
 }
 
-// quote writes a string; < > & stay as they are.
+// quote writes a string. < > & are not escaped.
 func (w *writer) quote(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -47,7 +47,7 @@ func (w *writer) quote(s string) {
 
 func (w *writer) quoteSlow(s string) {
 	w.b = append(w.b, '"')
-	for _, c := range s { // what is not UTF-8 becomes U+FFFD
+	for _, c := range s { // invalid UTF-8 becomes U+FFFD
 		switch {
 		case c == '"' || c == '\\':
 			w.b = append(w.b, '\\', byte(c))
@@ -72,7 +72,7 @@ func (w *writer) openList(n int) {
 	w.open('[')
 }
 
-// writeList writes a list whose entries entry writes.
+// writeList writes a list, using entry for its entries.
 func writeList[T any](w *writer, name string, entries []T, entry func(*writer, T)) {
 	w.name(name)
 	w.openList(len(entries))
@@ -101,7 +101,7 @@ func (w *writer) boolean(name string, v bool) {
 	w.b = strconv.AppendBool(w.b, v)
 }
 
-// flag writes a boolean unless it is what its absence means.
+// flag writes a boolean unless it equals the meaning of its absence.
 func (w *writer) flag(name string, v, absent bool) {
 	if v != absent {
 		w.boolean(name, v)
@@ -160,7 +160,7 @@ func (w *writer) addrs(name string, list []netip.Addr) {
 	writeList(w, name, list, (*writer).addrValue)
 }
 
-// stringMap is written in the order of its names.
+// stringMap writes a map, sorted by name.
 func (w *writer) stringMap(m map[string]string) {
 	w.open('{')
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -169,7 +169,7 @@ func (w *writer) stringMap(m map[string]string) {
 	w.close('}')
 }
 
-// time is written in UTC.
+// time writes a time in UTC.
 func (w *writer) time(name string, t time.Time) error {
 	t = t.UTC()
 	if y := t.Year(); y < 1 || y > 9999 {

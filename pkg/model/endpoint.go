@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Addrs are the endpoint's own addresses, IPv4 first; never those of its NAT.
+// Addrs returns the endpoint's own addresses, IPv4 first, without those of its NAT.
 func (e WorkloadEndpoint) Addrs() []netip.Addr {
 	out := make([]netip.Addr, 0, len(e.IPv4Nets)+len(e.IPv6Nets))
 	for _, p := range e.IPv4Nets {
@@ -22,7 +22,7 @@ func (e WorkloadEndpoint) Addrs() []netip.Addr {
 	return out
 }
 
-// Equal reports whether both mean the same; nil and empty do.
+// Equal reports whether both mean the same. nil and empty are equal.
 func (e WorkloadEndpoint) Equal(o WorkloadEndpoint) bool {
 	return e.State == o.State && e.Name == o.Name && e.MAC == o.MAC &&
 		slices.Equal(e.ProfileIDs, o.ProfileIDs) &&
@@ -54,7 +54,7 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 		into("ipv6_subnet_ids", &e.IPv6SubnetIDs, (*reader).strings),
 		into("fqdn", &e.FQDN, (*reader).optionalStr),
 		into("container_id", &e.ContainerID, (*reader).optionalStr),
-		into("active_instance_id", &older, (*reader).optionalStr), // as Calico 2 calls it
+		into("active_instance_id", &older, (*reader).optionalStr), // Calico 2's name for it
 		into("pod_uid", &e.PodUID, (*reader).optionalStr),
 		into("ports", &e.Ports, each(parseEndpointPort)),
 		into("mtu", &e.MTU, optionalInt(0, maxMTU)),
@@ -66,9 +66,9 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 
 const (
 	maxMTU = 65535
-	// MaxConnections is the most that an endpoint's bound may be.
+	// MaxConnections is the maximum value of an endpoint's limit of connections.
 	MaxConnections = 1 << 30
-	// maxNets bounds the addresses of an endpoint: each NAT is looked up in them.
+	// maxNets bounds the addresses of an endpoint, since each NAT is looked up in them.
 	maxNets = 1024
 )
 
@@ -86,7 +86,7 @@ func parseMACField(r *reader) (MAC, error) {
 	return ParseMAC(s)
 }
 
-// parseNet is a net as it stands: its host bits are for check to judge.
+// parseNet reads a net unchanged. check judges its host bits.
 func parseNet(r *reader) (netip.Prefix, error) {
 	s, err := r.str()
 	if err != nil {
@@ -94,7 +94,7 @@ func parseNet(r *reader) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return parsePrefix(s) // a plain address, or the error in our words
+		return parsePrefix(s) // a plain address, or the error in our own words
 	}
 	return p, nil
 }

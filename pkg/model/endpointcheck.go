@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// check holds for every endpoint that is read or written.
+// check applies to every endpoint that is read or written.
 func (e WorkloadEndpoint) check() error {
 	switch e.State {
 	case StateActive, StateInactive:
@@ -52,13 +52,14 @@ func (e WorkloadEndpoint) check() error {
 	return nil
 }
 
-// IsWorkloadInterface reports whether an interface is a workload's by its name: it begins with one of the prefixes that such names have.
+// IsWorkloadInterface reports whether an interface is a workload's, that is, whether its name begins with one of the
+// prefixes.
 func IsWorkloadInterface(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// CheckInterface knows what the kernel takes for a name (dev_valid_name), and
-// refuses besides what would have to be quoted anywhere.
+// CheckInterface accepts the interface names that the kernel accepts (dev_valid_name), except those that need quoting
+// somewhere.
 func CheckInterface(name string) error {
 	switch {
 	case name == "":
@@ -107,7 +108,7 @@ func checkNets(nets []netip.Prefix, nats []NAT, v6 bool) error {
 	return nil
 }
 
-// checkNet wants one address that an endpoint can have.
+// checkNet requires a single address that an endpoint can have.
 func checkNet(p netip.Prefix, v6 bool) error {
 	if !p.IsValid() {
 		return errMissing

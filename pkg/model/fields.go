@@ -27,7 +27,7 @@ func (r *reader) isNumber() bool {
 	return c == '-' || '0' <= c && c <= '9'
 }
 
-// integer is a whole number, without fraction or exponent.
+// integer reads a whole number without fraction or exponent.
 func (r *reader) integer(low, high int) (int, error) {
 	if !r.isNumber() {
 		return 0, r.want("a whole number")
@@ -73,7 +73,7 @@ func (r *reader) stringMap() (map[string]string, error) {
 	return out, err
 }
 
-// addr is an address of one family; null and "" mean none.
+// addr reads an address of one family; null and "" mean none.
 func (r *reader) addr(v6 bool) (netip.Addr, error) {
 	if r.null() {
 		return netip.Addr{}, nil
@@ -85,7 +85,7 @@ func (r *reader) addr(v6 bool) (netip.Addr, error) {
 	return parseIPName(s, v6)
 }
 
-// prefix is a CIDR of any family, or one address. Host bits are masked away.
+// prefix reads a CIDR of any family, or a single address. Host bits are masked.
 func (r *reader) prefix() (netip.Prefix, error) {
 	s, err := r.str()
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *reader) prefix() (netip.Prefix, error) {
 	return parsePrefix(s)
 }
 
-// parsePrefix reads a CIDR as people write it: a plain address means itself alone, and host bits are masked away.
+// parsePrefix parses a CIDR as people write it: a plain address stands for itself alone, and host bits are masked.
 func parsePrefix(s string) (netip.Prefix, error) {
 	bad := func() error { return fmt.Errorf("%.64q: want a CIDR like 10.0.0.0/8 or fd00::/8", s) }
 	if len(s) > 64 {
@@ -146,7 +146,7 @@ func parseAnyAddr(r *reader) (netip.Addr, error) {
 	return a, checkFamily(a, a.Is6())
 }
 
-// time is RFC 3339; null and "" mean none.
+// time reads an RFC 3339 time; null and "" mean none.
 func (r *reader) time() (time.Time, error) {
 	s, err := r.optionalStr()
 	if err != nil || s == "" {

@@ -36,7 +36,7 @@ func parseCounts(r *reader) (map[netip.Prefix]int, error) {
 		return err
 	})
 	if len(counts) == 0 {
-		return nil, err // as where it is absent
+		return nil, err // empty is the same as absent
 	}
 	return counts, err
 }

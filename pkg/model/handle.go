@@ -12,11 +12,11 @@ import (
 
 const gatewayPrefix = "gateway."
 
-// GatewayHandle is the handle of an address that calico-ipam has reserved for links of hosts:
-// the gateway of another main plugin's workloads.
+// GatewayHandle returns the handle of an address that calico-ipam has reserved for links of hosts: the gateway of
+// another main plugin's workloads.
 func GatewayHandle(a netip.Addr) string { return gatewayPrefix + a.String() }
 
-// IsGatewayHandle reports whether a handle is GatewayHandle's of the address.
+// IsGatewayHandle reports whether handle equals GatewayHandle of the address.
 func IsGatewayHandle(handle string, a netip.Addr) bool {
 	text, ok := strings.CutPrefix(handle, gatewayPrefix)
 	return ok && text == a.String()

@@ -7,19 +7,19 @@ import (
 	"net/netip"
 )
 
-// InvalidHostEndpointError is the error of a host endpoint that is invalid although
-// it can be read what it is on: there everything is to be denied.
+// InvalidHostEndpointError is the error of an invalid host endpoint whose interface can still be identified: everything
+// must be denied there.
 type InvalidHostEndpointError struct {
-	On HostEndpoint // its name, or addresses, alone
-	// Partly: it has no name, and of its addresses On has but those that can be read.
+	On HostEndpoint // only its name or addresses
+	// Partly says that it has no name and that On has only the readable ones of its addresses.
 	Partly bool
 	Err    error
 }
 
-// Error is that of Err.
+// Error returns the text of Err.
 func (e *InvalidHostEndpointError) Error() string { return e.Err.Error() }
 
-// Unwrap is Err.
+// Unwrap returns Err.
 func (e *InvalidHostEndpointError) Unwrap() error { return e.Err }
 
 func parseHostEndpoint(r *reader) (HostEndpoint, error) {
@@ -34,8 +34,8 @@ func parseHostEndpoint(r *reader) (HostEndpoint, error) {
 	return e, err
 }
 
-// hostEndpointOn reads which interface a host endpoint is on, whatever else is wrong with it. One of its addresses is
-// enough; partly says that others can't be read.
+// hostEndpointOn reads which interface a host endpoint is on, ignoring other errors. One of its addresses is enough;
+// partly says that others can't be read.
 func hostEndpointOn(r *reader) (on HostEndpoint, partly, ok bool) {
 	addrs := func(to *[]netip.Addr, v6 bool) {
 		more, all := readableAddrs(r, v6)
@@ -60,7 +60,7 @@ func hostEndpointOn(r *reader) (on HostEndpoint, partly, ok bool) {
 	return on, partly && on.Name == "", err == nil && on.check() == nil
 }
 
-// readableAddrs are the entries of a list, if it is one, that are addresses, and whether that is all that is there.
+// readableAddrs returns the addresses in a list. all reports whether the value is a list of addresses only.
 func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr, all bool) {
 	if r.null() {
 		return nil, true

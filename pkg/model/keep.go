@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// Keep returns what is to be stored in the place of a value: written, which FormatValue made of that value with changes, but for what the
-// change isn't about. Members of the object that ParseValue passes over are kept as they are, others that are as they were keep their bytes, and
-// one that was left out, as it may be, isn't added. In nested objects, lists and texts all is as written.
+// Keep returns the text to store in place of stored, given the text that FormatValue made of the modified value. It
+// preserves what the modification isn't about: members of the object that ParseValue ignores stay, unchanged members
+// keep their bytes, and an optional member that was absent isn't added. Nested objects, lists and plain texts are taken
+// from written.
 func Keep(k Key, stored, written []byte) []byte {
 	r, err := newReader(stored)
 	if err != nil {
@@ -20,15 +21,15 @@ func Keep(k Key, stored, written []byte) []byte {
 		return written
 	}
 	if _, block := k.(BlockKey); block && sameNames(before, now) {
-		return written // each ADD writes one, and none of its members that stay has others inside
+		return written // each ADD writes one, and its members have no nested ones to preserve
 	}
 	canonical, err := reformat(k, stored)
 	if err != nil {
-		return written // what can't be read is replaced
+		return written // an unreadable value is replaced
 	}
 	was := members(&reader{data: canonical})
 	var out []member
-	older := false // there is one that says in an older form what others say now
+	older := false // a member states in an older form what others state now
 	for _, m := range before {
 		n, stays := find(now, m.name)
 		w, known := find(was, m.name)
@@ -57,13 +58,13 @@ func Keep(k Key, stored, written []byte) []byte {
 	return formatMembers(out)
 }
 
-// member is a member of an object, as it stands there.
+// member is a member of an object, unparsed.
 type member struct {
 	name  string
 	value []byte
 }
 
-// members are those of an object, nil where the value is none.
+// members returns the members of an object, nil if the value is not an object.
 func members(r *reader) (all []member) {
 	if r.next() != '{' {
 		return nil
@@ -97,13 +98,13 @@ func without(all []member, name string) []member {
 	return slices.DeleteFunc(slices.Clone(all), func(m member) bool { return m.name == name })
 }
 
-// same reports whether an object means what another does, which is in canonical form.
+// same reports whether an object means the same as another one in canonical form.
 func same(k Key, all []member, canonical []byte) bool {
 	text, err := reformat(k, formatMembers(all))
 	return err == nil && bytes.Equal(text, canonical)
 }
 
-// reformat is a value in its canonical form.
+// reformat returns a value in canonical form.
 func reformat(k Key, data []byte) ([]byte, error) {
 	v, err := ParseValue(k, data)
 	if err != nil {

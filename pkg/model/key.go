@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Key names one object of the data model. Every key type is a comparable struct; Path is where the object is stored in
-// etcd. ParseKey is the inverse of Path for every key type, the older places included: those have a Legacy field, which
-// Path honours, so that a key read from an older place is never confused with the canonical one.
+// Key identifies one object of the data model. Every key type is a comparable struct. Path is where the object is
+// stored in etcd. ParseKey is the inverse of Path for every key type, including the older places: their keys have a
+// Legacy field, which Path honours, so that a key read from an older place is never confused with the canonical one.
 type Key interface {
 	Path() string
 }
@@ -44,7 +44,7 @@ type (
 	PoolKey struct{ CIDR netip.Prefix }
 	// BlockKey is one allocation block. Value: Block.
 	BlockKey struct{ CIDR netip.Prefix }
-	// HandleKey is one allocation handle. Value: Handle. Legacy: the older place, ipam/v2/assignment/handle/<id>.
+	// HandleKey is one allocation handle. Value: Handle. Legacy is the older place, ipam/v2/assignment/handle/<id>.
 	HandleKey struct {
 		ID     string
 		Legacy bool
@@ -58,10 +58,10 @@ type (
 	IPAMConfigKey struct{}
 	// BGPGlobalASKey is the AS number of hosts without their own. Value: ASNumber.
 	BGPGlobalASKey struct{}
-	// BGPMeshKey switches the node-to-node mesh. Value: Mesh. Legacy: /calico/v1/config/bgp_node_mesh.
+	// BGPMeshKey switches the node-to-node mesh. Value: Mesh. Legacy is /calico/v1/config/bgp_node_mesh.
 	BGPMeshKey struct{ Legacy bool }
-	// BGPPeerKey is one explicit peer; Host "" means a peer of all hosts. Value: BGPPeer.
-	// Legacy: /calico/v1/config/bgp_peer_v4/<ip>, /calico/v1/host/<host>/bgp_peer_v4/<ip>.
+	// BGPPeerKey is one explicit peer; Host "" means a peer of all hosts. Value: BGPPeer. Legacy is
+	// /calico/v1/config/bgp_peer_v4/<ip>, /calico/v1/host/<host>/bgp_peer_v4/<ip>.
 	BGPPeerKey struct {
 		Host   string
 		IP     netip.Addr
@@ -80,9 +80,9 @@ type (
 	WorkloadStatusKey struct{ Host, Orchestrator, Workload, Endpoint string }
 	// HostEndpointStatusKey is an agent's report on a host endpoint. Value: EndpointStatus.
 	HostEndpointStatusKey struct{ Host, Endpoint string }
-	// GarbageBrakeKey is there while the controllers' garbage collection stands still. Value: GarbageBrake.
+	// GarbageBrakeKey exists while the controllers' garbage collection is paused. Value: GarbageBrake.
 	GarbageBrakeKey struct{}
-	// LeaderKey names the process that leads the controllers, all of whose writes compare it. Value: Text.
+	// LeaderKey names the leader among the controllers; all its writes compare this key. Value: Text.
 	LeaderKey struct{}
 	// DHCPSubnetKey is one DHCP subnet. Value: Subnet.
 	DHCPSubnetKey struct{ ID string }
@@ -100,12 +100,12 @@ const (
 	BGPHostIPv6      BGPHostField = "ip_addr_v6"
 	BGPHostAS        BGPHostField = "as_num"
 	BGPHostNetworkV4 BGPHostField = "network_v4"
-	// BGPHostReflector is a route reflector's cluster id.
+	// BGPHostReflector is a route reflector's cluster ID.
 	BGPHostReflector BGPHostField = "route_reflector_cluster_id"
 )
 
 // Remedy says what to do about a key whose value does not parse. A block must not be deleted while workloads have
-// addresses of it: another host would claim it anew, and give them again.
+// addresses from it: another host would claim it anew and assign them again.
 func Remedy(path string) string {
 	if k, err := ParseKey(path); err == nil {
 		if _, ok := k.(BlockKey); ok {
@@ -123,7 +123,7 @@ func (k HostMetadataKey) Path() string {
 func (k HostBirdIPKey) Path() string   { return join(v1Root+"host/*/bird_ip", k.Host) }
 func (k HostEndpointKey) Path() string { return join(v1Root+"host/*/endpoint/*", k.Host, k.Endpoint) }
 
-// Pod is the pod of Kubernetes whose interface it is; "" = none's.
+// Pod returns the Kubernetes pod that the interface belongs to, "" if none.
 func (k WorkloadEndpointKey) Pod() (namespace, name string) {
 	namespace, name, ok := strings.Cut(k.Workload, ".")
 	if k.Orchestrator != "k8s" || !ok {
@@ -136,7 +136,7 @@ func (k WorkloadEndpointKey) Path() string {
 	return join(v1Root+"host/*/workload/*/*/endpoint/*", k.Host, k.Orchestrator, k.Workload, k.Endpoint)
 }
 
-// Path is where the setting is; the names of BGP's older places belong to BGPMeshKey and BGPPeerKey.
+// Path returns the path of the setting. The names of BGP's older places belong to BGPMeshKey and BGPPeerKey.
 func (k GlobalConfigKey) Path() string { return join(v1Root+"config/*", k.Name) }
 
 func (k ProfileRulesKey) Path() string  { return join(v1Root+"policy/profile/*/rules", k.Profile) }

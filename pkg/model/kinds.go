@@ -8,48 +8,48 @@ import (
 	"strings"
 )
 
-// A kind is one row of the data model: where objects of the kind are stored, and how their values are read. A new kind is a
-// row here, and its key with Path and its value with format in a file of their own.
+// A kind is one row of the data model: where objects of the kind are stored, and how their values are parsed. To add a
+// kind, add a row here, and a file with its key, which has Path, and its value, which has format.
 type kind struct {
-	key    Key     // of its type
-	places []place // the canonical one and older ones
+	key    Key     // identifies the key type
+	places []place // the canonical one first, then older ones
 	parse  func(k Key, data []byte) (any, error)
-	// fields are those of a value that people write by hand, nil for any other: see UnknownFields.
+	// fields are the fields of a value that people write by hand, nil for others: see UnknownFields.
 	fields []string
 }
 
-// A place is a path below Root where objects of a kind are.
+// A place is a path pattern below Root for objects of a kind.
 type place struct {
 	pattern string // each * stands for a name
 	key     func(n names) (Key, error)
 }
 
-// names are what stands at each * of a pattern, unescaped.
+// names are the unescaped names at each * of a pattern.
 type names [4]string
 
-// plain is a value that is read as it stands.
+// plain returns the parse function of a value that is not JSON.
 func plain[V any](parse func(data []byte) (V, error)) func(Key, []byte) (any, error) {
 	return func(_ Key, data []byte) (any, error) { return orNil(parse(data)) }
 }
 
-// object is a value in JSON.
+// object returns the parse function of a value in JSON.
 func object[V any](parse func(*reader) (V, error)) func(Key, []byte) (any, error) {
 	return func(_ Key, data []byte) (any, error) { return parseJSON(data, parse) }
 }
 
-// objectOf is a value in JSON of which the key says a part.
+// objectOf returns the parse function of a value in JSON that is partly determined by its key.
 func objectOf[K Key, V any](parse func(*reader, K) (V, error)) func(Key, []byte) (any, error) {
 	return func(k Key, data []byte) (any, error) {
 		return parseJSON(data, func(r *reader) (V, error) { return parse(r, k.(K)) })
 	}
 }
 
-// at is the place of an object whose names need no check.
+// at returns the place of an object whose names need no check.
 func at(pattern string, key func(n names) Key) place {
 	return place{pattern, func(n names) (Key, error) { return key(n), nil }}
 }
 
-// families are the places of objects of either family: the pattern has v? for v4 or v6, or ipv? for ipv4 or ipv6.
+// families returns the places of objects of either family. The pattern has v? for v4 or v6, or ipv? for ipv4 or ipv6.
 func families(pattern string, key func(n names, v6 bool) (Key, error)) []place {
 	var both []place
 	for i, digit := range []string{"4", "6"} {
@@ -201,7 +201,7 @@ var kinds = []kind{
 	},
 }
 
-// hostFields are the places of a host's BGP settings.
+// hostFields returns the places of a host's BGP settings.
 func hostFields(fields ...BGPHostField) []place {
 	var all []place
 	for _, f := range fields {

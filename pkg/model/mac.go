@@ -7,7 +7,7 @@ import "fmt"
 // MAC is a 48-bit Ethernet address; the zero value means none.
 type MAC [6]byte
 
-// ParseMAC reads 02:00:00:00:00:01, 02-00-00-00-00-01 and 0200.0000.0001, in any case.
+// ParseMAC parses 02:00:00:00:00:01, 02-00-00-00-00-01 and 0200.0000.0001, in upper or lower case.
 func ParseMAC(s string) (MAC, error) {
 	bad := func() (MAC, error) {
 		return MAC{}, fmt.Errorf("MAC address %.64q: want six bytes like 02:00:00:00:00:01", s)
@@ -40,7 +40,7 @@ func ParseMAC(s string) (MAC, error) {
 	return m, nil
 }
 
-// String is lower case with colons.
+// String returns the address in lower case with colons.
 func (m MAC) String() string {
 	b := make([]byte, 0, len("02:00:00:00:00:01"))
 	for i, c := range m {
@@ -55,10 +55,10 @@ func (m MAC) String() string {
 // IsZero reports whether there is no address.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText is ParseMAC.
+// UnmarshalText uses ParseMAC.
 func (m *MAC) UnmarshalText(text []byte) (err error) {
 	*m, err = ParseMAC(string(text))
 	return err

@@ -2,7 +2,7 @@
 
 package model
 
-// parseMetaName reads what resources call an object: the name in its member meta.
+// parseMetaName reads an object's name as a resource: the name in its member meta.
 func parseMetaName(r *reader) (name string, err error) {
 	if r.null() {
 		return "", nil

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model is the etcd data model of Calico: its keys, its values, how
-// each is written and how every form of each, older ones included, is read.
+// Package model is Calico's data model in etcd: its keys and values, how each is written, and how every form of each,
+// including older ones, is read.
 //
-// Writing is canonical, reading is tolerant: ParseKey and ParseValue accept
-// each documented form, Path and FormatValue give one.
+// Writing is canonical, reading is tolerant: ParseKey and ParseValue accept every documented form, Path and FormatValue
+// produce one.
 package model
 
 import (
@@ -17,18 +17,18 @@ import (
 // Ready is the value of ReadyKey, "true" or "false".
 type Ready bool
 
-// Text is a value that is stored as it is, without JSON.
+// Text is a value that is stored unchanged, without JSON.
 type Text string
 
 // HostMetadata is the value of HostMetadataKey; it may be empty.
 type HostMetadata struct {
-	// Labels are what a pool's node_selector is matched against.
+	// Labels are matched against the node_selector of pools.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Kubernetes is the Node that the host is; the zero value: it isn't known to be one.
+	// Kubernetes is the host's Node. The zero value means that the host isn't known to be one.
 	Kubernetes KubernetesNode `json:"k8s,omitzero"`
 }
 
-// KubernetesNode names a Node: another one of the same name has another UID.
+// KubernetesNode identifies a Node. Another Node with the same name has another UID.
 type KubernetesNode struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
@@ -42,8 +42,8 @@ const (
 	StateInactive EndpointState = "inactive"
 )
 
-// WorkloadEndpoint is one interface of a workload. The interface and its
-// addresses are those of the pod's or VM's end; Name is the host's end.
+// WorkloadEndpoint is one interface of a workload. MAC and addresses are those of the pod's or VM's end; Name is the
+// host's end.
 type WorkloadEndpoint struct {
 	State       EndpointState
 	Name        string
@@ -57,19 +57,19 @@ type WorkloadEndpoint struct {
 	IPv6Gateway netip.Addr
 	Labels      map[string]string
 
-	// Additions, ignored by older readers.
+	// Additions, which older readers ignore.
 
 	// IPv4SubnetIDs and IPv6SubnetIDs are parallel to the nets (DHCP).
 	IPv4SubnetIDs []string
 	IPv6SubnetIDs []string
 	FQDN          string
-	// ContainerID is the sandbox that owns this endpoint now.
+	// ContainerID is the sandbox that currently owns this endpoint.
 	ContainerID string
-	// PodUID is the Kubernetes object's that the endpoint was written for.
+	// PodUID is the UID of the Kubernetes pod that the endpoint was written for.
 	PodUID string
 	Ports  []EndpointPort
-	MTU    int // bytes, 0 = not stated
-	// MaxConnections is how many connections it may begin and have at a time, 0 = as the host's agent says.
+	MTU    int // bytes, 0 = unspecified
+	// MaxConnections is how many connections it may have begun at a time, 0 = as configured in the host's agent.
 	MaxConnections int
 }
 
@@ -85,7 +85,7 @@ type EndpointPort struct {
 	Port     uint16
 }
 
-// HostEndpoint is one interface of a host itself, found by name or else by one of its expected addresses.
+// HostEndpoint is one interface of a host itself, identified by name or else by one of its expected addresses.
 type HostEndpoint struct {
 	Name              string
 	ExpectedIPv4Addrs []netip.Addr
@@ -116,9 +116,9 @@ const (
 	ActionNextTier Action = "next-tier"
 )
 
-// Rule matches packets by all of its criteria, positive and negated, at once.
+// Rule matches packets that meet all of its criteria, positive and negated.
 type Rule struct {
-	Action    Action // never empty: missing is read as allow
+	Action    Action // never empty: a missing action is read as allow
 	IPVersion int    // 4, 6 or 0 for both
 	Match     Match  // must hold
 	Not       Match  // none of these may hold; ICMPType and ICMPCode negate together
@@ -130,11 +130,12 @@ type Match struct {
 	Protocol    Protocol
 	SrcTag      string
 	DstTag      string
-	SrcSelector string // as written; valid where the rule parsed
+	SrcSelector string // as written; valid if the rule parsed
 	DstSelector string
-	// HasSrcSelector and HasDstSelector tell an empty selector, which matches every endpoint, from an absent one.
+	// HasSrcSelector and HasDstSelector distinguish an empty selector, which matches every endpoint, from an absent
+	// one.
 	HasSrcSelector, HasDstSelector bool
-	SrcNets                        []netip.Prefix // src_net and src_nets; any
+	SrcNets                        []netip.Prefix // src_net and src_nets; any of them
 	DstNets                        []netip.Prefix
 	SrcPorts                       []Port
 	DstPorts                       []Port
@@ -142,17 +143,17 @@ type Match struct {
 	ICMPCode                       *uint8
 }
 
-// Policy applies its rules to the endpoints that its selector picks.
+// Policy applies its rules to the endpoints that its selector selects.
 type Policy struct {
 	Selector  string
 	Order     *float64 // nil sorts last
 	Inbound   []Rule
 	Outbound  []Rule
 	Untracked bool
-	// PreDNAT is asked of what comes in by a host endpoint before anybody translates its destination; Forward
-	// (apply_on_forward) of what is forwarded through a host endpoint, too.
+	// PreDNAT policies apply to packets that arrive by a host endpoint, before any destination NAT. Forward
+	// (apply_on_forward) policies apply to packets forwarded through a host endpoint, too.
 	PreDNAT, Forward bool
-	// Types are the directions in which the policy decides at all; empty is both.
+	// Types are the directions in which the policy decides; empty means both.
 	Types []Direction
 }
 
@@ -164,25 +165,25 @@ const (
 	Outbound Direction = "outbound"
 )
 
-// DefaultTier is the tier of most policies: its order is DefaultTierOrder, and its action TierDeny,
-// whatever its metadata say.
+// DefaultTier is the tier of most policies. Its order is DefaultTierOrder and its action TierDeny, regardless of its
+// metadata.
 const (
 	DefaultTier              = "default"
 	DefaultTierOrder float64 = 1_000_000
 )
 
-// Tier is the metadata of a tier. One that policies are in and that has none is like the zero value.
+// Tier is the metadata of a tier. A tier that has policies but no metadata is like the zero value.
 type Tier struct {
 	Order         *float64 // nil sorts last
 	DefaultAction TierAction
 }
 
-// TierAction is what a tier does where policies of it apply and none decides.
+// TierAction is what a tier does if some of its policies apply and none decides.
 type TierAction string
 
 const (
 	TierDeny TierAction = ""     // stored as "deny", or not at all
-	TierPass TierAction = "pass" // on to the next tier, after the last to the profiles
+	TierPass TierAction = "pass" // continue with the next tier, after the last one with the profiles
 )
 
 // EncapMode says when packets of a pool are encapsulated.
@@ -198,27 +199,28 @@ const (
 type Pool struct {
 	CIDR         netip.Prefix
 	IPIP         string    // device name, "" = no IPIP
-	IPIPMode     EncapMode // EncapNever where IPIP is ""
+	IPIPMode     EncapMode // EncapNever if IPIP is ""
 	VXLANMode    EncapMode
 	Masquerade   bool
-	IPAM         bool // hands out addresses; absent is true
+	IPAM         bool // assigns addresses; absent means true
 	Disabled     bool
-	BlockSize    int    // prefix length of the pool's blocks; absent is 26 or 122
+	BlockSize    int    // prefix length of the pool's blocks; absent means 26 or 122
 	NodeSelector string // "" = every node
-	// DisableBGPExport: its routes are announced to nobody by BGP.
+	// DisableBGPExport says that BGP does not announce its routes.
 	DisableBGPExport bool
-	// AllowedUses are what its addresses are for, with commas between them: see Serves. "" = ForWorkloads and ForTunnels.
+	// AllowedUses are the permitted uses of its addresses, separated by commas: see Serves. "" = ForWorkloads and
+	// ForTunnels.
 	AllowedUses string
-	Name        string // as resources call it (meta.name); "" = by its CIDR
+	Name        string // as a resource (meta.name); "" = named after its CIDR
 }
 
-// What addresses of a pool may be for, as in Pool.AllowedUses. There may be others, which are nothing of ours.
+// Uses of a pool's addresses, as in Pool.AllowedUses. There may be others, which are not ours.
 const (
 	ForWorkloads = "Workload"
 	ForTunnels   = "Tunnel"
 )
 
-// Serves reports whether addresses of the pool may be for such a use.
+// Serves reports whether addresses of the pool may be used for the given use.
 func (p Pool) Serves(use string) bool {
 	return p.AllowedUses == "" || slices.Contains(strings.Split(p.AllowedUses, ","), use)
 }
@@ -226,18 +228,18 @@ func (p Pool) Serves(use string) bool {
 // Free marks a free address in Block.Allocations.
 const Free = -1
 
-// Block is a run of addresses, most often with affinity to one host.
+// Block is a range of addresses, usually with affinity to one host.
 type Block struct {
 	CIDR           netip.Prefix
 	Affinity       string // host name, "" = none
 	StrictAffinity bool
 	// Allocations has an entry per address: Free, or an index into Attributes.
 	Allocations []int
-	// Unallocated lists the free ordinals, the next to be handed out first.
+	// Unallocated lists the free ordinals in the order in which they will be assigned.
 	Unallocated []int
 	Attributes  []Attributes
-	// EmptySince is when the last address was released, zero while any is
-	// allocated. Other hosts may reclaim a block that has been empty for a while.
+	// EmptySince is when the last address was released, zero while any is allocated. Other hosts may take over a block
+	// that has been empty for a while.
 	EmptySince time.Time
 }
 
@@ -253,16 +255,16 @@ type Handle struct {
 	Blocks map[netip.Prefix]int
 }
 
-// Affinity is the value of AffinityKey: nothing.
+// Affinity is the value of AffinityKey. It is empty.
 type Affinity struct{}
 
-// IPAMConfig steers allocation. The zero value is not the default: see DefaultIPAMConfig.
+// IPAMConfig controls allocation. The zero value is not the default: see DefaultIPAMConfig.
 type IPAMConfig struct {
 	StrictAffinity     bool // never borrow from another host's block
 	AutoAllocateBlocks bool // hosts may claim new blocks
 }
 
-// DefaultIPAMConfig is what holds where nothing is stored.
+// DefaultIPAMConfig applies if nothing is stored.
 var DefaultIPAMConfig = IPAMConfig{AutoAllocateBlocks: true}
 
 // Mesh switches the node-to-node BGP mesh.
@@ -280,40 +282,40 @@ type BGPPeer struct {
 	Options      PeerOptions
 	Import       []RouteFilter
 	Export       []RouteFilter
-	Name         string // as resources call it (meta.name); "" = by its address
+	Name         string // as a resource (meta.name); "" = named after its address
 }
 
-// PeerOptions are what few peers need. The zero value of each is what all have.
+// PeerOptions are options that few peers need. Zero values are the defaults.
 type PeerOptions struct {
-	// AllowedLocalAS is how often a route's AS path may have the AS that this end has.
+	// AllowedLocalAS is how often a route's AS path may contain the AS of this end.
 	AllowedLocalAS int
-	// LocalAS is the AS that this end has in the session.
+	// LocalAS is the AS of this end in the session.
 	LocalAS ASNumber
-	// TTLSecurity is how many hops away it is at most (RFC 5082): packets of lower TTLs are dropped.
+	// TTLSecurity is the maximum distance of the peer in hops (RFC 5082): packets with a lower TTL are dropped.
 	TTLSecurity int
 	// KeepaliveTime, HoldTime and MaxRestartTime are in seconds.
 	KeepaliveTime, HoldTime, MaxRestartTime int
-	// Source is the address that the host speaks from, NextHop what it says of routes that it reflects.
+	// Source is the address that the host speaks from, NextHop the next hop of the routes that it reflects.
 	Source  PeerSource
 	NextHop NextHopMode
 }
 
-// PeerSource is the address that a host speaks from; the zero value is the host's own.
+// PeerSource is the address that a host speaks from. The zero value means the host's own.
 type PeerSource struct {
 	Address netip.Addr
-	Any     bool // the one of the link that leads there
+	Any     bool // the address of the link that leads to the peer
 }
 
-// NextHopMode is the next hop of the routes that a reflector passes on; "" is theirs, but for what the standard says.
+// NextHopMode says which next hop a reflector passes on. "" keeps it, except as the standard says.
 type NextHopMode string
 
-// Next hops of what is passed on.
+// Next hops of reflected routes.
 const (
 	NextHopSelf NextHopMode = "self" // the reflector
-	NextHopKeep NextHopMode = "keep" // theirs
+	NextHopKeep NextHopMode = "keep" // unchanged
 )
 
-// RouteFilter accepts or rejects the routes inside CIDR; the first match decides.
+// RouteFilter accepts or rejects routes inside CIDR. The first match decides.
 type RouteFilter struct {
 	CIDR   netip.Prefix
 	Action string // "accept" or "reject"
@@ -335,19 +337,19 @@ const (
 	EndpointError EndpointStatus = "error"
 )
 
-// GarbageBrake says why garbage collection stands still: one pass would have taken away too much. It goes on, with as much
-// as is said here, once a person has set Resumed.
+// GarbageBrake says why garbage collection is paused: one pass would have removed too much. It continues, up to the
+// amount recorded here, once a person has set Resumed.
 type GarbageBrake struct {
 	Time      time.Time
 	Reason    string
-	Hosts     int                  // that would go
-	Addresses map[netip.Prefix]int // that would be freed, by pool
+	Hosts     int                  // to be removed
+	Addresses map[netip.Prefix]int // to be freed, by pool
 	Resumed   bool
 }
 
 // Subnet is what DHCP tells the endpoints of one network.
 type Subnet struct {
-	NetworkID  string // absent is "calico"
+	NetworkID  string // absent means "calico"
 	CIDR       netip.Prefix
 	GatewayIP  netip.Addr
 	DNSServers []netip.Addr

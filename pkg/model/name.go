@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// MaxName bounds a name, in bytes, before it is escaped. Kubernetes joins a namespace (63) and a pod's name (253) into
-// one, so it is far more than the 128 that other names need.
+// MaxName bounds a name, in bytes, before escaping. Kubernetes names combine a namespace (63) and a pod's name (253),
+// so it is far above the 128 that other names need.
 const MaxName = 1024
 
-// maxHost is how long the name of a host may be, as DNS has it.
+// maxHost is the maximum length of a host name, as in DNS.
 const maxHost = 253
 
-// CheckHost refuses what is no name of a host to agent and plugin. What other software calls its
-// hosts may be read all the same.
+// CheckHost rejects names that are not valid for hosts in agent and plugin. Other software's host names may still be
+// read.
 func CheckHost(name string) error {
 	switch {
 	case name == "":
@@ -35,7 +35,7 @@ const (
 	lowerHex = "0123456789abcdef"
 )
 
-// EscapeName writes a name as one segment of a path: every byte other than [A-Za-z0-9_.-] becomes %XX.
+// EscapeName returns a name as one segment of a path: every byte other than [A-Za-z0-9_.-] becomes %XX.
 func EscapeName(name string) string {
 	odd := 0
 	for i := range len(name) {
@@ -57,8 +57,8 @@ func EscapeName(name string) string {
 	return string(b)
 }
 
-// UnescapeName is the inverse of EscapeName. It also reads what others wrote:
-// lower case digits, and bytes that should have been escaped and weren't.
+// UnescapeName is the inverse of EscapeName. It also accepts other software's forms: lower-case digits, and bytes that
+// should have been escaped but weren't.
 func UnescapeName(s string) (string, error) {
 	switch {
 	case s == "":
@@ -114,7 +114,7 @@ func unhex(c byte) int {
 	return -1
 }
 
-// cidrName writes a prefix as one segment of a path: "/" becomes "-".
+// cidrName returns a prefix as one segment of a path: "/" becomes "-".
 func cidrName(p netip.Prefix) string {
 	b := make([]byte, 0, 48)
 	b = p.AppendTo(b)
@@ -127,7 +127,7 @@ func cidrName(p netip.Prefix) string {
 	return string(b)
 }
 
-// parseCIDRName is the inverse of cidrName. A prefix in a key has no host bits, so that no two keys mean the same one.
+// parseCIDRName is the inverse of cidrName. It rejects host bits, so that no two keys mean the same prefix.
 func parseCIDRName(s string, v6 bool) (netip.Prefix, error) {
 	i := strings.LastIndexByte(s, '-')
 	if i < 0 || len(s) > 64 {
@@ -164,7 +164,7 @@ func parseIPName(s string, v6 bool) (netip.Addr, error) {
 	return a, checkFamily(a, v6)
 }
 
-// checkFamily refuses the other family, IPv4 written as IPv6, and zones.
+// checkFamily rejects the other family, IPv4 written as IPv6, and zones.
 func checkFamily(a netip.Addr, v6 bool) error {
 	switch {
 	case a.Is4In6():

@@ -2,8 +2,8 @@
 
 package model
 
-// NetworkProfile is a network's own profile, which is made with its first endpoint: endpoints of the network may talk to
-// each other and out.
+// NetworkProfile returns a network's own profile, which is created with its first endpoint: endpoints of the network
+// may talk to each other and out.
 func NetworkProfile(name string) []Put {
 	return []Put{
 		{Key: ProfileRulesKey{Profile: name}, Value: Rules{

@@ -2,7 +2,8 @@
 
 package model
 
-// NetworkService is a service that endpoints offer. Payload is what its connections carry, like ETHERNET or IPv4: clients are told.
+// NetworkService is a service offered by endpoints. Payload is what its connections carry, such as ETHERNET or IPv4;
+// clients are told.
 type NetworkService struct{ Payload string }
 
 func parseNetworkService(r *reader) (s NetworkService, err error) {
@@ -19,13 +20,14 @@ func (s NetworkService) format(w *writer) error {
 	return nil
 }
 
-// NetworkServiceEndpoint is what an endpoint of a network service offers, and where its manager is reached: host:port.
+// NetworkServiceEndpoint says what an endpoint of a network service offers, and the address of its manager, host:port.
 type NetworkServiceEndpoint struct {
 	Address    string
 	Interfaces []NetworkServiceInterface
 }
 
-// NetworkServiceInterface is one that an endpoint offers. Type is the name in the messages, like KERNEL_INTERFACE.
+// NetworkServiceInterface is an interface that an endpoint offers. Type is its name in the messages, such as
+// KERNEL_INTERFACE.
 type NetworkServiceInterface struct {
 	Type       string
 	Parameters map[string]string
@@ -47,7 +49,7 @@ func parseNetworkServiceInterface(r *reader) (i NetworkServiceInterface, err err
 	return i, err
 }
 
-// check wants to know where the manager is.
+// check requires the manager's address.
 func (e NetworkServiceEndpoint) check() error {
 	if e.Address == "" {
 		return missing("address")

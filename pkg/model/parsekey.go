@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// ErrUnknownKey says that a path is not of the data model at all, as opposed
-// to one whose place is known but whose name, CIDR or address is not valid.
+// ErrUnknownKey says that a path is not part of the data model, as opposed to one with a known place but an invalid
+// name, CIDR or address.
 var ErrUnknownKey = errors.New("not a key of the data model")
 
-// ParseKey reads a path, in its canonical and in every older form. An error
-// is ErrUnknownKey or says which part of the path is wrong.
+// ParseKey parses a path in its canonical form or any older one. The error is ErrUnknownKey or says which part of the
+// path is wrong.
 func ParseKey(path string) (Key, error) {
 	rest, ok := strings.CutPrefix(path, Root)
 	if !ok {
@@ -35,7 +35,7 @@ func ParseKey(path string) (Key, error) {
 				n[i] = name
 			}
 			key, err := p.key(n)
-			if err != nil { // and key is half a key
+			if err != nil { // key is incomplete then
 				return nil, fmt.Errorf("key %.256q: %w", path, err)
 			}
 			return key, nil
@@ -44,7 +44,7 @@ func ParseKey(path string) (Key, error) {
 	return nil, fmt.Errorf("key %.256q: %w", path, ErrUnknownKey)
 }
 
-// match compares a path with a pattern segment by segment and collects what stands at each *.
+// match compares a path with a pattern segment by segment and collects the segments at each *.
 func match(pattern, path string, into *names) (n int, ok bool) {
 	for {
 		var want, have string

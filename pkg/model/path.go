@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Root is where the whole data model lies.
+// Root is the prefix of the whole data model.
 const Root = "/calico/"
 
 const (
 	v1Root   = Root + "v1/"
 	ipamRoot = Root + "ipam/v2/"
 	bgpRoot  = Root + "bgp/v1/"
-	// felixRoot holds what agents report.
+	// felixRoot has the agents' reports.
 	felixRoot = Root + "felix/v1/"
 )
 
-// DefaultBlockSize is the prefix length of a pool's blocks where it states none.
+// DefaultBlockSize returns the prefix length of a pool's blocks if the pool doesn't state it.
 func DefaultBlockSize(v6 bool) int {
 	if v6 {
 		return 122
@@ -26,7 +26,7 @@ func DefaultBlockSize(v6 bool) int {
 	return 26
 }
 
-// HostPrefix is where a host's endpoints, settings and metadata are; "" means those of every host.
+// HostPrefix returns the prefix of a host's endpoints, settings and metadata; "" means those of every host.
 func HostPrefix(host string) string {
 	if host == "" {
 		return v1Root + "host/"
@@ -34,8 +34,8 @@ func HostPrefix(host string) string {
 	return v1Root + "host/" + EscapeName(host) + "/"
 }
 
-// WorkloadEndpointPrefix is where a host's workload endpoints are. With "" it
-// is HostPrefix of every host, which holds other objects too.
+// WorkloadEndpointPrefix returns the prefix of a host's workload endpoints. For "" it is HostPrefix of every host,
+// which has other objects too.
 func WorkloadEndpointPrefix(host string) string {
 	if host == "" {
 		return HostPrefix("")
@@ -43,25 +43,25 @@ func WorkloadEndpointPrefix(host string) string {
 	return HostPrefix(host) + "workload/"
 }
 
-// ObjectPrefix is where operators' objects are: hosts, endpoints, settings, policies and pools.
+// ObjectPrefix returns the prefix of operators' objects: hosts, endpoints, settings, policies and pools.
 func ObjectPrefix() string { return v1Root }
 
-// PoolPrefix is where the pools of both families are.
+// PoolPrefix returns the prefix of the pools of both families.
 func PoolPrefix() string { return v1Root + "ipam/" }
 
-// ConfigPrefix is where the settings of all hosts are, and BGP's in their older place.
+// ConfigPrefix returns the prefix of the settings of all hosts, and of BGP's in their older place.
 func ConfigPrefix() string { return v1Root + "config/" }
 
-// PolicyPrefix is where profiles, tiers and policies are.
+// PolicyPrefix returns the prefix of profiles, tiers and policies.
 func PolicyPrefix() string { return v1Root + "policy/" }
 
-// BGPPrefix is where BGP's settings and peers are.
+// BGPPrefix returns the prefix of BGP's settings and peers.
 func BGPPrefix() string { return bgpRoot }
 
-// BGPHostPrefix is where BGP's settings of hosts are, and the addresses of these.
+// BGPHostPrefix returns the prefix of hosts' BGP settings, which include their addresses.
 func BGPHostPrefix() string { return bgpRoot + "host/" }
 
-// StatusPrefix is where agents report; "" means every host.
+// StatusPrefix returns the prefix of a host's agent's reports; "" means every host.
 func StatusPrefix(host string) string {
 	if host == "" {
 		return felixRoot + "host/"
@@ -69,10 +69,10 @@ func StatusPrefix(host string) string {
 	return felixRoot + "host/" + EscapeName(host) + "/"
 }
 
-// BlockPrefix is where the allocation blocks of one family are.
+// BlockPrefix returns the prefix of the allocation blocks of one family.
 func BlockPrefix(v6 bool) string { return ipamRoot + "assignment/" + ipFamily(v6) + "/block/" }
 
-// AffinityPrefix is where the affinities of a host are, both families; "" means every host.
+// AffinityPrefix returns the prefix of a host's affinities, both families; "" means every host.
 func AffinityPrefix(host string) string {
 	if host == "" {
 		return ipamRoot + "host/"
@@ -80,16 +80,16 @@ func AffinityPrefix(host string) string {
 	return ipamRoot + "host/" + EscapeName(host) + "/"
 }
 
-// HandlePrefix is where handles are.
+// HandlePrefix returns the prefix of handles.
 func HandlePrefix() string { return ipamRoot + "handle/" }
 
-// NetworkServicePrefix is where network services are.
+// NetworkServicePrefix returns the prefix of network services.
 func NetworkServicePrefix() string { return Root + "nsm/v1/service/" }
 
-// NetworkServiceEndpointPrefix is where their endpoints are.
+// NetworkServiceEndpointPrefix returns the prefix of the endpoints of network services.
 func NetworkServiceEndpointPrefix() string { return Root + "nsm/v1/endpoint/" }
 
-// SubnetPrefix is where DHCP subnets are.
+// SubnetPrefix returns the prefix of DHCP subnets.
 func SubnetPrefix() string { return Root + "dhcp/v1/subnet/" }
 
 func ipFamily(v6 bool) string {
@@ -108,7 +108,7 @@ func vFamily(v6 bool) string {
 
 func isV6(p netip.Prefix) bool { return p.Addr().Is6() }
 
-// join escapes names into the segments between literals: each of format's * stands for the next name.
+// join inserts escaped names into a path: each * of format stands for the next name.
 func join(format string, names ...string) string {
 	n := len(format)
 	for _, name := range names {

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Labels of a pod's endpoint that say where the pod belongs.
+// Labels of a pod's endpoint that name the pod's namespace and service account.
 const (
 	LabelNamespace      = "calico/k8s_ns"
 	LabelServiceAccount = "projectcalico.org/serviceaccount"
 )
 
-// reservedLabels start the names of labels that a pod can't give itself. The last are the tags of namespaces, which
-// selectors take for labels.
+// reservedLabels are prefixes of labels that a pod can't give itself. The last one is that of the tags of namespaces,
+// which selectors treat as labels.
 var reservedLabels = [...]string{"projectcalico.org/", "calico/", "pcns.", "pcsa.", NamespaceProfile("")}
 
-// ReservedLabel says whether no pod can give itself the label.
+// ReservedLabel reports whether no pod can give itself the label.
 func ReservedLabel(name string) bool {
 	return slices.ContainsFunc(reservedLabels[:], func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// PodLabels are the labels of a pod's endpoint: the pod's own, but for the names that are reserved, so that none labels
-// itself into another namespace, and those that say where it belongs. A pod without a service account has none of that.
+// PodLabels returns the labels of a pod's endpoint: the pod's own, without reserved names (so that no pod labels itself
+// into another namespace), plus its namespace and, if any, its service account.
 func PodLabels(namespace, serviceAccount string, own map[string]string) map[string]string {
 	labels := make(map[string]string, len(own)+2)
 	for name, value := range own {
@@ -38,7 +38,7 @@ func PodLabels(namespace, serviceAccount string, own map[string]string) map[stri
 	return labels
 }
 
-// PodProfiles are the profiles of a pod's endpoint: its namespace's and its service account's.
+// PodProfiles returns the profiles of a pod's endpoint: its namespace's and its service account's.
 func PodProfiles(namespace, serviceAccount string) []string {
 	profiles := []string{NamespaceProfile(namespace)}
 	if serviceAccount != "" {
@@ -47,8 +47,8 @@ func PodProfiles(namespace, serviceAccount string) []string {
 	return profiles
 }
 
-// NamespaceProfile is the name of a Kubernetes namespace's profile.
+// NamespaceProfile returns the name of a Kubernetes namespace's profile.
 func NamespaceProfile(namespace string) string { return "k8s_ns." + namespace }
 
-// ServiceAccountProfile is the name of a service account's profile.
+// ServiceAccountProfile returns the name of a service account's profile.
 func ServiceAccountProfile(namespace, name string) string { return "ksa." + namespace + "." + name }

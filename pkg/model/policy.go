@@ -11,18 +11,18 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// InvalidPolicyError is the error of a policy that is invalid although its
-// selector can be read: the endpoints that it picks are to be denied.
+// InvalidPolicyError is the error of an invalid policy whose selector can still be read: the endpoints that it selects
+// must be denied.
 type InvalidPolicyError struct {
-	Selector string // parses
-	Forward  bool   // it may be meant for forwarded packets, too
+	Selector string // this parses
+	Forward  bool   // it may apply to forwarded packets, too
 	Err      error
 }
 
-// Error is that of Err.
+// Error returns the text of Err.
 func (e *InvalidPolicyError) Error() string { return e.Err.Error() }
 
-// Unwrap is Err.
+// Unwrap returns Err.
 func (e *InvalidPolicyError) Unwrap() error { return e.Err }
 
 // parsePolicy reads the selector first, so that it is known whatever else is wrong.
@@ -63,14 +63,14 @@ func (p Policy) check() error {
 	return checkSets(p.Inbound, p.Outbound)
 }
 
-// policyFields are those of a policy.
+// policyFields are the fields of a policy.
 var policyFields = [...]string{"selector", "order", "inbound_rules", "outbound_rules", "untracked", "pre_dnat", "apply_on_forward", "types"}
 
-// notes are the unknown fields of a policy that say nothing of what it is about: those of other programs, and people's.
+// notes are unknown fields of a policy that don't affect what it applies to: other programs' and people's notes.
 var notes = [...]string{"annotations", "comment", "description", "meta", "performance_hints"}
 
-// mayDecide says whether an unknown field of a policy may say when, or to what, the policy applies. Who wrote it
-// relies on that: to pass it over could let through what the policy was to deny.
+// mayDecide reports whether an unknown field of a policy may say when, or to what, the policy applies. Its author
+// relies on it: ignoring the field could allow what the policy should deny.
 func mayDecide(name string, value []byte) bool {
 	switch string(value) {
 	case "null", "false", `""`, "[]", "{}":
@@ -79,7 +79,7 @@ func mayDecide(name string, value []byte) bool {
 	return !slices.Contains(notes[:], name)
 }
 
-// undecided refuses such a field.
+// undecided rejects such a field.
 func undecided(name string, value []byte) error {
 	if !mayDecide(name, value) {
 		return nil
@@ -87,7 +87,7 @@ func undecided(name string, value []byte) error {
 	return errors.New("unknown, and may say when or to what the policy applies: take it away, or correct its name")
 }
 
-// parsePolicySelector also says whether the policy may be meant for forwarded packets.
+// parsePolicySelector also reports whether the policy may apply to forwarded packets.
 func parsePolicySelector(r *reader) (text string, forward bool, err error) {
 	found := false
 	err = r.fields(func(name string) (err error) {
@@ -128,7 +128,7 @@ func parseOrder(r *reader) (*float64, error) {
 	return nil, nil
 }
 
-// parseTypes gives nothing for both directions, as if it were absent.
+// parseTypes returns nil for both directions, as if the field were absent.
 func parseTypes(r *reader) ([]Direction, error) {
 	names, err := r.strings()
 	if err != nil {
@@ -155,7 +155,7 @@ func parseTypes(r *reader) ([]Direction, error) {
 	}
 }
 
-// Applies reports whether the policy takes a decision at all in a direction.
+// Applies reports whether the policy decides at all in a direction.
 func (p Policy) Applies(d Direction) bool {
 	return len(p.Types) == 0 && !(p.PreDNAT && d == Outbound) || slices.Contains(p.Types, d)
 }

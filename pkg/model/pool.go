@@ -12,18 +12,18 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// Bounds of block_size: a block is neither useless nor a burden to rewrite.
+// Bounds of block_size: a block should neither be too small to be useful nor too large to rewrite.
 const (
 	minBlockSizeV4, minBlockSizeV6 = 20, 116
 )
 
-// noWorkloads are the networks of the loopback, of single links, and of groups (RFC 6890, RFC 5771, RFC 4291).
+// noWorkloads are the networks of loopback, link-local and multicast addresses (RFC 6890, RFC 5771, RFC 4291).
 var noWorkloads = [...]netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
 	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// defaultBlockSize of a pool smaller than a usual block is the whole pool.
+// defaultBlockSize returns the default block size. In a pool smaller than a usual block, it is the whole pool.
 func defaultBlockSize(cidr netip.Prefix) int {
 	return max(DefaultBlockSize(isV6(cidr)), cidr.Bits())
 }
@@ -134,7 +134,7 @@ func (p Pool) checkBlockSize(v6 bool) error {
 	return nil
 }
 
-// format takes a BlockSize of 0 for the default.
+// format writes the default for a BlockSize of 0.
 func (p Pool) format(w *writer) error {
 	if p.BlockSize == 0 {
 		p.BlockSize = defaultBlockSize(p.CIDR)

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// PoolRef says which pool is meant: by its CIDR, or by its name as a resource. The zero value means none.
+// PoolRef refers to a pool by its CIDR, or by its name as a resource. The zero value refers to none.
 type PoolRef struct {
 	CIDR netip.Prefix
 	Name string // "" = by CIDR
 }
 
-// ParsePoolRef reads what people write for a pool.
+// ParsePoolRef parses a reference to a pool as people write it.
 func ParsePoolRef(s string) (PoolRef, error) {
 	s = strings.TrimSpace(s)
 	_, notAddr := netip.ParseAddr(s)
@@ -32,7 +32,7 @@ func ParsePoolRef(s string) (PoolRef, error) {
 	return PoolRef{CIDR: p}, nil
 }
 
-// String is the CIDR or the name.
+// String returns the CIDR or the name.
 func (r PoolRef) String() string {
 	if r.Name != "" {
 		return r.Name
@@ -40,7 +40,7 @@ func (r PoolRef) String() string {
 	return r.CIDR.String()
 }
 
-// Names says whether it is this pool that is meant.
+// Names reports whether r refers to the pool.
 func (r PoolRef) Names(p Pool) bool {
 	if r.Name != "" {
 		return r.Name == p.ResourceName()
@@ -48,7 +48,7 @@ func (r PoolRef) Names(p Pool) bool {
 	return r.CIDR.IsValid() && r.CIDR.Masked() == p.CIDR
 }
 
-// ResourceName is what the pool is called as a resource: by the name that it was given, or after its CIDR.
+// ResourceName returns the pool's name as a resource: its given name, or one derived from its CIDR.
 func (p Pool) ResourceName() string {
 	return cmp.Or(p.Name, strings.ReplaceAll(p.CIDR.String(), "/", "-"))
 }

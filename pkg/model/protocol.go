@@ -29,7 +29,7 @@ type Port struct {
 
 var errNoPorts = errors.New("want tcp, udp, sctp or udplite: other protocols have no ports")
 
-// ParseProtocol reads a name in any case, or a decimal number from 1 to 255.
+// ParseProtocol parses a name in upper or lower case, or a decimal number from 1 to 255.
 func ParseProtocol(s string) (Protocol, error) {
 	if len(s) <= len("udplite") {
 		switch strings.ToLower(s) {
@@ -54,7 +54,7 @@ func ParseProtocol(s string) (Protocol, error) {
 	return Protocol(n), nil
 }
 
-// name is "" where the protocol has none.
+// name returns the protocol's name, "" if it has none.
 func (p Protocol) name() string {
 	switch p {
 	case ProtocolICMP:
@@ -73,7 +73,7 @@ func (p Protocol) name() string {
 	return ""
 }
 
-// String is the name, or the number where there is none; "any" for 0.
+// String returns the name, or the number if there is none; "any" for 0.
 func (p Protocol) String() string {
 	if p == 0 {
 		return "any"
@@ -84,13 +84,13 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// HasPorts reports whether ports can be matched.
+// HasPorts reports whether the protocol has ports that can be matched.
 func (p Protocol) HasPorts() bool {
 	return p == ProtocolTCP || p == ProtocolUDP || p == ProtocolSCTP || p == ProtocolUDPLite
 }
 
-// isExtension knows the extension headers of IPv6 that are no protocol of IPv4 (RFC 8200, section 4). What filters
-// packets passes over them, to what they are in front of, and so it does over AH (51), which in IPv4 is a protocol.
+// isExtension reports whether the protocol is an IPv6 extension header that is no IPv4 protocol (RFC 8200, section 4).
+// Packet filters skip these headers to match what follows them. They also skip AH (51), which is a protocol in IPv4.
 func (p Protocol) isExtension() bool { return p == 43 || p == 44 || p == 60 }
 
 // parseProtocolField reads a name, a number, or a number in a string.
@@ -106,7 +106,7 @@ func parseProtocolField(r *reader) (Protocol, error) {
 	return ParseProtocol(s)
 }
 
-// protocol is written by name, or as a number where there is none.
+// protocol writes the name, or the number if there is none.
 func (w *writer) protocol(p Protocol) {
 	if s := p.name(); s != "" {
 		w.quote(s)
@@ -115,7 +115,7 @@ func (w *writer) protocol(p Protocol) {
 	}
 }
 
-// ParsePort reads "80", "8000:8099" or a name.
+// ParsePort parses "80", "8000:8099" or a name.
 func ParsePort(s string) (Port, error) {
 	low, high, isRange := strings.Cut(s, ":")
 	switch {
@@ -139,7 +139,8 @@ func ParsePort(s string) (Port, error) {
 	return Port{Min: uint16(n), Max: uint16(n)}, nil
 }
 
-// portName: letters, digits, and - _ . inside, at least one letter, 63 bytes.
+// portName reports whether s is a valid name: letters, digits, and - _ . inside, with at least one letter, up to 63
+// bytes.
 func portName(s string) bool {
 	if s == "" || len(s) > 63 {
 		return false
@@ -161,7 +162,7 @@ func portName(s string) bool {
 	return letter
 }
 
-// String is what ParsePort reads.
+// String returns the form that ParsePort parses.
 func (p Port) String() string {
 	switch {
 	case p.Name != "":
@@ -184,7 +185,7 @@ func (p Port) check() error {
 	return nil
 }
 
-// parsePortField reads an integer or what ParsePort reads.
+// parsePortField reads an integer or a string for ParsePort.
 func parsePortField(r *reader) (Port, error) {
 	if r.isNumber() {
 		n, err := r.integer(0, 65535)
@@ -197,7 +198,7 @@ func parsePortField(r *reader) (Port, error) {
 	return ParsePort(s)
 }
 
-// port is written as an integer, else as String.
+// port writes an integer if possible, else String.
 func (w *writer) port(p Port) {
 	w.sep()
 	if p.Name == "" && p.Min == p.Max {

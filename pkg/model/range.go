@@ -2,28 +2,28 @@
 
 package model
 
-// Range names entries to read: one key, or the keys that begin with a prefix. It is comparable; the zero Range is invalid.
+// Range specifies entries to read: one key, or the keys with a prefix. It is comparable. The zero Range is invalid.
 type Range struct {
-	// Key is the one key; nil: Prefix counts.
+	// Key is the single key; if nil, Prefix counts.
 	Key Key
-	// Prefix is what the paths begin with.
+	// Prefix is the prefix of the paths.
 	Prefix string
-	// From is the path below Prefix to begin at, itself included; "": at the first. To read the page after an entry, begin
-	// at its Path + "\x00".
+	// From is the path at which to begin (inclusive); "" means at the first. To read the page after an entry, set it to
+	// the entry's Path + "\x00".
 	From string
-	// Limit is how many entries to read at most; 0: all.
+	// Limit is the maximum number of entries to read; 0 means all.
 	Limit int64
-	// KeysOnly leaves the values out: entries have neither Value nor an error of it.
+	// KeysOnly omits the values: entries have neither Value nor an error about it.
 	KeysOnly bool
 }
 
-// KeyRange is the range of one key.
+// KeyRange returns the range of one key.
 func KeyRange(k Key) Range { return Range{Key: k} }
 
-// PrefixRange is the range of all keys whose paths begin with prefix.
+// PrefixRange returns the range of all keys whose paths begin with prefix.
 func PrefixRange(prefix string) Range { return Range{Prefix: prefix} }
 
-// Path is the path that the range begins with, as messages name it.
+// Path returns the path or prefix of the range, for messages.
 func (r Range) Path() string {
 	if r.Key != nil {
 		return r.Key.Path()
@@ -31,7 +31,7 @@ func (r Range) Path() string {
 	return r.Prefix
 }
 
-// Snapshot is what several ranges held at one revision.
+// Snapshot is the content of several ranges at one revision.
 type Snapshot struct {
 	Revision int64
 	// Ranges has the entries of each range, by path. A key that does not exist has none.
@@ -51,7 +51,7 @@ func (s Snapshot) Entries() []Entry {
 	return all
 }
 
-// Get finds the entry of a key, by looking through all of them.
+// Get finds the entry of a key by linear search.
 func (s Snapshot) Get(k Key) (Entry, bool) {
 	for _, r := range s.Ranges {
 		for _, e := range r {
@@ -63,17 +63,17 @@ func (s Snapshot) Get(k Key) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Update is one step of what a source of entries holds, such as the watched part of etcd.
+// Update is one change in a source of entries, such as the watched part of etcd.
 type Update struct {
-	// Revision is the revision whose content the reader has after this update. It increases from one update to the next;
-	// only a Resync may repeat it, or go back where the source was restored from a backup.
+	// Revision is the revision of the reader's content after this update. It increases from one update to the next;
+	// only a Resync may repeat it, or go back if the source was restored from a backup.
 	Revision int64
-	// Resync: Entries is the whole content; what isn't in it is gone. Otherwise Entries are the changes of one
-	// transaction, all of them.
+	// Resync says that Entries is the complete content; everything else is gone. Otherwise Entries has all changes of
+	// one transaction.
 	Resync bool
-	// Restored, of a Resync: the source is another one than before, or was restored from a backup: what it said before isn't its
-	// history.
+	// Restored, in a Resync, says that the source has changed or was restored from a backup: earlier updates aren't
+	// part of its history.
 	Restored bool
-	// Entries with Revision 0 were deleted; of those only Path and Key are set.
+	// Entries with Revision 0 were deleted; they have only Path and Key.
 	Entries []Entry
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// A rule is read strictly: a criterion that is misspelt, null or an empty list
-// would widen what the rule allows if it were passed over.
+// Rules are read strictly: ignoring a criterion that is misspelt, null or an empty list would widen what the rule
+// allows.
 var (
 	errNull      = errors.New("null: leave the field out to match anything")
 	errEmptyList = errors.New("empty list: leave the field out to match anything")
@@ -157,15 +157,16 @@ func (r *Rule) check() error {
 	return r.checkNames()
 }
 
-// The firewall has a set for each name of a port. A rule looks up all of those that it excludes, and the kernel has 4
-// KiB for that and all else; and the rule becomes one for each that it matches, with each of the other side.
+// The firewall has a set for each port name. A rule looks up all sets that it excludes, and the kernel has 4 KiB for
+// that and everything else in a rule. A rule is split into one for each name that it matches, combined with each of the
+// other side.
 const (
 	maxNamesNot   = 32
 	maxNamesMatch = 256
 )
 
-// checkNames counts the names of ports. What is logged must be logged once: then a rule
-// for one name excludes those before it.
+// checkNames limits the number of port names. A packet must be logged only once, so in a rule that logs, the part for
+// one name excludes those of the names before it.
 func (r *Rule) checkNames() error {
 	src, dst := namedPorts(r.Match.SrcPorts), namedPorts(r.Match.DstPorts)
 	not, field := namedPorts(r.Not.SrcPorts)+namedPorts(r.Not.DstPorts), "!src_ports and !dst_ports"
@@ -192,7 +193,7 @@ func namedPorts(ports []Port) int {
 	return n
 }
 
-// alternatives of one side are each name, and all numbers together.
+// alternatives returns the number of alternatives of one side: each name, and all numbers together.
 func alternatives(names int, ports []Port) int {
 	if names < len(ports) || names == 0 {
 		names++
@@ -250,20 +251,20 @@ func (m *Match) check(not string, protocol Protocol) error {
 	return nil
 }
 
-// maxSets bounds what rules pick addresses and ports by. Each is two sets in the kernel,
-// which looks for each among all: 1,000 take it half a second, 8,000 most of a minute.
+// maxSets limits the sources of addresses and ports in rules. Each takes two sets in the kernel, which searches for
+// each among all: 1,000 take it half a second, 8,000 most of a minute.
 const maxSets = 1000
 
-// What lists of values come to in the kernel: in a policy of many rules a rule for each value, with each of the
-// other lists, and above maxApart a set, which takes the kernel as long. 65,536 take it some seconds, as it has one change
-// after the other of all that is written together.
+// Limits for what lists of values become in the kernel. In a policy with many rules, each combination of values from
+// the lists becomes a rule; above maxApart combinations, they become a set, which takes the kernel as long as so many
+// rules. 65,536 take it some seconds, since it processes everything written together one by one.
 const (
 	maxApart    = 32
 	maxApartNot = 22
 	maxApartAll = 1 << 16
 )
 
-// checkApart counts that of one policy or profile.
+// checkApart limits this number for one policy or profile.
 func checkApart(lists ...[]Rule) error {
 	n := 0
 	for _, list := range lists {
@@ -290,7 +291,7 @@ func (r *Rule) apart() int {
 	return n * alternatives(src, m.SrcPorts) * alternatives(dst, m.DstPorts)
 }
 
-// checkSets counts the selectors, tags and names of ports of one policy or profile, each once.
+// checkSets limits the number of different selectors, tags and port names in one policy or profile.
 func checkSets(lists ...[]Rule) error {
 	if err := checkApart(lists...); err != nil {
 		return err
@@ -391,7 +392,7 @@ func (w *writer) match(not string, m *Match) {
 	}
 }
 
-// ruleNets writes one net as src_net, which every reader knows, and only more than one as src_nets.
+// ruleNets writes a single net as src_net, which every reader knows, and only several as src_nets.
 func (w *writer) ruleNets(name string, nets []netip.Prefix) {
 	switch len(nets) {
 	case 0:

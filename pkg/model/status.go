@@ -35,7 +35,7 @@ func parseStatus(r *reader) (Status, error) {
 	return s, err
 }
 
-// format rounds uptime to milliseconds.
+// format rounds Uptime to milliseconds.
 func (s Status) format(w *writer) error {
 	if s.Time.IsZero() {
 		return missing("time")
@@ -78,6 +78,6 @@ func (s EndpointStatus) format(w *writer) error {
 	return nil
 }
 
-// AgentLives judges an agent by whether its two reports on itself are there, that with a lease and the last one: an agent that is set
-// to report nothing has neither, and may live.
+// AgentLives reports whether an agent counts as live, given whether its two reports on itself exist: the one with a
+// lease and the last one. An agent that is configured to report nothing has neither, and may be alive.
 func AgentLives(status, lastStatus bool) bool { return status || !lastStatus }

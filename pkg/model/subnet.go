@@ -4,7 +4,7 @@ package model
 
 import "fmt"
 
-// defaultNetworkID is the network of a subnet that names none.
+// defaultNetworkID is the network of a subnet that doesn't name one.
 const defaultNetworkID = "calico"
 
 func parseSubnet(r *reader) (Subnet, error) {
@@ -33,7 +33,7 @@ func parseHostRoute(r *reader) (h HostRoute, err error) {
 	return h, err
 }
 
-// check wants the subnet and all that is in it to be of one family.
+// check requires the subnet and everything in it to be of one family.
 func (s Subnet) check() error {
 	if !s.CIDR.IsValid() {
 		return missing("cidr")

@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// mostUnknown is how many unknown fields of one value an error names.
+// mostUnknown is how many unknown fields of one value an error lists.
 const mostUnknown = 4
 
-// UnknownFields names the fields of a value that ParseValue skipped because they are unknown, and the known ones; nil if
-// there are none. A newer version may have written them, so the value is valid all the same. It looks only at kinds that
-// people write by hand: not at workload endpoints, address management, or the metadata of a host, where anybody may keep
-// notes. In rules, BGP filters and, where they may decide, in policies ParseValue refuses unknown fields.
+// UnknownFields returns an error that lists the fields of a value that ParseValue ignored because they are unknown, and
+// the known ones; nil if there are none. A newer version may have written them, so the value is valid all the same. It
+// looks only at kinds that people write by hand: not at workload endpoints, address management, or the metadata of a
+// host, where other programs may keep notes. ParseValue rejects unknown fields in rules, BGP filters and, if they may
+// decide, in policies.
 func UnknownFields(k Key, data []byte) error {
 	known := kindsByKey[reflect.TypeOf(k)].fields
 	if known == nil || len(data) > maxValue {
@@ -24,7 +25,7 @@ func UnknownFields(k Key, data []byte) error {
 	}
 	r, err := newReader(data)
 	if err != nil || r.next() != '{' {
-		return nil // ParseValue says so
+		return nil // ParseValue reports that
 	}
 	_, isPolicy := k.(PolicyKey)
 	var unknown []string
@@ -32,7 +33,7 @@ func UnknownFields(k Key, data []byte) error {
 	err = r.fields(func(name string) error {
 		value := r.raw()
 		switch {
-		case slices.Contains(known, name), isPolicy && mayDecide(name, value): // ParseValue refuses the latter
+		case slices.Contains(known, name), isPolicy && mayDecide(name, value): // ParseValue rejects the latter
 		case len(unknown) < mostUnknown:
 			unknown = append(unknown, fieldName(name))
 		default:
@@ -50,8 +51,9 @@ func UnknownFields(k Key, data []byte) error {
 	return fmt.Errorf("%s%s: unknown, and passed over: want one of %s", strings.Join(unknown, ", "), rest, strings.Join(known, ", "))
 }
 
-// UnknownKey says of a path below BGPPrefix, BlockPrefix or StatusPrefix that nothing is known of it, and what is known there; nil = it
-// is known, if only to another program that keeps its settings there, or doesn't lie there. Host is whose it is, "" = everybody's.
+// UnknownKey returns an error for a path below BGPPrefix, BlockPrefix or StatusPrefix that is unknown, with what is
+// known there. It returns nil for a path that is known, if only as another program's setting, or lies elsewhere. host
+// is the host it belongs to, "" for all.
 func UnknownKey(path string) (host string, err error) {
 	if _, bad := ParseKey(path); !errors.Is(bad, ErrUnknownKey) {
 		return "", nil
@@ -87,7 +89,7 @@ func UnknownKey(path string) (host string, err error) {
 	return "", fmt.Errorf("%s%s, global/<name> or host/<host>/<name>", unknown, bgpRoot)
 }
 
-// hostOf is the host whose name a path begins with.
+// hostOf returns the host whose name a path begins with.
 func hostOf(path string) string {
 	host, _, _ := strings.Cut(path, "/")
 	if name, err := UnescapeName(host); err == nil {
@@ -96,7 +98,7 @@ func hostOf(path string) string {
 	return host
 }
 
-// namesBelow lists the keys below a place of the data model, with what stands for the variable parts of their names.
+// namesBelow lists the keys below a place of the data model. variable replaces the variable parts of their names.
 func namesBelow(place, variable string) string {
 	var all []string
 	for _, k := range kinds {
@@ -109,8 +111,8 @@ func namesBelow(place, variable string) string {
 	return strings.Join(all, ", ")
 }
 
-// foreignBGP are keys of BIRD's templates, calicoctl and the route reflector's container, for which this
-// program has no use.
+// foreignBGP are keys of BIRD's templates, calicoctl and the route reflector's container, which this program doesn't
+// use.
 var foreignBGP = [...]string{
 	"bgp/v1/global/loglevel", "bgp/v1/host/*/loglevel", "bgp/v1/host/*/network_v6", "bgp/v1/host/*/rr_cluster_id",
 	"bgp/v1/host/*", "bgp/v1/rr_v4/*", "bgp/v1/rr_v6/*",

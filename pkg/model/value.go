@@ -12,12 +12,12 @@ import (
 
 func tooLarge(n int) error { return fmt.Errorf("value of %d bytes: at most %d", n, maxValue) }
 
-// ParseValue reads the value of a key, in its canonical and in every older form, and gives the type (no pointer) that
-// the key's comment names. What it accepts is safe to use: indexes are in range, families are right, selectors parse.
-// Where the value repeats what the key says, both must agree.
+// ParseValue parses the value of a key, in its canonical form or any older one, and returns the type (not a pointer)
+// named in the key's comment. What it accepts is safe to use: indexes are in range, families are right, selectors
+// parse. If the value repeats what the key says, both must agree.
 //
-// The error for a policy whose selector can be read is an *InvalidPolicyError, for a
-// host endpoint of which it can be read what it is on an *InvalidHostEndpointError.
+// The error for a policy with a readable selector is an *InvalidPolicyError; for a host endpoint whose interface can be
+// identified it is an *InvalidHostEndpointError.
 func ParseValue(k Key, data []byte) (any, error) {
 	if len(data) > maxValue {
 		return nil, tooLarge(len(data))
@@ -29,7 +29,7 @@ func ParseValue(k Key, data []byte) (any, error) {
 	return kind.parse(k, data)
 }
 
-// A checker is a value of which not everything that its type can hold is valid.
+// A checker is a value whose type can hold invalid content.
 type checker interface {
 	check() error
 }
@@ -53,7 +53,7 @@ func parseJSON[T any](data []byte, parse func(*reader) (T, error)) (any, error) 
 	return orNil(v, err)
 }
 
-// orNil gives no half value with an error.
+// orNil returns nil instead of an incomplete value along with an error.
 func orNil[T any](v T, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ type value interface {
 	format(*writer) error
 }
 
-// FormatValue writes a value in its canonical form. It refuses a value that ParseValue would refuse.
+// FormatValue returns a value in canonical form. It rejects values that ParseValue would reject.
 func FormatValue(v any) ([]byte, error) {
 	known, ok := v.(value)
 	if !ok {
@@ -141,7 +141,7 @@ func parseReady(data []byte) (Ready, error) {
 	}
 }
 
-// parseHostMetadata takes nothing at all for no labels.
+// parseHostMetadata treats an empty value as no labels.
 func parseHostMetadata(data []byte) (HostMetadata, error) {
 	var m HostMetadata
 	if strings.TrimSpace(string(data)) == "" {

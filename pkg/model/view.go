@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// View is what was read of a store for one decision: the entries of some ranges, all as of one revision. Make one with
-// NewView.
+// View is what was read from a store for one decision: the entries of some ranges, all at one revision. Use NewView to
+// make one.
 type View struct {
 	revision int64
 	ranges   []Range
 	entries  map[Range][]Entry
-	values   map[Key]Entry // what was found with its value
-	absent   map[Key]bool  // keys that were read, and aren't there
-	whole    []string      // prefixes that were read without a limit, with values
+	values   map[Key]Entry // entries found with their values
+	absent   map[Key]bool  // keys that were read and don't exist
+	whole    []string      // prefixes that were read completely, with values
 }
 
-// NewView returns a View of nothing.
+// NewView returns an empty View.
 func NewView() *View {
 	return &View{entries: make(map[Range][]Entry), values: make(map[Key]Entry), absent: make(map[Key]bool)}
 }
 
-// Add tells the view what reading a range gave at the revision. What isn't in entries doesn't exist.
+// Add adds the result of reading a range at the revision. Keys of the range that aren't in entries don't exist.
 func (v *View) Add(r Range, revision int64, entries []Entry) {
 	v.revision = revision
 	if _, again := v.entries[r]; !again {
@@ -46,22 +46,22 @@ func (v *View) Add(r Range, revision int64, entries []Entry) {
 	}
 }
 
-// Revision is the revision that was read at, 0 before the first.
+// Revision returns the revision of the view, 0 before the first Add.
 func (v *View) Revision() int64 { return v.revision }
 
-// Ranges are those that were read, in order. The slice is not for changing.
+// Ranges returns the ranges that were read, in order. The slice must not be modified.
 func (v *View) Ranges() []Range { return v.ranges }
 
-// Read returns what reading the very range gave, and whether it was read.
+// Read returns the result of reading exactly this range, and whether it was read.
 func (v *View) Read(r Range) ([]Entry, bool) {
 	entries, ok := v.entries[r]
 	return entries, ok
 }
 
-// Get returns the entry of a key. One that isn't there, or was not read, does not Exist.
+// Get returns the entry of a key. If the key doesn't exist or was not read, the entry doesn't Exist.
 func (v *View) Get(k Key) Entry { return v.values[k] }
 
-// Has reports whether the key was read with its value, by itself or with a prefix, and found or not.
+// Has reports whether the key was read with its value, by itself or as part of a prefix, whether it exists or not.
 func (v *View) Has(k Key) bool {
 	if _, found := v.values[k]; found || v.absent[k] {
 		return true
@@ -74,15 +74,15 @@ func (v *View) Has(k Key) bool {
 	return false
 }
 
-// Compare demands that the key is as it was read.
+// Compare returns a Compare that the key is unchanged since it was read.
 func (v *View) Compare(k Key) Compare { return Compare{Key: k, Revision: v.values[k].Revision} }
 
-// NeedRangesError says that a decision can't be made before more is read.
+// NeedRangesError says that a decision can't be made until more is read.
 type NeedRangesError struct {
 	Ranges []Range
 }
 
-// Error is for a caller that doesn't read on.
+// Error returns a text for callers that don't read on.
 func (e *NeedRangesError) Error() string {
 	return fmt.Sprintf("%d more ranges must be read first", len(e.Ranges))
 }

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Key is what a request is known by. The client is another manager's, Peer's, where there is one: two may use the same ID.
+// Key identifies a request. Peer is the other manager if the client is there: two clients may use the same ID.
 type Key struct {
 	ID      string `json:"id"`
 	Service string `json:"service"`
@@ -23,32 +23,32 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Service, o.Service), cmp.Compare(k.ID, o.ID), cmp.Compare(k.Peer, o.Peer))
 }
 
-// Phase is how far a connection is.
+// Phase is the progress of a connection.
 type Phase string
 
 const (
-	// Pending is written before the first change is made: what is found so after a crash is undone.
+	// Pending is stored before the first change: a connection found in this phase after a crash is undone.
 	Pending Phase = "pending"
-	// Ready is written when the links stand.
+	// Ready is stored once the links exist.
 	Ready Phase = "ready"
-	// Waiting has lost its endpoint; it gets another when there is one.
+	// Waiting has lost its endpoint, and gets another when one is available.
 	Waiting Phase = "waiting"
-	// Closing has no links here; the other manager doesn't know yet.
+	// Closing has no links here, but the other manager has not been told yet.
 	Closing Phase = "closing"
 )
 
-// An End is an interface in a pod. The zero value is none on this node.
+// An End is an interface in a pod. The zero value means that there is none on this node.
 type End struct {
 	Namespace uint64 `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-// A Connection is all that a manager remembers of one.
+// A Connection is everything that a manager stores about a connection.
 type Connection struct {
 	Key      Key      `json:"key"`
 	Phase    Phase    `json:"phase"`
-	Request  Request  `json:"request"` // of the client; of another manager's, its contents are Remote
-	Remote   string   `json:"remote"`  // what another manager asked for, to tell a changed request
+	Request  Request  `json:"request"` // of the client; another manager's request is in Remote
+	Remote   string   `json:"remote"`  // another manager's request, to detect a changed one
 	Endpoint Endpoint `json:"endpoint"`
 	Client   End      `json:"client,omitzero"`
 	Server   End      `json:"server,omitzero"` // the endpoint's
@@ -59,7 +59,7 @@ type Connection struct {
 	Made     int64    `json:"made"`            // Unix seconds
 }
 
-// UnmarshalJSON reads what former versions wrote, too: the peer was no part of the key.
+// UnmarshalJSON also reads the format of former versions, in which the peer was not part of the key.
 func (c *Connection) UnmarshalJSON(data []byte) error {
 	type plain Connection
 	var former struct {
@@ -75,12 +75,12 @@ func (c *Connection) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Alias marks the links of a connection.
+// Alias returns the alias of the links of a connection.
 func (c Connection) Alias() string {
 	return fmt.Sprintf("calico nsm %.100s %.100s", c.Key.Service, c.Key.ID)
 }
 
-// Ledger is what a manager has of connections.
+// Ledger is a manager's set of connections.
 type Ledger struct{ connections map[Key]Connection }
 
 // Get returns a connection.
@@ -89,7 +89,7 @@ func (l *Ledger) Get(k Key) (Connection, bool) {
 	return c, ok
 }
 
-// Put adds or replaces one.
+// Put adds or replaces a connection.
 func (l *Ledger) Put(c Connection) {
 	if l.connections == nil {
 		l.connections = map[Key]Connection{}
@@ -97,10 +97,10 @@ func (l *Ledger) Put(c Connection) {
 	l.connections[c.Key] = c
 }
 
-// Delete takes one away.
+// Delete removes a connection.
 func (l *Ledger) Delete(k Key) { delete(l.connections, k) }
 
-// All are the connections in the order of their keys.
+// All returns the connections sorted by key.
 func (l *Ledger) All() []Connection {
 	list := make([]Connection, 0, len(l.connections))
 	for _, c := range l.connections {
@@ -110,8 +110,8 @@ func (l *Ledger) All() []Connection {
 	return list
 }
 
-// Known returns the connection of a request that was made before, or nothing. A changed request is refused: the error wraps
-// ErrExists.
+// Known returns the connection of an earlier identical request, if any. It rejects a changed request; then the error
+// wraps ErrExists.
 func (l *Ledger) Known(r Request) (c Connection, known bool, err error) {
 	c, known = l.connections[Key{ID: r.ID, Service: r.Service}]
 	if known && !c.Request.Equal(r) {
@@ -120,8 +120,8 @@ func (l *Ledger) Known(r Request) (c Connection, known bool, err error) {
 	return c, known, nil
 }
 
-// VNIs are those that this node uses or has left to others to choose from. A VXLAN device's is unique on a node, whoever is
-// at the other end (drivers/net/vxlan/vxlan_core.c, vxlan_vni_in_use).
+// VNIs returns those that this node uses or has left for others to choose from. A VXLAN device's VNI is unique on a
+// node, whatever the other end (drivers/net/vxlan/vxlan_core.c, vxlan_vni_in_use).
 func (l *Ledger) VNIs() []VNIs {
 	var list []VNIs
 	for _, c := range l.connections {
@@ -135,7 +135,7 @@ func (l *Ledger) VNIs() []VNIs {
 	return list
 }
 
-// Prefixes are those that connections of this node's endpoints have.
+// Prefixes returns the prefixes of connections to this node's endpoints.
 func (l *Ledger) Prefixes() []netip.Prefix {
 	var list []netip.Prefix
 	for _, c := range l.connections {

@@ -13,7 +13,7 @@ import (
 // InterfaceType is the number of a type in the messages.
 type InterfaceType int
 
-// Kernel is the type that is built. The default is Kernel.
+// Kernel is the type that is implemented. Default means Kernel.
 const (
 	Default InterfaceType = iota
 	Kernel
@@ -23,7 +23,7 @@ func interfaceTypes() []string {
 	return []string{"DEFAULT_INTERFACE", "KERNEL_INTERFACE", "VHOST_INTERFACE", "MEM_INTERFACE", "SRIOV_INTERFACE", "HW_INTERFACE"}
 }
 
-// String is the type's name in the messages.
+// String returns the type's name in the messages.
 func (t InterfaceType) String() string {
 	if names := interfaceTypes(); t >= 0 && int(t) < len(names) {
 		return names[t]
@@ -39,7 +39,7 @@ func ParseInterfaceType(name string) (InterfaceType, error) {
 	return 0, fmt.Errorf("%w: interface type %.40q: want one of %s", ErrInvalid, name, strings.Join(interfaceTypes(), ", "))
 }
 
-// orKernel is what an empty list stands for, and the default type.
+// orKernel replaces an empty list, and the default type, with what they stand for.
 func orKernel(list []Interface) []Interface {
 	if len(list) == 0 {
 		return []Interface{{Type: Kernel}}
@@ -53,15 +53,15 @@ func orKernel(list []Interface) []Interface {
 	return list
 }
 
-// A Candidate is an endpoint that can be asked, with the interfaces that the client asked for and the endpoint offers.
+// A Candidate is an endpoint that can be asked, with the client's and the endpoint's matching interfaces.
 type Candidate struct {
 	Endpoint        Endpoint
 	Wanted, Offered Interface
 }
 
-// Candidates are the endpoints for a request in the order in which to ask them: those of the own node first, then the
-// others, by a hash of the request so that clients spread; last those that have failed, by when, 0 = they haven't. The error wraps
-// ErrNotFound.
+// Candidates returns the endpoints for a request in the order in which to ask them: those of the own node first; then
+// the others, by a hash of the request that spreads clients; last those that have failed, by time. failed returns when
+// an endpoint failed, 0 = it hasn't. The error wraps ErrNotFound.
 func Candidates(r Request, endpoints []Endpoint, host string, failed func(Endpoint) int64) ([]Candidate, error) {
 	wanted := orKernel(r.Interfaces)
 	slices.SortStableFunc(wanted, func(a, b Interface) int { return cmp.Compare(rank(a), rank(b)) })
@@ -94,7 +94,7 @@ func Candidates(r Request, endpoints []Endpoint, host string, failed func(Endpoi
 	return found, nil
 }
 
-// rank is the place of an interface among those that a client wants.
+// rank returns the position of an interface among those that a client wants.
 func rank(i Interface) int {
 	if i.Preference <= 0 {
 		return 1 << 30
@@ -102,7 +102,7 @@ func rank(i Interface) int {
 	return i.Preference
 }
 
-// match returns the first interface that is wanted, offered and built, or why there is none.
+// match returns the first interface that is wanted, offered and implemented, or the reason why there is none.
 func match(wanted []Interface, e Endpoint) (c Candidate, refused string) {
 	for _, w := range wanted {
 		for _, o := range orKernel(e.Interfaces) {
@@ -144,7 +144,7 @@ func spread(r Request, e Endpoint) uint64 {
 	return h.Sum64()
 }
 
-// InterfaceName is the wanted name, or the first nsm<n> that the namespace doesn't have.
+// InterfaceName returns the wanted name, or the first nsm<n> that is unused in the namespace.
 func InterfaceName(wanted string, taken func(string) bool) (string, error) {
 	if wanted != "" {
 		if strings.ContainsAny(wanted, "/: \t\n\v\f\r\x00%") || len(wanted) > 15 || slices.Contains([]string{".", "..", "all", "default"}, wanted) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nsm decides what a manager of network service connections does: which endpoint and interface a request gets,
-// which VNI and which prefixes, and what is asked twice. The messages are in api/nsm.
+// Package nsm makes the decisions of a manager of network service connections: which endpoint and interface a request
+// gets, which VNI and which prefixes, and whether a request is a repetition. The messages are in api/nsm.
 package nsm
 
 import (
@@ -13,19 +13,19 @@ import (
 	"slices"
 )
 
-// Why a request is refused is in the chain of each error.
+// Every error wraps one of these reasons.
 var (
-	// ErrNotFound: no such service, no endpoint of it, or none with an interface that the client can use.
+	// ErrNotFound means no such service, no endpoint of it, or none with an interface that the client can use.
 	ErrNotFound = errors.New("not found")
-	// ErrExists: the same request was made with other contents.
+	// ErrExists means that the same request was made with other contents.
 	ErrExists = errors.New("already exists")
-	// ErrInvalid: the request makes no sense.
+	// ErrInvalid means that the request is invalid.
 	ErrInvalid = errors.New("invalid")
-	// ErrAborted: the endpoint, its manager or the kernel failed; nothing is left of the attempt.
+	// ErrAborted means that the endpoint, its manager or the kernel failed; nothing is left of the attempt.
 	ErrAborted = errors.New("aborted")
 )
 
-// A Request is what a client asks for. Namespace is the inode of its network namespace.
+// A Request is a client's request. Namespace is the inode of its network namespace.
 type Request struct {
 	ID         string      `json:"id"`
 	Service    string      `json:"service"`
@@ -33,16 +33,16 @@ type Request struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 }
 
-// Equal says whether two requests ask for the same.
+// Equal reports whether two requests are the same.
 func (r Request) Equal(o Request) bool {
 	return r.ID == o.ID && r.Service == o.Service && r.Namespace == o.Namespace &&
 		slices.EqualFunc(r.Interfaces, o.Interfaces, Interface.Equal)
 }
 
-// maxName bounds names that others choose: they are parts of keys in etcd, and of file names.
+// maxName bounds names chosen by others: they are parts of keys in etcd, and of file names.
 const maxName = 200
 
-// CheckName returns why a name can't be one.
+// CheckName returns an error if a name is invalid.
 func CheckName(what, name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("%w: %s %.40q: it must have 1 to %d bytes", ErrInvalid, what, name, maxName)
@@ -55,7 +55,7 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// maxEntries bounds the lists that others choose. What goes through them holds up all others' requests.
+// maxEntries bounds lists chosen by others: processing them delays everyone else's requests.
 const maxEntries = 64
 
 func checkEntries(what string, n int) error {
@@ -65,24 +65,25 @@ func checkEntries(what string, n int) error {
 	return nil
 }
 
-// Check returns why a request makes no sense.
+// Check returns an error if a request is invalid.
 func (r Request) Check() error {
 	return cmp.Or(CheckName("request_id", r.ID), CheckName("network_service_name", r.Service), checkEntries("interfaces", len(r.Interfaces)))
 }
 
-// An Endpoint offers a service. Host is the node of its manager, Address where that manager is reached by others. Its own manager
-// alone knows Socket, where the endpoint is asked, and Namespace, the inode of its network namespace, 0 = not known yet.
+// An Endpoint offers a service. Host is the node of its manager, Address that manager's address for others. Only its
+// own manager knows Socket, where to ask the endpoint, and Namespace, the inode of its network namespace, 0 = not known
+// yet.
 type Endpoint struct {
 	Service    string      `json:"service"`
 	Host       string      `json:"host"`
 	Name       string      `json:"name"`
 	Address    string      `json:"address,omitempty"`
 	Socket     string      `json:"socket,omitempty"`
-	Namespace  uint64      `json:"-"` // of a former run it may be another's
+	Namespace  uint64      `json:"-"` // not stored: after a restart the inode may be another's
 	Interfaces []Interface `json:"interfaces,omitempty"`
 }
 
-// Check returns why an endpoint can't be advertised.
+// Check returns an error if an endpoint can't be advertised.
 func (e Endpoint) Check() error {
 	if err := cmp.Or(CheckName("network_service_name", e.Service), CheckName("nse_provider_name", e.Name), checkEntries("interfaces", len(e.Interfaces))); err != nil {
 		return err
@@ -95,25 +96,25 @@ func (e Endpoint) Check() error {
 	return nil
 }
 
-// Same says whether two are the same endpoint, whatever they offer.
+// Same reports whether two are the same endpoint, whatever they offer.
 func (e Endpoint) Same(o Endpoint) bool {
 	return e.Service == o.Service && e.Host == o.Host && e.Name == o.Name
 }
 
-// An Interface is one that a client wants or an endpoint offers. A preference of 0 is none, 1 comes first.
+// An Interface is wanted by a client or offered by an endpoint. A Preference of 0 means none; 1 comes first.
 type Interface struct {
 	Type       InterfaceType     `json:"type"`
 	Preference int               `json:"preference,omitempty"`
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// Equal says whether both are the same.
+// Equal reports whether two interfaces are the same.
 func (i Interface) Equal(o Interface) bool {
 	return i.Type == o.Type && i.Preference == o.Preference && maps.Equal(i.Parameters, o.Parameters)
 }
 
-// Context is what a connection has of addresses: the client's and the endpoint's with the length of their subnet, what
-// the client sends there, and what it has besides. The zero value is a connection without addresses.
+// Context has the addresses of a connection: the client's and the endpoint's with the length of their subnet, the
+// routes that the client sends there, and its additional prefixes. The zero value is a connection without addresses.
 type Context struct {
 	Client     netip.Prefix   `json:"client,omitzero"`
 	Endpoint   netip.Prefix   `json:"endpoint,omitzero"`

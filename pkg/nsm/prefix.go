@@ -16,14 +16,14 @@ import (
 const (
 	ParamName         = "name"                 // of the interface in the pod
 	ParamAddressed    = "connection_addressed" // "true": the client wants an address
-	ParamDefaultRoute = "default_route"        // "true": it takes a default route as well
+	ParamDefaultRoute = "default_route"        // "true": the client also takes a default route
 	ParamExcluded     = "excluded_prefixes"    // comma-separated
 	ParamAdditional   = "additional_prefixes"  // comma-separated, 4/LENGTH or 6/LENGTH
-	ParamPools        = "pools"                // of an endpoint: what its connections get addresses from
-	ParamRoutes       = "routes"               // of an endpoint: what its clients send to it
+	ParamPools        = "pools"                // of an endpoint: for its connections' addresses
+	ParamRoutes       = "routes"               // of an endpoint: destinations that its clients send to it
 )
 
-// PrefixRequest asks for a prefix of a family and a length.
+// PrefixRequest asks for a prefix with a family and a length.
 type PrefixRequest struct {
 	V6   bool `json:"v6,omitempty"`
 	Bits int  `json:"bits"`
@@ -36,17 +36,17 @@ func (r PrefixRequest) String() string {
 	return "4/" + strconv.Itoa(r.Bits)
 }
 
-// ContextRequest is what a client wants of addresses, and which prefixes may be neither handed out nor routed.
+// ContextRequest is what a client asks for, with the prefixes that may be neither assigned nor routed.
 type ContextRequest struct {
 	Addressed, DefaultRoute bool
 	Excluded                []netip.Prefix
 	Additional              []PrefixRequest
 }
 
-// Offer is what an endpoint has of addresses.
+// Offer is what an endpoint offers: pools of addresses, and routes.
 type Offer struct{ Pools, Routes []netip.Prefix }
 
-// ParseContextRequest reads the parameters of a client's interface.
+// ParseContextRequest parses the parameters of a client's interface.
 func ParseContextRequest(params map[string]string) (r ContextRequest, err error) {
 	r.Addressed, err = parseBool(params, ParamAddressed)
 	if err == nil {
@@ -65,7 +65,7 @@ func ParseContextRequest(params map[string]string) (r ContextRequest, err error)
 	return r, cmp.Or(err, r.Check())
 }
 
-// Check returns why no connection can have what is asked for.
+// Check returns an error if no connection can fulfil the request.
 func (r ContextRequest) Check() error {
 	for _, p := range r.Additional {
 		if err := p.Check(); err != nil {
@@ -75,7 +75,7 @@ func (r ContextRequest) Check() error {
 	return checkEntries("additional prefixes", len(r.Additional))
 }
 
-// ParseOffer reads the parameters of an endpoint's interface.
+// ParseOffer parses the parameters of an endpoint's interface.
 func ParseOffer(params map[string]string) (o Offer, err error) {
 	if o.Pools, err = parsePrefixes(params, ParamPools); err == nil {
 		o.Routes, err = parsePrefixes(params, ParamRoutes)
@@ -119,7 +119,7 @@ func parsePrefixRequest(text string) (PrefixRequest, error) {
 	return r, nil
 }
 
-// Check returns why there is no such prefix.
+// Check returns an error if there is no such prefix.
 func (r PrefixRequest) Check() error {
 	longest := 32
 	if r.V6 {
@@ -131,12 +131,13 @@ func (r PrefixRequest) Check() error {
 	return nil
 }
 
-// IsDefault reports whether a route takes so much of all addresses that a client has to ask for it: a few of these are all.
+// IsDefault reports whether a route covers so many addresses that a client must ask for it explicitly: a few such
+// routes cover everything.
 func IsDefault(route netip.Prefix) bool { return route.Bits() < 8 }
 
-// Allot gives a connection its addresses from what the endpoint has: a /30 or /126 of the first pool with room, in which the
-// endpoint is the first host and the client the second, and each additional prefix. Nothing of it overlaps what is taken or
-// excluded. It is all or nothing: the error wraps ErrAborted.
+// Allot assigns addresses to a connection from the endpoint's offer: a /30 or /126 of the first pool with room, in
+// which the endpoint is the first host and the client the second, and each additional prefix. None of them overlaps
+// what is taken or excluded. It assigns all or nothing: the error wraps ErrAborted.
 func Allot(o Offer, r ContextRequest, taken []netip.Prefix) (Context, error) {
 	var ctx Context
 	for _, route := range o.Routes {
@@ -182,7 +183,7 @@ func Allot(o Offer, r ContextRequest, taken []netip.Prefix) (Context, error) {
 	return ctx, nil
 }
 
-// freeIn returns what is free of each family.
+// freeIn returns the free addresses of each family.
 func freeIn(pools []netip.Prefix, not ...[]netip.Prefix) (map[bool]*netipx.IPSet, error) {
 	free := map[bool]*netipx.IPSet{}
 	for _, v6 := range []bool{false, true} {
@@ -206,7 +207,7 @@ func freeIn(pools []netip.Prefix, not ...[]netip.Prefix) (map[bool]*netipx.IPSet
 	return free, nil
 }
 
-// take takes a prefix out of what is free.
+// take removes a prefix from the free addresses and returns it.
 func take(free map[bool]*netipx.IPSet, want PrefixRequest) (netip.Prefix, bool) {
 	p, rest, ok := free[want.V6].RemoveFreePrefix(uint8(want.Bits))
 	if ok {
@@ -215,7 +216,7 @@ func take(free map[bool]*netipx.IPSet, want PrefixRequest) (netip.Prefix, bool) 
 	return p, ok
 }
 
-// Prefixes are what a connection has of its endpoint's pools.
+// Prefixes returns what a connection uses of its endpoint's pools.
 func (c Context) Prefixes() []netip.Prefix {
 	list := append([]netip.Prefix(nil), c.Additional...)
 	if c.Client.IsValid() {

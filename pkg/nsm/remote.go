@@ -9,43 +9,43 @@ import (
 	"slices"
 )
 
-// A Reply is what a client gets: its interface, and what it may want to know of the connection.
+// A Reply is the answer to a client: its interface, and details of the connection.
 type Reply struct {
 	Interface  Interface
 	Parameters map[string]string
 }
 
-// A RemoteRequest asks another manager for a connection to one of its endpoints. Requestor is the manager that asks: its
-// node, or its address where it names none.
+// A RemoteRequest asks another manager for a connection to one of its endpoints. Requestor is the asking manager: its
+// node, or its address if it names none.
 type RemoteRequest struct {
 	ID, Service, Endpoint, Requestor string
 	VXLAN                            []VXLANOffer // by descending priority
-	Others                           []string     // the other mechanisms that it could use
+	Others                           []string     // other mechanisms that the requestor supports
 	Context                          ContextRequest
 }
 
-// VXLANOffer is what the asking node can do: its address and port, and which VNIs are of no use to it.
+// VXLANOffer is what the asking node supports: its address and port, and the VNIs that it can't use.
 type VXLANOffer struct {
 	IP       netip.Addr
 	Port     uint16
 	Excluded []VNIs
 }
 
-// IsNode says whether a node can have the address.
+// IsNode reports whether a node can have the address.
 func IsNode(a netip.Addr) bool { return a.IsGlobalUnicast() || a.IsLinkLocalUnicast() }
 
-// A RemoteReply is what a manager that accepts has chosen.
+// A RemoteReply is the choice of a manager that accepts.
 type RemoteReply struct {
-	Tunnel  Tunnel // as the answering node has it: Remote is the requestor's address
+	Tunnel  Tunnel // as seen by the answering node: Remote is the requestor's address
 	Context Context
 }
 
-// Check returns why a request makes no sense.
+// Check returns an error if a request is invalid.
 func (r RemoteRequest) Check() error {
 	return cmp.Or(Request{ID: r.ID, Service: r.Service}.Check(), r.Context.Check(), checkEntries("mechanisms", len(r.VXLAN)+len(r.Others)))
 }
 
-// Text is the contents of a request, to tell a changed one. Which VNIs are excluded may change.
+// Text returns the contents of a request, to detect a changed one. Excluded VNIs may change.
 func (r RemoteRequest) Text() string {
 	text := fmt.Sprintf("%q %v %v", r.Endpoint, r.Others, r.Context)
 	for _, o := range r.VXLAN {
@@ -54,8 +54,8 @@ func (r RemoteRequest) Text() string {
 	return text
 }
 
-// Answer chooses the mechanism and the VNI: the first offer that this node can take, the lowest VNI outside both exclusions.
-// The error wraps ErrAborted.
+// Answer chooses the mechanism and the VNI: the first offer that this node can use, and the lowest VNI that neither
+// side excludes. The error wraps ErrAborted.
 func (l *Ledger) Answer(r RemoteRequest, local netip.Addr) (Tunnel, error) {
 	last := error(nil)
 	for _, o := range r.VXLAN {
@@ -75,7 +75,8 @@ func (l *Ledger) Answer(r RemoteRequest, local netip.Addr) (Tunnel, error) {
 	return Tunnel{}, last
 }
 
-// Lost are the connections of a peer that it no longer holds, but for those made after a time: the list may be older.
+// Lost returns the connections of a peer that it no longer holds, except those made at or after a time: the list may be
+// older.
 func (l *Ledger) Lost(peer string, held []Key, before int64) []Connection {
 	var lost []Connection
 	for _, c := range l.All() {

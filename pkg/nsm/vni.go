@@ -8,23 +8,23 @@ import (
 	"slices"
 )
 
-// MaxVNI is the greatest VXLAN network identifier (RFC 7348, 5). The least that is used is 1.
+// MaxVNI is the largest VXLAN network identifier (RFC 7348, 5). The smallest one used is 1.
 const MaxVNI = 1<<24 - 1
 
-// windowSize is how many VNIs a request to another manager leaves open: one for each that this manager may have handed out
-// itself since.
+// windowSize is how many VNIs a request to another manager leaves to choose from, in case some are assigned here
+// meanwhile.
 const windowSize = 16
 
-// VNIs is a range.
+// VNIs is a range of VNIs.
 type VNIs struct {
 	First uint32 `json:"first"`
 	Count uint32 `json:"count"`
 }
 
-// end is the first VNI behind the range.
+// end returns the first VNI after the range.
 func (r VNIs) end() uint64 { return uint64(r.First) + uint64(r.Count) }
 
-// LowestVNI is the lowest that no list has. The error wraps ErrAborted.
+// LowestVNI returns the lowest VNI that is in none of the lists. The error wraps ErrAborted.
 func LowestVNI(lists ...[]VNIs) (uint32, error) {
 	return lowest(1, slices.Concat(lists...))
 }
@@ -44,9 +44,9 @@ func lowest(from uint64, taken []VNIs) (uint32, error) {
 	return uint32(from), nil
 }
 
-// Window reserves VNIs for a request to another manager, none of which taken has: the other chooses one of these, and this
-// manager hands out none of them until it has the answer. Two requests that cross so never share a VNI, whoever makes them.
-// The seed says where to look; another attempt should have another.
+// Window reserves VNIs, none of them in taken, for a request to another manager: the other one chooses from them, and
+// this manager assigns none of them until it has the answer. So two requests that cross never share a VNI. The seed
+// says where to begin; another attempt should use another one.
 func Window(seed uint64, taken []VNIs) (VNIs, error) {
 	const windows = MaxVNI / windowSize
 	for i := range uint64(windows) {
@@ -62,10 +62,10 @@ func (r VNIs) overlaps(o VNIs) bool {
 	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
 }
 
-// Has says whether the range has a VNI.
+// Has reports whether the range contains a VNI.
 func (r VNIs) Has(vni uint32) bool { return r.overlaps(VNIs{vni, 1}) }
 
-// Outside is everything but the range: what a request excludes that is to be answered from it.
+// Outside returns everything except the range: what a request must exclude so that it is answered from the range.
 func (r VNIs) Outside() []VNIs {
 	return []VNIs{{0, r.First}, {uint32(r.end()), uint32(MaxVNI + 1 - r.end())}}
 }

@@ -17,23 +17,22 @@ import (
 )
 
 const (
-	// auditInterval is how often the manager looks for what has gone; every auditsOfLinks-th look is at each link.
+	// auditInterval is how often the manager looks for what has gone; every auditsOfLinks-th time it checks each link.
 	auditInterval = 10 * time.Second
 	auditsOfLinks = 6
-	// silentLooks is after how many looks an endpoint is gone at whose socket nobody listens.
+	// silentLooks is the number of checks without a listener at its socket after which an endpoint counts as gone.
 	silentLooks  = 2
 	closeTimeout = 5 * time.Second
-	// graceOfLists is how old a connection must be to be ended, or connected anew, because a list of another manager
-	// lacks it.
+	// graceOfLists is the age from which a connection is ended, or connected anew, if another manager's list lacks it.
 	graceOfLists = time.Minute
-	// forgetAfter is how long a requestor may be silent before its connections are ended: its node is gone then.
+	// forgetAfter is how long a requestor may be silent before its connections are ended: by then its node is gone.
 	forgetAfter = time.Hour
-	// quietAfter is how long nothing may have come from a node whose manager isn't reached, and whose endpoints aren't in the registry any more,
-	// until its clients get others. Packets are looked for once a minute.
+	// quietAfter is how long a node must have been silent, while its manager isn't reachable and its endpoints aren't
+	// in the registry any more, until its clients get other endpoints. Packets are checked once a minute.
 	quietAfter = 3 * time.Minute
 )
 
-// recover undoes what was under way when the manager died, before it serves anybody.
+// recover undoes what was under way when the manager died, before it serves any request.
 func (m *Manager) recover(ctx context.Context) error {
 	for _, c := range m.all() {
 		m.hear(other(c))
@@ -50,12 +49,12 @@ func (m *Manager) recover(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// resume pins the namespaces of a connection that was there when the manager ended. Where a link is missing the namespace
-// may be another that has the inode now: nothing is made in it.
+// resume pins the namespaces of a connection that existed when the manager ended. If a link is missing, the namespace
+// may be another one that has reused the inode: nothing is made in it.
 func (m *Manager) resume(c nsm.Connection) bool {
 	spaces, err := crossconnect.Scan()
 	if err != nil {
-		return true // the audits will see
+		return true // the audits will notice
 	}
 	for _, end := range []nsm.End{c.Client, c.Server} {
 		if end.Namespace == 0 {
@@ -92,7 +91,7 @@ func (m *Manager) audits(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// audit looks at everything once.
+// audit checks everything once.
 func (m *Manager) audit(ctx context.Context, links bool) {
 	m.Health.Turn()
 	m.lookAtEndpoints(ctx)
@@ -114,7 +113,7 @@ func (m *Manager) audit(ctx context.Context, links bool) {
 	m.askPeers(ctx)
 }
 
-// unpinIdle lets go of namespaces that no connection has.
+// unpinIdle releases the namespaces of no connection.
 func (m *Manager) unpinIdle() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,18 +125,18 @@ func (m *Manager) unpinIdle() {
 		used[c.Client.Namespace], used[c.Server.Namespace] = true, true
 	}
 	for inode, file := range m.pins {
-		if !used[inode] && len(m.busy) == 0 { // an attempt under way enters its own later
+		if !used[inode] && len(m.busy) == 0 { // an attempt under way will record its namespace later
 			_ = file.Close()
 			delete(m.pins, inode)
 		}
 	}
 }
 
-// look looks at one connection.
+// look checks one connection.
 func (m *Manager) look(ctx context.Context, k nsm.Key, began int64, spaces crossconnect.Namespaces, links bool) {
 	release, ok := m.tryHold(k)
 	if !ok {
-		return // whoever works on it knows better
+		return // the current holder knows better
 	}
 	defer release()
 	c, known := m.get(k)
@@ -149,7 +148,7 @@ func (m *Manager) look(ctx context.Context, k nsm.Key, began int64, spaces cross
 	}
 }
 
-// about is what a connection is called where it is listed.
+// about returns the name of a connection in lists.
 func about(k nsm.Key) string {
 	if k.Peer != "" {
 		return fmt.Sprintf("request %s of manager %s for %s", k.ID, k.Peer, k.Service)
@@ -190,7 +189,7 @@ func (m *Manager) tryHold(k nsm.Key) (release func(), ok bool) {
 	return release, err == nil
 }
 
-// lose takes the link of a connection away whose endpoint has gone, and looks for another.
+// lose removes the link of a connection whose endpoint has gone, and looks for another endpoint.
 func (m *Manager) lose(ctx context.Context, c nsm.Connection) error {
 	m.Logger.Info("the endpoint has gone", "service", c.Key.Service, "request", c.Key.ID, "endpoint", c.Endpoint.Name, "host", c.Endpoint.Host)
 	if err := m.unlink(c); err != nil {
@@ -209,7 +208,7 @@ func (m *Manager) again(ctx context.Context, waiting nsm.Connection) (nsm.Connec
 	c, err := m.connect(ctx, waiting.Request, waiting.Client.Name)
 	if err != nil {
 		if now, known := m.get(waiting.Key); known && now.Phase == nsm.Closing {
-			return c, err // the other side of the attempt comes first
+			return c, err // the other side of the attempt must be told first
 		}
 		return c, errors.Join(err, m.save(waiting))
 	}
@@ -217,7 +216,7 @@ func (m *Manager) again(ctx context.Context, waiting nsm.Connection) (nsm.Connec
 	return c, nil
 }
 
-// relink makes the links of a connection again where one is missing.
+// relink recreates the links of a connection if one is missing.
 func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error {
 	var open [2]*crossconnect.Namespace
 	whole := true
@@ -258,10 +257,10 @@ func (m *Manager) relink(c nsm.Connection, spaces crossconnect.Namespaces) error
 	return m.link(open[0], client, c.Tunnel)
 }
 
-// other is the node of a connection's other end.
+// other returns the node of a connection's other end.
 func other(c nsm.Connection) string { return cmp.Or(c.Key.Peer, c.Endpoint.Host) }
 
-// hearPackets takes packets from another node for a sign of life: of a client's manager the document has no other.
+// hearPackets counts packets from another node as a sign of life: the protocol has no other for a client's manager.
 func (m *Manager) hearPackets(c nsm.Connection, n *crossconnect.Namespace, name string) error {
 	packets, err := n.Received(name)
 	m.mu.Lock()
@@ -274,7 +273,7 @@ func (m *Manager) hearPackets(c nsm.Connection, n *crossconnect.Namespace, name 
 	return err
 }
 
-// askPeers tells every manager that has endpoints of connections of ours which these are, and hears which it has.
+// askPeers tells every manager with endpoints of our connections which these are, and learns which ones it has.
 func (m *Manager) askPeers(ctx context.Context) {
 	byAddress := map[string][]nsm.Connection{}
 	for _, c := range m.all() {
@@ -312,7 +311,7 @@ func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
 		has = m.listed(ctx, list)
 	case errors.Is(err, nsmgrpc.ErrUnreachable) && m.silence(list[0].Endpoint.Host) > quietAfter:
 		errs = err
-		for _, c := range list { // what may still work is better than nothing
+		for _, c := range list { // a connection that may still work is better than none
 			if len(m.listed(ctx, []nsm.Connection{c})) > 0 || len(m.offered(ctx, c.Key.Service)) == 0 {
 				has = append(has, c.Key)
 			}
@@ -338,7 +337,7 @@ func (m *Manager) askPeer(ctx context.Context, list []nsm.Connection) error {
 	return errs
 }
 
-// silence is how long nothing has come from a node.
+// silence returns how long nothing has been received from a node.
 func (m *Manager) silence(node string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

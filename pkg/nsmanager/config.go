@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// Daemon is calico-nsm, which is told c by its options. hostname is the operating system's.
+// Daemon returns calico-nsm as a daemon whose options set c. hostname is the operating system's.
 func Daemon(c *Config, hostname string) run.Daemon {
 	return run.Daemon{
 		Name: "calico-nsm", Prefix: "calico_nsm", Options: options(c, hostname), Health: "127.0.0.1:9095", Metrics: "127.0.0.1:9089",
@@ -81,7 +81,7 @@ func port(p *uint16) func(string) error {
 	}
 }
 
-// file is an option for a file. Where nothing is said it is the other one, if there is one.
+// file returns an option for a file. If it isn't set, it takes the value of other, if any.
 func file(flag, variable, help string, p, other *string) run.Option {
 	return run.Option{Flag: flag, Variable: variable, Help: help, Set: func(s string) error {
 		if *p = s; s == "" && other != nil {

@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// endpointTimeout is how long an endpoint may take to answer, remoteTimeout another manager, which asks its endpoint.
+	// endpointTimeout is how long an endpoint may take to answer, remoteTimeout another manager, which asks its
+	// endpoint.
 	endpointTimeout = 15 * time.Second
 	remoteTimeout   = 20 * time.Second
-	// mostTried is how many endpoints a request is tried with.
+	// mostTried is the maximum number of endpoints tried for a request.
 	mostTried = 8
 	// failedLately is how long an endpoint that failed is asked after the others.
 	failedLately = 5 * time.Minute
 )
 
-// Connect makes a client's connection. The same request again gives the same answer.
+// Connect makes a client's connection. Repeating a request gives the same answer.
 func (m *Manager) Connect(ctx context.Context, r nsm.Request) (_ nsm.Reply, err error) {
 	defer func() { m.asked("client", err) }()
 	key := nsm.Key{ID: r.ID, Service: r.Service}
@@ -66,7 +67,8 @@ func (m *Manager) Connect(ctx context.Context, r nsm.Request) (_ nsm.Reply, err 
 	return reply(c), nil
 }
 
-// Disconnect ends a connection of a client that is in a namespace. The endpoint's manager is told later where it isn't reached.
+// Disconnect ends a connection of a client in the namespace. If the endpoint's manager can't be reached, it is told
+// later.
 func (m *Manager) Disconnect(ctx context.Context, k nsm.Key, namespace uint64) error {
 	release, err := m.hold(ctx, k)
 	if err != nil {
@@ -88,8 +90,8 @@ func (m *Manager) Disconnect(ctx context.Context, k nsm.Key, namespace uint64) e
 	return err
 }
 
-// connect tries the endpoints one after the other. The client's interface gets the name, where there is one. The caller
-// holds the connection.
+// connect tries the endpoints in turn. The client's interface gets the name ifName unless it is empty. The caller holds
+// the connection.
 func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (nsm.Connection, error) {
 	spaces, err := crossconnect.Scan()
 	if err != nil {
@@ -108,7 +110,7 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 		return nsm.Connection{}, err
 	}
 	var errs []error
-	away := map[string]bool{} // managers that weren't reached
+	away := map[string]bool{} // managers that couldn't be reached
 	for _, candidate := range candidates {
 		if away[candidate.Endpoint.Address] {
 			continue
@@ -124,18 +126,18 @@ func (m *Manager) connect(ctx context.Context, r nsm.Request, ifName string) (ns
 		}
 		errs = append(errs, fmt.Errorf("endpoint %s on %s: %w", candidate.Endpoint.Name, candidate.Endpoint.Host, err))
 		if errors.Is(err, nsm.ErrInvalid) || ctx.Err() != nil {
-			break // it is the request
+			break // the request itself is at fault
 		}
 		m.fail(candidate.Endpoint, err)
 		if now, known := m.get(nsm.Key{ID: r.ID, Service: r.Service}); known && now.Phase == nsm.Closing {
-			break // the other manager may have it, and is told first
+			break // the other manager may have it, and must be told first
 		}
 		away[candidate.Endpoint.Address] = errors.Is(err, nsmgrpc.ErrUnreachable)
 	}
 	return nsm.Connection{}, errors.Join(errs...)
 }
 
-// fail notes that an endpoint has failed: all of a manager that isn't reached.
+// fail records that an endpoint has failed, or all endpoints of a manager that can't be reached.
 func (m *Manager) fail(e nsm.Endpoint, err error) {
 	about := e.Host + "\x00" + e.Name
 	if errors.Is(err, nsmgrpc.ErrUnreachable) {
@@ -147,7 +149,7 @@ func (m *Manager) fail(e nsm.Endpoint, err error) {
 	m.failures[about] = m.now()
 }
 
-// failed is when an endpoint has failed lately, in Unix nanoseconds; 0 = it hasn't.
+// failed returns when an endpoint last failed, in Unix nanoseconds; 0 = not lately.
 func (m *Manager) failed(e nsm.Endpoint) (at int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +161,7 @@ func (m *Manager) failed(e nsm.Endpoint) (at int64) {
 	return at
 }
 
-// An attempt is one request with one endpoint.
+// An attempt is one request to one endpoint.
 type attempt struct {
 	*Manager
 	request   nsm.Request
@@ -239,7 +241,7 @@ func (a attempt) local(ctx context.Context, c nsm.Connection) (nsm.Connection, e
 	return c, nil
 }
 
-// endpointNamespace opens the namespace of an endpoint of this node, and keeps its inode from being another's.
+// endpointNamespace opens the namespace of an endpoint of this node, and prevents its inode from being reused.
 func (m *Manager) endpointNamespace(spaces crossconnect.Namespaces, e nsm.Endpoint) (*crossconnect.Namespace, error) {
 	if e.Namespace == 0 {
 		return nil, fmt.Errorf("%w: it isn't known yet in which network namespace it is", nsm.ErrAborted)
@@ -255,12 +257,12 @@ func (m *Manager) endpointNamespace(spaces crossconnect.Namespaces, e nsm.Endpoi
 	return n, nil
 }
 
-// ask asks an endpoint of this node whether it takes a connection.
+// ask asks an endpoint of this node whether it accepts a connection.
 func (m *Manager) ask(ctx context.Context, e nsm.Endpoint, k nsm.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	if err := m.checkSocket(e.Socket); err != nil {
-		return fmt.Errorf("%w: %s", nsm.ErrAborted, err) // it is the endpoint, not the request
+		return fmt.Errorf("%w: %s", nsm.ErrAborted, err) // the endpoint is at fault, not the request
 	}
 	inode, err := nsmgrpc.AskEndpoint(ctx, e.Socket, k.ID, k.Service)
 	if err == nil && inode != e.Namespace {
@@ -272,8 +274,8 @@ func (m *Manager) ask(ctx context.Context, e nsm.Endpoint, k nsm.Key) error {
 	return nil
 }
 
-// place chooses the name of an interface of a connection that neither the pod has nor another connection under way. The
-// wanted end may have a name.
+// place chooses a name for an interface of a connection that neither the pod nor another connection in progress uses.
+// The wanted end may have a name.
 func place(l *nsm.Ledger, n *crossconnect.Namespace, wanted nsm.End, own nsm.Connection) (nsm.End, error) {
 	taken, err := n.Names()
 	if err != nil {
@@ -289,14 +291,14 @@ func place(l *nsm.Ledger, n *crossconnect.Namespace, wanted nsm.End, own nsm.Con
 			}
 		}
 	}
-	if own.Client.Namespace == wanted.Namespace { // the client may be the endpoint
+	if own.Client.Namespace == wanted.Namespace { // the client and the endpoint may be the same pod
 		taken[own.Client.Name] = true
 	}
 	wanted.Name, err = nsm.InterfaceName(wanted.Name, func(name string) bool { return taken[name] })
 	return wanted, err
 }
 
-// allot gives the connection addresses that neither pod routes elsewhere.
+// allot assigns addresses to the connection that neither pod routes elsewhere.
 func allot(l *nsm.Ledger, offered nsm.Interface, want nsm.ContextRequest, endpointRoutes []netip.Prefix) (nsm.Context, error) {
 	offer, err := nsm.ParseOffer(offered.Parameters)
 	if err != nil {
@@ -305,7 +307,7 @@ func allot(l *nsm.Ledger, offered nsm.Interface, want nsm.ContextRequest, endpoi
 	return nsm.Allot(offer, want, append(l.Prefixes(), endpointRoutes...))
 }
 
-// ends are the interfaces as the kernel is to have them.
+// ends returns the interfaces as the kernel should have them.
 func ends(c nsm.Connection) (client, server crossconnect.End) {
 	client = crossconnect.End{Name: c.Client.Name, Alias: c.Alias(), Address: c.Context.Client, Routes: c.Context.Routes}
 	if c.Context.Endpoint.IsValid() {
@@ -318,7 +320,7 @@ func ends(c nsm.Connection) (client, server crossconnect.End) {
 	return client, server
 }
 
-// reply is what a client is told.
+// reply returns the answer to a client.
 func reply(c nsm.Connection) nsm.Reply {
 	p := map[string]string{"endpoint": c.Endpoint.Name, "endpoint_host": c.Endpoint.Host, "mechanism": "veth"}
 	if c.Payload != "" {

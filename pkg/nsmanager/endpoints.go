@@ -15,17 +15,17 @@ import (
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// An advertised endpoint of this node.
+// advertised is an advertised endpoint of this node.
 type advertised struct {
 	nsm.Endpoint
-	silent int // looks in a row at which nobody listened at its socket
+	silent int // consecutive checks without a listener at its socket
 }
 
 func (m *Manager) know(e nsm.Endpoint) {
 	m.endpoints[e.Service+"\x00"+e.Name] = &advertised{Endpoint: e}
 }
 
-// Advertise enters an endpoint of this node. It may be repeated, with other contents.
+// Advertise adds an endpoint of this node. It may be repeated with other contents.
 func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	if e.Host != "" && e.Host != m.cfg.Node {
 		return fmt.Errorf("%w: network_service_host is %.100q, and this node is %q", nsm.ErrInvalid, e.Host, m.cfg.Node)
@@ -50,7 +50,7 @@ func (m *Manager) Advertise(ctx context.Context, e nsm.Endpoint) error {
 	return m.register(ctx, e)
 }
 
-// enterOwn keeps an endpoint, unless another pod's that lives has its name.
+// enterOwn stores an endpoint, unless another live pod uses its name.
 func (m *Manager) enterOwn(spaces crossconnect.Namespaces, e nsm.Endpoint) error {
 	m.naming.Lock()
 	defer m.naming.Unlock()
@@ -69,7 +69,8 @@ func (m *Manager) enterOwn(spaces crossconnect.Namespaces, e nsm.Endpoint) error
 	return nil
 }
 
-// Remove takes an endpoint away, for a pod that is in its namespace: it gets no new connections, and keeps those that it has.
+// Remove removes an endpoint at the request of a pod in its namespace. It gets no new connections, and keeps existing
+// ones.
 func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	e.Host = m.cfg.Node
 	m.mu.Lock()
@@ -91,7 +92,7 @@ func (m *Manager) Remove(ctx context.Context, e nsm.Endpoint) error {
 	return nil
 }
 
-// find is the endpoint of this node that another manager asks for: any of the service where it names none.
+// find returns the endpoint of this node that another manager asks for: any of the service if it names none.
 func (m *Manager) find(r nsm.RemoteRequest) (nsm.Endpoint, nsm.Interface, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +109,8 @@ func (m *Manager) find(r nsm.RemoteRequest) (nsm.Endpoint, nsm.Interface, error)
 	return found[0].Endpoint, found[0].Offered, nil
 }
 
-// offered are the endpoints of a service: this node's, and what the registry has of others whose managers are there.
+// offered returns the endpoints of a service: this node's, and those of others in the registry whose managers are
+// present.
 func (m *Manager) offered(ctx context.Context, service string) []nsm.Endpoint {
 	m.mu.Lock()
 	var own []nsm.Endpoint
@@ -126,13 +128,13 @@ func (m *Manager) offered(ctx context.Context, service string) []nsm.Endpoint {
 	return append(own, slices.DeleteFunc(others, func(e nsm.Endpoint) bool { return away[e.Host] })...)
 }
 
-// isOffered says whether an endpoint's manager has this address.
+// isOffered reports whether any endpoint's manager has this address.
 func (m *Manager) isOffered(ctx context.Context, address string) bool {
 	away := m.registry.away(ctx)
 	return !m.known.isWhole() || len(m.known.those(func(e nsm.Endpoint) bool { return e.Address == address && !away[e.Host] })) > 0
 }
 
-// listed are those connections whose endpoint is in the registry, and its manager there.
+// listed returns the connections whose endpoint is in the registry and whose manager is present.
 func (m *Manager) listed(ctx context.Context, connections []nsm.Connection) (keys []nsm.Key) {
 	away := m.registry.away(ctx)
 	for _, c := range connections {
@@ -143,7 +145,7 @@ func (m *Manager) listed(ctx context.Context, connections []nsm.Connection) (key
 	return keys
 }
 
-// lookAtEndpoints takes away those that have gone without a word, and enters those that the registry has lost.
+// lookAtEndpoints removes endpoints that have gone without notice, and registers those that the registry has lost.
 func (m *Manager) lookAtEndpoints(ctx context.Context) {
 	m.mu.Lock()
 	var own []*advertised
@@ -180,7 +182,7 @@ func (m *Manager) lookAtEndpoints(ctx context.Context) {
 	}
 }
 
-// withdraw takes out of the registry what it has of this node and this node doesn't: of a directory that was lost.
+// withdraw removes endpoints of this node from the registry that this node doesn't know, as after losing its directory.
 func (m *Manager) withdraw(ctx context.Context) {
 	if !m.known.isWhole() {
 		return
@@ -195,7 +197,7 @@ func (m *Manager) withdraw(ctx context.Context) {
 	}
 }
 
-// learn notes in which namespace an endpoint of a former run is: that of who listens at its socket.
+// learn records the namespace of an endpoint of a former run: that of the process listening at its socket.
 func (m *Manager) learn(e *advertised, conn net.Conn) error {
 	m.mu.Lock()
 	known := e.Namespace != 0
@@ -210,7 +212,7 @@ func (m *Manager) learn(e *advertised, conn net.Conn) error {
 	return err
 }
 
-// register enters an endpoint of this node.
+// register adds an endpoint of this node to the registry.
 func (m *Manager) register(ctx context.Context, e nsm.Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()

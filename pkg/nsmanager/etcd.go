@@ -13,14 +13,14 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// etcd is the registry where there is no Kubernetes. Endpoints hang on a lease of their manager's.
+// etcd is the registry without Kubernetes. Endpoints are attached to a lease of their manager.
 type etcd struct {
 	*known
 	store *store.Client
 	ready func()
-	list  func(about string, err error) // what is wrong
+	list  func(about string, err error) // reports problems
 
-	leasing sync.Mutex   // is held while there is a lease to be had
+	leasing sync.Mutex   // held while obtaining a lease
 	lease   *store.Lease // of this node's endpoints; nil: none yet
 }
 
@@ -119,7 +119,7 @@ func (r *etcd) watch(ctx context.Context) error {
 	})
 }
 
-// take takes an entry in. A service that can't be read is there all the same.
+// take processes an entry. A service that can't be read still exists.
 func (r *etcd) take(e model.Entry) {
 	switch key := e.Key.(type) {
 	case model.NetworkServiceKey:
@@ -136,7 +136,7 @@ func (r *etcd) take(e model.Entry) {
 	}
 }
 
-// endpointOf is what etcd has of one. An interface of a type that isn't known is of no use.
+// endpointOf converts an endpoint in etcd. It drops interfaces of an unknown type, which are of no use.
 func endpointOf(k model.NetworkServiceEndpointKey, v model.NetworkServiceEndpoint) nsm.Endpoint {
 	e := nsm.Endpoint{Service: k.Service, Host: k.Host, Name: k.Name, Address: v.Address}
 	for _, i := range v.Interfaces {
@@ -145,7 +145,7 @@ func endpointOf(k model.NetworkServiceEndpointKey, v model.NetworkServiceEndpoin
 	return e
 }
 
-// away are none: etcd deletes what hangs on a lease.
+// away returns none: etcd deletes what is attached to a lease.
 func (r *etcd) away(context.Context) map[string]bool { return nil }
 
 func (r *etcd) close() error { return r.store.Close() }

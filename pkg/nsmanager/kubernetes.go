@@ -27,41 +27,41 @@ import (
 )
 
 const (
-	// kubeNamespace is where NetworkServices, NetworkServiceEndpoints and managers' Leases are.
+	// kubeNamespace is the namespace of NetworkServices, NetworkServiceEndpoints and managers' Leases.
 	kubeNamespace = "kube-system"
-	// leasePrefix is before a node's name in that of its manager's Lease, leaseLabel selects these.
+	// leasePrefix precedes a node's name in the name of its manager's Lease; leaseLabel selects these.
 	leasePrefix = "calico-nsm-"
 	leaseLabel  = "k8s-app"
 	leaseOf     = "calico-nsm"
-	// renewAfter is how old a Lease is when it is renewed, lookAfter how old what is known of others' when it is read again, and lookTimeout
-	// how long a client waits for that.
+	// renewAfter is the age at which a Lease is renewed, lookAfter the age at which other managers' Leases are read
+	// again, and lookTimeout how long a client waits for that.
 	renewAfter  = 20 * time.Second
 	lookAfter   = 10 * time.Second
 	lookTimeout = 2 * time.Second
 )
 
-// kubernetesAPI is the registry where there is Kubernetes. What a node has there belongs to its Node, and goes with it.
+// kubernetesAPI is the registry with Kubernetes. A node's objects belong to its Node, and are deleted with it.
 type kubernetesAPI struct {
 	*known
 	client *kube.Client
 	node   string
-	// certificate is nil where this manager's is kept by others.
+	// certificate is nil if this manager's certificate is maintained by others.
 	certificate *nodecert.Certificate
 
 	now   func() time.Time
 	ready func()
-	list  func(about string, err error) // what is wrong
+	list  func(about string, err error) // reports problems
 
 	trouble atomic.Pointer[interruption]
-	leasing sync.Mutex // is held while this manager's Lease is written
-	renewed time.Time  // the zero value: it has none
-	looking sync.Mutex // is held while others' are read
+	leasing sync.Mutex // held while writing this manager's Lease
+	renewed time.Time  // zero if there is none yet
+	looking sync.Mutex // held while reading other managers' Leases
 	looked  time.Time
 	leases  map[string]seen // by node
 	gone    map[string]bool
 }
 
-// A seen is when this process has first seen that a Lease was renewed so: nodes' clocks may differ.
+// seen says when this process first saw a renewal time of a Lease: nodes' clocks may differ.
 type seen struct{ renewed, at time.Time }
 
 type interruption struct {
@@ -92,7 +92,7 @@ func openKubernetes(ctx context.Context, cfg Config, env run.Env, list func(stri
 	return r, nil
 }
 
-// owner is this node's Node, as the owner of an object.
+// owner returns this node's Node as the owner of an object.
 func (r *kubernetesAPI) owner(ctx context.Context) ([]metav1.OwnerReference, error) {
 	n, err := kube.Get[corev1.Node](ctx, r.client, "", r.node)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *kubernetesAPI) owner(ctx context.Context) ([]metav1.OwnerReference, err
 	return []metav1.OwnerReference{{APIVersion: of.APIVersion, Kind: of.Kind, Name: of.Name, UID: of.UID}}, nil
 }
 
-// hold renews this manager's Lease where that is due.
+// hold renews this manager's Lease if due.
 func (r *kubernetesAPI) hold(ctx context.Context) error {
 	r.leasing.Lock()
 	defer r.leasing.Unlock()
@@ -125,7 +125,7 @@ func (r *kubernetesAPI) hold(ctx context.Context) error {
 	return err
 }
 
-// live has this manager's Lease renewed, once it has one, until the context ends.
+// live keeps renewing this manager's Lease, once it has one, until the context ends.
 func (r *kubernetesAPI) live(ctx context.Context) error {
 	return reconcile.New(reconcile.Timing{Every: renewAfter}, func(ctx context.Context) (time.Duration, error) {
 		r.leasing.Lock()
@@ -142,8 +142,8 @@ func (r *kubernetesAPI) live(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// objectName is what a node's endpoint is called there: names of services and endpoints may be no object's. It ends in the node's, whose
-// manager alone may write it.
+// objectName returns the name of the object for a node's endpoint: names of services and endpoints may be invalid for
+// objects. It ends in the node's name, and only that node's manager may write it.
 func objectName(e nsm.Endpoint) string {
 	return fmt.Sprintf("%x.%s", sha256.Sum224([]byte(e.Service+"\x00"+e.Name)), e.Host)
 }
@@ -201,14 +201,14 @@ func specOf(e nsm.Endpoint) kube.NetworkServiceEndpointSpec {
 	return s
 }
 
-// A told is what the API has told of an endpoint.
+// told is what the API reported about an endpoint.
 type told struct {
 	name string
 	nsm.Endpoint
 	err error
 }
 
-// toldOf keeps what is needed of one. An interface of a type that isn't known is of no use.
+// toldOf keeps what is needed of an endpoint. It drops interfaces of an unknown type, which are of no use.
 func toldOf(o *kube.NetworkServiceEndpoint) told {
 	s := o.Spec
 	e := nsm.Endpoint{Service: s.Service, Host: s.Host, Name: s.Name, Address: s.Address}
@@ -220,7 +220,7 @@ func toldOf(o *kube.NetworkServiceEndpoint) told {
 
 func (r *kubernetesAPI) watch(ctx context.Context) error {
 	unread := 2
-	read := func() func() { // of a kind, once
+	read := func() func() { // of one kind, called once
 		return sync.OnceFunc(func() {
 			r.change(func() {
 				if unread--; unread == 0 {
@@ -272,7 +272,8 @@ func (r *kubernetesAPI) note(err error) {
 	}
 }
 
-// away are nodes whose managers have not renewed their Leases. What has none, as a manager outside of the cluster, is taken to be there.
+// away returns nodes whose managers have not renewed their Leases. A manager without a Lease, such as one outside of
+// the cluster, counts as present.
 func (r *kubernetesAPI) away(ctx context.Context) map[string]bool {
 	r.looking.Lock()
 	defer r.looking.Unlock()

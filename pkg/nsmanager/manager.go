@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nsmanager is the manager of a node's network service connections: it answers the clients and endpoints of the
-// node and the managers of others, makes the links, and repairs what has gone.
+// Package nsmanager is the manager of a node's network service connections: it serves the clients and endpoints of the
+// node and the managers of other nodes, makes the links, and repairs them.
 package nsmanager
 
 import (
@@ -30,26 +30,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config says who the manager is.
+// Config is the manager's configuration.
 type Config struct {
 	Node      string     // its name
-	Address   netip.Addr // where other nodes reach it, and the end of its tunnels
+	Address   netip.Addr // its address for other nodes, and the end of its tunnels
 	Port      uint16     // of managers, TCP
 	VXLANPort uint16     // of tunnels, UDP
-	Directory string     // of the sockets
-	State     string     // of what is remembered
+	Directory string     // for the sockets
+	State     string     // for the persistent state
 	// KeepDefaultRoutes refuses a default route to pods that have one.
 	KeepDefaultRoutes bool
 	TLS               nsmgrpc.TLS
-	// Kubernetes has the registry in its API, which Kubeconfig says how to reach, "" = as a pod; else it is in etcd.
+	// Kubernetes puts the registry in the Kubernetes API, with Kubeconfig for access ("" = as a pod); else it is in
+	// etcd.
 	Kubernetes bool
 	Kubeconfig string
-	// Certificate is the file that gets a certificate of this manager's own, of Kubernetes, "" = TLS names one that is there.
+	// Certificate is the file for a certificate that this manager obtains from Kubernetes; "" = TLS names an existing
+	// one.
 	Certificate string
 	Store       store.Config
 }
 
-// A Manager answers for one node. Its connections are files in the directory, one each.
+// A Manager serves one node. Each of its connections is a file in the directory.
 type Manager struct {
 	run.Env
 	cfg      Config
@@ -59,21 +61,21 @@ type Manager struct {
 	now      func() time.Time
 	seed     func() uint64
 
-	naming    sync.Mutex // is held while it is looked whose an endpoint's name is, and it is entered
-	guarding  sync.Mutex // is held while the rules for tunnels are compared and written
+	naming    sync.Mutex // held from checking the owner of an endpoint's name until the endpoint is stored
+	guarding  sync.Mutex // held while the rules for tunnels are compared and written
 	mu        sync.Mutex
 	ledger    nsm.Ledger
 	busy      map[nsm.Key]chan struct{}
 	endpoints map[string]*advertised // of this node, by service and name
-	heard     map[string]time.Time   // when each other node was heard last
-	failures  map[string]time.Time   // when an endpoint failed, or a manager's address
-	received  map[nsm.Key]uint64     // packets of connections between nodes at the last look
-	unreached map[string]bool        // managers that are listed; of the audits alone
+	heard     map[string]time.Time   // when each other node was last heard from
+	failures  map[string]time.Time   // when an endpoint, or a manager's address, failed
+	received  map[nsm.Key]uint64     // packets of connections between nodes at the last check
+	unreached map[string]bool        // managers that are listed; used only by the audits
 	requests  *prometheus.CounterVec
-	pins      map[uint64]io.Closer // what keeps the inode of a connection's namespace from being another's
+	pins      map[uint64]io.Closer // prevent the inodes of connections' namespaces from being reused
 }
 
-// Run is the manager, until the context ends. Its pods' links stay.
+// Run runs the manager until the context ends. Its pods' links stay.
 func Run(ctx context.Context, cfg Config, env run.Env) error {
 	release, err := runlock.Take(cfg.State, lockName)
 	if err != nil {
@@ -89,7 +91,7 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if err != nil {
 		return fmt.Errorf("listen for other managers: %w: end what has the port, or choose another by -port on all nodes", err)
 	}
-	defer func() { _ = l.Close() }() // by what serves it, once that began
+	defer func() { _ = l.Close() }() // closed by its server once that has started
 	if err := errors.Join(m.guard(), m.recover(ctx)); err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	return group.Wait()
 }
 
-// lockName is the file in the directory of the state that a manager holds a lock on.
+// lockName is the file in the state directory that a manager locks.
 const lockName = "calico-nsm.lock"
 
 func start(ctx context.Context, cfg Config, env run.Env) (*Manager, error) {
@@ -141,8 +143,8 @@ func start(ctx context.Context, cfg Config, env run.Env) (*Manager, error) {
 	return m, nil
 }
 
-// load reads every file of a directory. One that doesn't parse, or has what belongs into another, is an error: what it held is not known
-// to be gone. filesOf are the path for something, and those of former versions.
+// load reads every file of a directory. It is an error if one doesn't parse, or has content that belongs in another:
+// what it held can't be assumed to be gone. filesOf returns the path for a value, and those of former versions.
 func load[T any](dir string, filesOf func(T) []string, add func(T)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -151,7 +153,7 @@ func load[T any](dir string, filesOf func(T) []string, add func(T)) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if e.Name()[0] == '.' {
-			_ = os.Remove(path) // a write that was killed
+			_ = os.Remove(path) // left by a write that was killed
 			continue
 		}
 		content, err := os.ReadFile(path)
@@ -186,7 +188,7 @@ func (m *Manager) advertisedFile(e nsm.Endpoint) string {
 	return m.endpointFile(fileName(e.Service, e.Name))
 }
 
-// list has what is wrong with something listed at /debug/invalid; nil = nothing. It is tried again.
+// list shows a problem at /debug/invalid, or removes it if err is nil. The action is retried.
 func (m *Manager) list(about string, err error) { m.Problems.Tell("connections", about, err) }
 
 func write(path string, v any) error {
@@ -204,7 +206,7 @@ func name(k nsm.Key) string {
 	return fileName(k.Service, k.ID, "client")
 }
 
-// hold waits until nobody else works on the connection, and keeps others away until release.
+// hold waits until the connection is free, and keeps it until release is called.
 func (m *Manager) hold(ctx context.Context, k nsm.Key) (release func(), err error) {
 	for {
 		m.mu.Lock()
@@ -236,8 +238,8 @@ func (m *Manager) get(k nsm.Key) (nsm.Connection, bool) {
 	return m.ledger.Get(k)
 }
 
-// reserve enters a connection that decide completes by what others have: decide is called with the ledger, which nobody
-// else changes meanwhile.
+// reserve stores a connection after decide has completed it. decide is called with the ledger, which no one else
+// changes meanwhile.
 func (m *Manager) reserve(c *nsm.Connection, decide func(*nsm.Ledger) error) error {
 	m.mu.Lock()
 	err := decide(&m.ledger)
@@ -251,7 +253,7 @@ func (m *Manager) reserve(c *nsm.Connection, decide func(*nsm.Ledger) error) err
 	return err
 }
 
-// save remembers a connection, first on disk.
+// save stores a connection, first on disk.
 func (m *Manager) save(c nsm.Connection) error {
 	if err := write(m.file(name(c.Key)), c); err != nil {
 		return err
@@ -262,7 +264,7 @@ func (m *Manager) save(c nsm.Connection) error {
 	return nil
 }
 
-// forget forgets a connection of which nothing is left.
+// forget removes a connection of which nothing is left.
 func (m *Manager) forget(k nsm.Key) error {
 	if err := os.Remove(m.file(name(k))); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -275,7 +277,7 @@ func (m *Manager) forget(k nsm.Key) error {
 	return nil
 }
 
-// open opens a pod's namespace. The node's own is nobody's.
+// open opens a pod's namespace. It rejects the node's own.
 func (m *Manager) open(spaces crossconnect.Namespaces, inode uint64) (*crossconnect.Namespace, error) {
 	if inode == m.own {
 		return nil, fmt.Errorf("%w: network namespace %d is the node's own: connections are for pods that have one of their own", nsm.ErrInvalid, inode)
@@ -312,7 +314,7 @@ func (m *Manager) unlink(c nsm.Connection) error {
 	return errs
 }
 
-// pin holds a namespace open: as long as that is so its inode is no other's.
+// pin holds a namespace open, which prevents its inode from being reused.
 func (m *Manager) pin(inode uint64, n *crossconnect.Namespace) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -335,7 +337,7 @@ func (m *Manager) unpin(inode uint64) {
 	}
 }
 
-// undo takes away what a connection has on this node, and forgets it. What can't be taken away now is tried again.
+// undo removes what a connection has on this node, and forgets it. What can't be removed now is retried.
 func (m *Manager) undo(c nsm.Connection) error {
 	if err := m.unlink(c); err != nil {
 		return err

@@ -4,7 +4,7 @@ package nsmanager
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// measure registers what a manager shows of itself.
+// measure registers the manager's metrics.
 func (m *Manager) measure(r *prometheus.Registry) {
 	count := func(name, help string, of func() int) prometheus.GaugeFunc {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
@@ -26,7 +26,7 @@ func (m *Manager) measure(r *prometheus.Registry) {
 	)
 }
 
-// asked counts a request of a client, or of another manager for one.
+// asked counts a request for a connection from a client or another manager.
 func (m *Manager) asked(by string, err error) {
 	result := "ok"
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// fileName is a file's for names that others have chosen.
+// fileName returns a safe file name for names chosen by others.
 func fileName(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16]) + ".json"

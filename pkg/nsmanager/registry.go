@@ -12,52 +12,53 @@ import (
 	"github.com/calico-go/calico/pkg/nsm"
 )
 
-// A registry is where managers find one another's endpoints: etcd, or the Kubernetes API.
+// A registry is where managers find each other's endpoints: etcd, or the Kubernetes API.
 type registry interface {
-	// enter has an endpoint of this node, and its service, there as it is, for as long as this manager lives.
+	// enter adds or updates an endpoint of this node, and its service, for as long as this manager lives.
 	enter(ctx context.Context, e nsm.Endpoint) error
 	remove(ctx context.Context, e nsm.Endpoint) error
-	// watch keeps what is known until the context ends.
+	// watch keeps the content of known up to date until the context ends.
 	watch(ctx context.Context) error
-	// away are nodes whose managers have gone, though their endpoints are there.
+	// away returns nodes whose managers have gone, although their endpoints are registered.
 	away(ctx context.Context) map[string]bool
 	close() error
 }
 
 const (
-	// leaseTime is how long others know the endpoints of a manager that has gone: it may be back, with the same.
+	// leaseTime is how long the endpoints of a manager that has gone stay registered: it may come back with the same
+	// ones.
 	leaseTime = time.Minute
-	// registerTimeout bounds what is done for one endpoint while the registry doesn't answer.
+	// registerTimeout bounds the work for one endpoint while the registry doesn't answer.
 	registerTimeout = 5 * time.Second
-	// ethernet is the payload of a service for which nobody says another: the wires carry any frame.
+	// ethernet is the payload of a service if none is given: the wires carry any frame.
 	ethernet = "ETHERNET"
 )
 
-// known is what a registry has of all nodes.
+// known is the registry's content for all nodes.
 type known struct {
 	mu        sync.Mutex
-	whole     bool                  // it has all
-	endpoints map[string]registered // by where they are there
+	whole     bool                  // everything has been read
+	endpoints map[string]registered // by their place in the registry
 	payloads  map[string]string     // by service
 }
 
 type registered struct {
 	nsm.Endpoint
-	lease int64 // of etcd's
+	lease int64 // in etcd
 }
 
 func newKnown() *known {
 	return &known{endpoints: map[string]registered{}, payloads: map[string]string{}}
 }
 
-// change changes what is known.
+// change modifies the content while holding the lock.
 func (k *known) change(do func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	do()
 }
 
-// has reports whether an endpoint is there as it is.
+// has reports whether an endpoint is registered as it is.
 func (k *known) has(at string, e nsm.Endpoint, lease int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,7 +68,7 @@ func (k *known) has(at string, e nsm.Endpoint, lease int64) bool {
 	})
 }
 
-// payload is a service's; known is whether the service is there.
+// payload returns a service's payload. known reports whether the service exists.
 func (k *known) payload(service string) (payload string, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,7 +76,7 @@ func (k *known) payload(service string) (payload string, known bool) {
 	return payload, known
 }
 
-// those are the endpoints that are asked for.
+// those returns the endpoints that want selects.
 func (k *known) those(want func(nsm.Endpoint) bool) (list []nsm.Endpoint) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,14 +88,14 @@ func (k *known) those(want func(nsm.Endpoint) bool) (list []nsm.Endpoint) {
 	return list
 }
 
-// isWhole reports whether all has been read.
+// isWhole reports whether everything has been read.
 func (k *known) isWhole() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.whole
 }
 
-// offer adds an interface that a registry has of an endpoint. A type of a later version is left out.
+// offer adds an interface from a registry to an endpoint. It drops a type of a later version.
 func offer(e *nsm.Endpoint, typ string, parameters map[string]string) {
 	if kind, err := nsm.ParseInterfaceType(typ); err == nil {
 		e.Interfaces = append(e.Interfaces, nsm.Interface{Type: kind, Parameters: parameters})

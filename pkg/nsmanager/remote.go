@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/nsmgrpc"
 )
 
-// guard keeps strangers from all tunnels.
+// guard blocks strangers from all tunnels.
 func (m *Manager) guard() error {
 	m.guarding.Lock()
 	defer m.guarding.Unlock()
@@ -30,7 +30,7 @@ func (m *Manager) guard() error {
 	return guard.Apply(tunnels)
 }
 
-// link makes the device of a tunnel that the ledger has.
+// link makes the device of a tunnel in the ledger.
 func (m *Manager) link(n *crossconnect.Namespace, end crossconnect.End, t nsm.Tunnel) error {
 	if err := m.guard(); err != nil {
 		return err
@@ -51,10 +51,10 @@ func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, 
 	}
 	killpoint.Step("remote reserved")
 	if c, err = a.negotiate(ctx, c); err != nil {
-		if errors.Is(err, nsmgrpc.ErrNeverReached) { // the other has nothing
+		if errors.Is(err, nsmgrpc.ErrNeverReached) { // the other manager has nothing
 			return c, errors.Join(err, a.undo(c))
 		}
-		if !errors.Is(err, nsmgrpc.ErrRefused) { // it may have one of before
+		if !errors.Is(err, nsmgrpc.ErrRefused) { // it may have an earlier one
 			err = fmt.Errorf("%w: %w", nsm.ErrAborted, err)
 		}
 		return c, errors.Join(err, a.endSoon(ctx, c))
@@ -73,7 +73,7 @@ func (a attempt) remote(ctx context.Context, c nsm.Connection) (nsm.Connection, 
 	return c, nil
 }
 
-// negotiate asks the other manager, and remembers what it has chosen.
+// negotiate asks the other manager, and stores what it has chosen.
 func (a attempt) negotiate(ctx context.Context, c nsm.Connection) (nsm.Connection, error) {
 	call, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (a attempt) negotiate(ctx context.Context, c nsm.Connection) (nsm.Connectio
 	return c, a.save(c)
 }
 
-// Accept makes this side of a connection of another manager's client.
+// Accept makes this side of a connection for another manager's client.
 func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (_ nsm.RemoteReply, err error) {
 	defer func() { m.asked("manager", err) }()
 	key := nsm.Key{ID: r.ID, Service: r.Service, Peer: r.Requestor}
@@ -173,7 +173,7 @@ func (m *Manager) Accept(ctx context.Context, r nsm.RemoteRequest) (_ nsm.Remote
 	return nsm.RemoteReply{Tunnel: c.Tunnel, Context: c.Context}, nil
 }
 
-// excludes says whether no offer of the request has the VNI.
+// excludes reports whether every offer of the request excludes the VNI.
 func excludes(r nsm.RemoteRequest, vni uint32) bool {
 	return !slices.ContainsFunc(r.VXLAN, func(o nsm.VXLANOffer) bool {
 		return !slices.ContainsFunc(o.Excluded, func(x nsm.VNIs) bool { return x.Has(vni) })
@@ -194,7 +194,7 @@ func (m *Manager) End(ctx context.Context, k nsm.Key) error {
 	return nil
 }
 
-// Held are a peer's connections here.
+// Held returns a peer's connections here.
 func (m *Manager) Held(peer string) []nsm.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +207,7 @@ func (m *Manager) Held(peer string) []nsm.Key {
 	return keys
 }
 
-// Lost ends a peer's connections that it doesn't hold.
+// Lost ends the connections of a peer that it doesn't hold any more.
 func (m *Manager) Lost(ctx context.Context, peer string, held []nsm.Key) {
 	m.hear(peer)
 	m.mu.Lock()
@@ -226,7 +226,8 @@ func (m *Manager) hear(peer string) {
 	m.heard[peer] = m.now()
 }
 
-// end ends a connection of a client of this node, on both sides. While the other can't be told it is Closing.
+// end ends a connection of a client of this node, on both sides. It stays in phase Closing until the other side has
+// been told.
 func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	if err := m.unlink(c); err != nil {
 		return err
@@ -247,14 +248,14 @@ func (m *Manager) end(ctx context.Context, c nsm.Connection) error {
 	switch {
 	case errors.Is(err, nsmgrpc.ErrUnreachable) && !m.isOffered(ctx, c.Endpoint.Address):
 		m.Logger.Warn("a connection is forgotten whose other manager is gone, with all of its endpoints", "service", c.Key.Service, "request", c.Key.ID, "address", c.Endpoint.Address)
-	case errors.Is(err, nsmgrpc.ErrUnknownCall) || errors.Is(err, nsm.ErrNotFound): // it is not to be told, or has nothing
+	case errors.Is(err, nsmgrpc.ErrUnknownCall) || errors.Is(err, nsm.ErrNotFound): // it doesn't know the call, or has nothing
 	case err != nil:
 		return err
 	}
 	return m.forget(c.Key)
 }
 
-// endSoon ends a connection that failed: even if the client has gone, and later where the other can't be told now.
+// endSoon ends a failed connection even if the client has gone; if the other side can't be told now, it is told later.
 func (m *Manager) endSoon(ctx context.Context, c nsm.Connection) error {
 	if err := m.end(context.WithoutCancel(ctx), c); err != nil {
 		return fmt.Errorf("the other side is told later: %w", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/nsm"
 )
 
-// checkSocket refuses a socket that isn't below the manager's directory, or is by a link: as root the manager would talk with any
-// program of the node whose socket somebody names.
+// checkSocket rejects a socket that isn't below the manager's directory, or that is reached through a link: as root,
+// the manager would otherwise talk to any program of the node whose socket is named.
 func (m *Manager) checkSocket(path string) error {
 	rel, err := filepath.Rel(m.cfg.Directory, path)
 	if err != nil || !filepath.IsAbs(path) || !filepath.IsLocal(rel) || rel == "." || filepath.Clean(path) != path {

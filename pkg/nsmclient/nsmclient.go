@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nsmclient is what a pod does to have a network service connection, or to offer a network service: `nsmctl request`,
-// `nsmctl close` and `nsmctl serve`.
+// Package nsmclient implements what a pod does to get a network service connection, or to offer a network service:
+// `nsmctl request`, `nsmctl close` and `nsmctl serve`.
 package nsmclient
 
 import (
@@ -21,14 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeTimeout is how long an endpoint that ends waits for the manager to know.
+// removeTimeout is how long an endpoint that ends waits for the manager to confirm.
 const removeTimeout = 5 * time.Second
 
-// ErrUsage is in the chain where the command line makes no sense.
+// ErrUsage is in the error's chain if the command line is invalid.
 var ErrUsage = errors.New("usage: nsmctl request|close|serve -service NAME [flags]; nsmctl request -h lists them")
 
-// Run does what the arguments say, until ctx ends. What a pod may want to know goes to out, help and errors of flags to
-// errOut.
+// Run executes the arguments until ctx ends. It writes results for the pod to out, and help and flag errors to errOut.
 func Run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if len(args) == 0 {
 		return ErrUsage
@@ -52,7 +51,7 @@ func Run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return verb(c)
 }
 
-// A command is one call, for the time that it takes.
+// A command is one invocation.
 type command struct {
 	ctx                context.Context
 	flags              *flag.FlagSet
@@ -129,11 +128,11 @@ func (c *command) request() error {
 	return json.NewEncoder(c.out).Encode(reply.Parameters)
 }
 
-// retryPause is between two tries.
+// retryPause is the pause between two attempts.
 const retryPause = time.Second
 
-// retry calls fn until it succeeds, is refused for good, or the context ends: a pod may start before what it needs. Why it is tried again
-// is said once.
+// retry calls fn until it succeeds, is refused for good, or the context ends: a pod may start before what it needs. It
+// reports each reason once.
 func retry[T any](ctx context.Context, errOut io.Writer, fn func() (T, error)) (T, error) {
 	for said := ""; ; {
 		v, err := fn()
@@ -142,7 +141,7 @@ func retry[T any](ctx context.Context, errOut io.Writer, fn func() (T, error)) (
 		}
 		if text := err.Error(); text != said && ctx.Err() == nil {
 			said = text
-			_, _ = fmt.Fprintf(errOut, "trying again: %s\n", text) // the error comes in the end as well
+			_, _ = fmt.Fprintf(errOut, "trying again: %s\n", text) // the error is also returned in the end
 		}
 		select {
 		case <-ctx.Done():
@@ -152,7 +151,7 @@ func retry[T any](ctx context.Context, errOut io.Writer, fn func() (T, error)) (
 	}
 }
 
-// serve offers a service until the context ends. Connections that there are stay.
+// serve offers a service until the context ends. Existing connections stay.
 func (c *command) serve() error {
 	params := map[string]string{}
 	name := c.flags.String("name", fmt.Sprintf("netns-%d", c.inode), "the endpoint's `name`, such as the pod's; unique on the node")
@@ -203,7 +202,7 @@ func (c *command) serve() error {
 	return errors.Join(err, <-served)
 }
 
-// parameter is a flag that becomes a parameter of the interface.
+// parameter defines a flag that becomes a parameter of the interface.
 func (c *command) parameter(params map[string]string, name, flagName, usage string) {
 	c.flags.Func(flagName, usage, func(value string) error {
 		params[name] = value

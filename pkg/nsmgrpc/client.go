@@ -24,17 +24,17 @@ import (
 )
 
 var (
-	// ErrUnreachable is in the chain where nobody answered: the peer is gone, or not there yet.
+	// ErrUnreachable is in an error's chain if there was no answer: the peer is gone, or not there yet.
 	ErrUnreachable = errors.New("unreachable")
-	// ErrNeverReached is in the chain, beside ErrUnreachable, where no call went out: the peer has heard nothing.
+	// ErrNeverReached is in the chain, along with ErrUnreachable, if no call was sent: the peer can't have received it.
 	ErrNeverReached = errors.New("nothing was sent")
-	// ErrRefused is in the chain where another manager has said no: it has made nothing, and may have what there was before.
+	// ErrRefused is in the chain if another manager refused: it has made nothing, but may have an earlier connection.
 	ErrRefused = errors.New("the endpoint's manager refuses")
-	// ErrUnknownCall is in the chain where a peer doesn't have the call.
+	// ErrUnknownCall is in the chain if a peer doesn't have the call.
 	ErrUnknownCall = errors.New("it doesn't have the call")
 )
 
-// dialTimeout is how long a peer may take to be there, of the time for a call.
+// dialTimeout is the part of a call's time for connecting to the peer.
 const dialTimeout = 3 * time.Second
 
 // with calls fn with a connection, for one call.
@@ -49,7 +49,7 @@ func with(target string, creds credentials.TransportCredentials, fn func(*grpc.C
 	return explain(target, err)
 }
 
-// explain turns a status into an error of ours.
+// explain converts a status to an error of ours.
 func explain(target string, err error) error {
 	if err == nil {
 		return nil
@@ -71,7 +71,7 @@ func explain(target string, err error) error {
 	return fmt.Errorf("%s: %w: %s", target, kind, strings.TrimPrefix(status.Convert(err).Message(), kind.Error()+": "))
 }
 
-// at calls who serves a socket, whatever is in its name.
+// at calls the server of a unix socket, whose name may have any characters.
 func at(socket string, fn func(*grpc.ClientConn) error) error {
 	return with("passthrough:///"+socket, insecure.NewCredentials(), fn, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -96,7 +96,7 @@ func Request(ctx context.Context, socket string, r nsm.Request) (reply nsm.Reply
 	return reply, err
 }
 
-// Disconnect asks the manager of this node to end a connection of the calling pod; one that isn't there is ended.
+// Disconnect asks the manager of this node to end a connection of the calling pod. It succeeds if there is none.
 func Disconnect(ctx context.Context, socket string, k nsm.Key) error {
 	return at(socket, func(c *grpc.ClientConn) error {
 		_, err := api.NewClientConnectionClient(c).CloseConnection(ctx, &api.ConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service})
@@ -104,7 +104,7 @@ func Disconnect(ctx context.Context, socket string, k nsm.Key) error {
 	})
 }
 
-// Advertise tells the manager of this node of an endpoint.
+// Advertise advertises an endpoint to the manager of this node.
 func Advertise(ctx context.Context, socket, id string, e nsm.Endpoint) error {
 	return at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewEndpointOperationsClient(c).AdvertiseEndpoint(ctx, &api.EndpointAdvertiseRequest{RequestId: id, NetworkEndpoint: endpointTo(e)})
@@ -115,7 +115,7 @@ func Advertise(ctx context.Context, socket, id string, e nsm.Endpoint) error {
 	})
 }
 
-// Remove tells it that an endpoint takes no more connections.
+// Remove tells the manager of this node that an endpoint accepts no more connections.
 func Remove(ctx context.Context, socket, id string, e nsm.Endpoint) error {
 	return at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewEndpointOperationsClient(c).RemoveEndpoint(ctx, &api.EndpointRemoveRequest{RequestId: id, NetworkEndpoint: endpointTo(e)})
@@ -126,7 +126,7 @@ func Remove(ctx context.Context, socket, id string, e nsm.Endpoint) error {
 	})
 }
 
-// AskEndpoint asks an endpoint at its socket for a connection, and returns the namespace that it is to end in.
+// AskEndpoint asks an endpoint at its socket for a connection, and returns the namespace in which it should end.
 func AskEndpoint(ctx context.Context, socket, id, service string) (namespace uint64, err error) {
 	err = at(socket, func(c *grpc.ClientConn) error {
 		answer, err := api.NewEndpointConnectionClient(c).RequestEndpointConnection(ctx, &api.EndpointConnectionRequest{RequestId: id, NetworkServiceName: service})
@@ -164,7 +164,7 @@ func (p Peer) with(fn func(api.NSM2NSMClient) error) error {
 	return err
 }
 
-// sent is set once a call goes out, which is after both sides know each other. It implements stats.Handler.
+// sent is set once a call is sent, which is after both sides have authenticated. It implements stats.Handler.
 type sent struct{ atomic.Bool }
 
 func (*sent) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
@@ -176,7 +176,7 @@ func (s *sent) HandleRPC(_ context.Context, what stats.RPCStats) {
 	}
 }
 
-// Request asks for a connection. The reply is as this node has it.
+// Request asks for a connection. The reply is from this node's point of view.
 func (p Peer) Request(ctx context.Context, r nsm.RemoteRequest) (reply nsm.RemoteReply, err error) {
 	refusal := error(nil)
 	err = p.with(func(c api.NSM2NSMClient) error {
@@ -189,7 +189,7 @@ func (p Peer) Request(ctx context.Context, r nsm.RemoteRequest) (reply nsm.Remot
 	return reply, errors.Join(err, refusal)
 }
 
-// Close ends a connection of the requestor's; one that isn't there is closed.
+// Close ends a connection of the requestor. It succeeds if there is none.
 func (p Peer) Close(ctx context.Context, requestor string, k nsm.Key) error {
 	return p.with(func(c api.NSM2NSMClient) error {
 		_, err := c.CloseRemoteConnection(ctx, &api.RemoteConnectionClose{RequestId: k.ID, NetworkServiceName: k.Service, Requestor: requestor})
@@ -197,7 +197,7 @@ func (p Peer) Close(ctx context.Context, requestor string, k nsm.Key) error {
 	})
 }
 
-// Held tells the peer which connections to it this manager holds, and returns those that the peer holds.
+// Held tells the peer which of its connections this manager holds, and returns those that the peer holds.
 func (p Peer) Held(ctx context.Context, requestor string, held []nsm.Key) (keys []nsm.Key, err error) {
 	err = p.with(func(c api.NSM2NSMClient) error {
 		ctx, enough := context.WithCancel(ctx)

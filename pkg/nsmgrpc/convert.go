@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nsmgrpc carries the calls of network service connections by gRPC: between clients, endpoints and the manager of
-// their node by unix sockets, between managers by TCP with mutual TLS. The messages are in api/nsm; what is behind the calls
-// is pkg/nsm's.
+// Package nsmgrpc carries the calls of network service connections over gRPC: between clients, endpoints and the
+// manager of their node over unix sockets, between managers over TCP with mutual TLS. The messages are in api/nsm;
+// pkg/nsm has the logic behind the calls.
 package nsmgrpc
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/nsm"
 )
 
-// labelRequestor is the label of a request that names the node of the manager that asks.
+// labelRequestor is the label of a request that names the asking manager's node.
 const labelRequestor = "calico/requestor"
 
 func interfacesFrom(list []*api.Interface) []nsm.Interface {
@@ -57,7 +57,7 @@ func endpointTo(e nsm.Endpoint) *api.NetworkServiceEndpoint {
 	}
 }
 
-// parseNamespace reads the inode of a namespace.
+// parseNamespace parses the inode of a namespace.
 func parseNamespace(text string) (uint64, error) {
 	inode, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || inode == 0 {
@@ -112,7 +112,7 @@ func prefixesTo(list []netip.Prefix) (out []*api.Prefix) {
 	return out
 }
 
-// parsePort reads two bytes, the high one first, or more digits.
+// parsePort parses two bytes in big-endian order, or more bytes as digits.
 func parsePort(b []byte) (uint16, error) {
 	n, err := strconv.ParseUint(string(b), 10, 16)
 	if len(b) == 2 {
@@ -138,7 +138,7 @@ func vnisFrom(list []*api.VniRange) (out []nsm.VNIs, err error) {
 
 func contextRequestFrom(r *api.ConnectionContextRequest) (nsm.ContextRequest, error) {
 	excluded, err := prefixesFrom(r.GetExcludedPrefixes())
-	out := nsm.ContextRequest{Addressed: r.GetConnectionAddressed(), Excluded: excluded, DefaultRoute: true} // the requestor knows who asked for it
+	out := nsm.ContextRequest{Addressed: r.GetConnectionAddressed(), Excluded: excluded, DefaultRoute: true} // the requestor knows which client asked for it
 	for _, p := range r.GetAdditionalPrefixRequests() {
 		want := nsm.PrefixRequest{V6: p.GetAddressFamily() == 2, Bits: int(min(max(p.GetLen(), 0), 200))}
 		if f := p.GetAddressFamily(); err == nil && f != 1 && f != 2 {

@@ -15,31 +15,31 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// podCredentials know who calls by a unix socket, as the kernel does: SO_PEERCRED, unix(7).
+// podCredentials identify the caller over a unix socket, using the kernel's SO_PEERCRED, see unix(7).
 type podCredentials struct {
 	credentials.TransportCredentials
 }
 
 func newPodCredentials() podCredentials { return podCredentials{insecure.NewCredentials()} }
 
-// pod is who calls: the inode of its network namespace, or why that isn't known.
+// pod is the caller: the inode of its network namespace, or the error why that isn't known.
 type pod struct {
 	credentials.CommonAuthInfo
 	namespace uint64
 	err       error
 }
 
-// AuthType is of credentials.AuthInfo.
+// AuthType implements credentials.AuthInfo.
 func (pod) AuthType() string { return "SO_PEERCRED" }
 
-// ServerHandshake is of credentials.TransportCredentials.
+// ServerHandshake implements credentials.TransportCredentials.
 func (podCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	p := pod{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	p.namespace, p.err = NamespaceOf(conn)
 	return conn, p, nil
 }
 
-// NamespaceOf is the inode of the network namespace of the process at the other end of a unix socket.
+// NamespaceOf returns the inode of the network namespace of the process at the other end of a unix socket.
 func NamespaceOf(conn net.Conn) (uint64, error) {
 	if limited, is := conn.(interface{ NetConn() net.Conn }); is {
 		conn = limited.NetConn()
@@ -66,7 +66,7 @@ func NamespaceOf(conn net.Conn) (uint64, error) {
 	return st.Ino, nil
 }
 
-// callingPod is the network namespace of who calls.
+// callingPod returns the network namespace of the caller.
 func callingPod(ctx context.Context) (uint64, error) {
 	var who pod
 	p, is := peer.FromContext(ctx)

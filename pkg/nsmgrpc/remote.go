@@ -61,8 +61,8 @@ func remoteRequestTo(r nsm.RemoteRequest) *api.RemoteConnectionRequest {
 	return out
 }
 
-// remoteReplyFrom turns the answer to a request round: Local is this node's address. The error wraps ErrRefused where the other
-// manager has not accepted.
+// remoteReplyFrom converts the answer to a request to this node's point of view: Local is this node's address. The
+// error wraps ErrRefused if the other manager has not accepted.
 func remoteReplyFrom(id string, r *api.RemoteConnectionReply) (nsm.RemoteReply, error) {
 	switch {
 	case !r.GetAccepted():

@@ -32,16 +32,16 @@ const (
 const (
 	maxMessage = 1 << 20
 	maxHeader  = 16 << 10
-	maxStreams = 64 // of a connection
-	// maxConnections are those of all clients of a node, or of all other managers, which open one for each request.
+	maxStreams = 64 // per connection
+	// maxConnections is for all clients of a node, or all other managers, which open one connection per request.
 	maxConnections = 1024
-	// connectTimeout is how long a stranger may take for the handshake.
+	// connectTimeout is how long a peer may take for the handshake.
 	connectTimeout = 10 * time.Second
-	// monitorInterval is how often a monitor is told what there is.
+	// monitorInterval is how often the list is sent to a monitor.
 	monitorInterval = 10 * time.Second
 )
 
-// Pods is what a manager does for the pods of its node.
+// Pods is a manager's interface for the pods of its node.
 type Pods interface {
 	Connect(ctx context.Context, r nsm.Request) (nsm.Reply, error)
 	Disconnect(ctx context.Context, k nsm.Key, namespace uint64) error
@@ -49,7 +49,8 @@ type Pods interface {
 	Remove(ctx context.Context, e nsm.Endpoint) error
 }
 
-// Peers is what a manager does for others. Lost gets which connections a peer holds, and ends its others; Held is what it has here.
+// Peers is a manager's interface for other managers. Lost receives which connections a peer holds, and ends its others;
+// Held returns those that it has here.
 type Peers interface {
 	Accept(ctx context.Context, r nsm.RemoteRequest) (nsm.RemoteReply, error)
 	End(ctx context.Context, k nsm.Key) error
@@ -57,7 +58,7 @@ type Peers interface {
 	Held(peer string) []nsm.Key
 }
 
-// ServePods serves both sockets in a directory until the context ends, which is a clean exit.
+// ServePods serves both sockets in a directory until the context ends, which is no error.
 func ServePods(ctx context.Context, dir string, m Pods) error {
 	clients, err := Listen(filepath.Join(dir, ClientSocket))
 	if err != nil {
@@ -80,20 +81,20 @@ func ServePeers(ctx context.Context, l net.Listener, t TLS, m Peers) error {
 	return serve(ctx, s, l)
 }
 
-// ServeEndpoint answers a manager at the endpoint's socket: every connection that allow lets through ends in the namespace.
+// ServeEndpoint answers a manager at the endpoint's socket: every connection that allow accepts ends in the namespace.
 func ServeEndpoint(ctx context.Context, l net.Listener, namespace uint64, allow func(id, service string) error) error {
 	s := newServer()
 	api.RegisterEndpointConnectionServer(s, endpointServer{namespace: namespace, allow: allow})
 	return serve(ctx, s, l)
 }
 
-// newServer returns a server that no client holds up for long.
+// newServer returns a server that no client can block for long.
 func newServer(options ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.ConnectionTimeout(connectTimeout), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeader), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: server.Timeout, Time: server.Timeout}))...)
 }
 
-// Listen makes a unix socket that its user alone may use, over a stale one.
+// Listen creates a unix socket that only its user may use, replacing a stale one.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -123,7 +124,7 @@ func serve(ctx context.Context, s *grpc.Server, listeners ...net.Listener) error
 	var errs error
 	for range listeners {
 		err := <-ended
-		s.Stop() // where one ends, so do the others
+		s.Stop() // if one ends, end the others too
 		if err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
 			errs = errors.Join(errs, err)
 		}
@@ -131,7 +132,7 @@ func serve(ctx context.Context, s *grpc.Server, listeners ...net.Listener) error
 	return errs
 }
 
-// refusal is the status of an error.
+// refusal returns the status for an error.
 func refusal(err error) error {
 	code := codes.Aborted
 	switch {
@@ -153,7 +154,7 @@ type podServer struct {
 	m Pods
 }
 
-// RequestConnection is a client's.
+// RequestConnection is called by a client.
 func (s podServer) RequestConnection(ctx context.Context, in *api.ConnectionRequest) (*api.ConnectionReply, error) {
 	r, err := requestFrom(in)
 	if err == nil {
@@ -176,7 +177,7 @@ func (s podServer) RequestConnection(ctx context.Context, in *api.ConnectionRequ
 	}, nil
 }
 
-// CloseConnection is a client's.
+// CloseConnection is called by a client.
 func (s podServer) CloseConnection(ctx context.Context, in *api.ConnectionClose) (*api.ConnectionCloseReply, error) {
 	own, err := callingPod(ctx)
 	if err == nil {
@@ -185,7 +186,7 @@ func (s podServer) CloseConnection(ctx context.Context, in *api.ConnectionClose)
 	return &api.ConnectionCloseReply{}, refusal(err)
 }
 
-// AdvertiseEndpoint is an endpoint's.
+// AdvertiseEndpoint is called by an endpoint.
 func (s podServer) AdvertiseEndpoint(ctx context.Context, in *api.EndpointAdvertiseRequest) (*api.EndpointAdvertiseReply, error) {
 	e := endpointFrom(in.GetNetworkEndpoint())
 	err := e.Check()
@@ -204,7 +205,7 @@ func (s podServer) AdvertiseEndpoint(ctx context.Context, in *api.EndpointAdvert
 	return &api.EndpointAdvertiseReply{RequestId: in.GetRequestId(), Accepted: true}, nil
 }
 
-// RemoveEndpoint is an endpoint's.
+// RemoveEndpoint is called by an endpoint.
 func (s podServer) RemoveEndpoint(ctx context.Context, in *api.EndpointRemoveRequest) (*api.EndpointRemoveReply, error) {
 	e := endpointFrom(in.GetNetworkEndpoint())
 	err := nsm.Endpoint{Service: e.Service, Name: e.Name}.Check()
@@ -226,7 +227,7 @@ type endpointServer struct {
 	allow     func(id, service string) error
 }
 
-// RequestEndpointConnection is the manager's.
+// RequestEndpointConnection is called by the manager.
 func (s endpointServer) RequestEndpointConnection(_ context.Context, in *api.EndpointConnectionRequest) (*api.EndpointConnectionReply, error) {
 	if err := s.allow(in.GetRequestId(), in.GetNetworkServiceName()); err != nil {
 		return nil, refusal(err)
@@ -241,7 +242,7 @@ type peerServer struct {
 	m Peers
 }
 
-// RequestRemoteConnection is another manager's. A refusal is an answer.
+// RequestRemoteConnection is called by another manager. A refusal is a regular answer.
 func (s peerServer) RequestRemoteConnection(ctx context.Context, in *api.RemoteConnectionRequest) (*api.RemoteConnectionReply, error) {
 	r, err := remoteRequestFrom(in)
 	var reply nsm.RemoteReply
@@ -257,12 +258,12 @@ func (s peerServer) RequestRemoteConnection(ctx context.Context, in *api.RemoteC
 	return remoteReplyTo(in.GetRequestId(), reply), nil
 }
 
-// RequestProxyConnection is an older manager's.
+// RequestProxyConnection is called by an older manager.
 func (s peerServer) RequestProxyConnection(_ context.Context, in *api.ProxyConnectionRequest) (*api.ProxyConnectionReply, error) {
 	return &api.ProxyConnectionReply{RequestId: in.GetRequestId(), AdmissionError: "the call is replaced by nsm2nsm.NSM2NSM/RequestRemoteConnection: use that"}, nil
 }
 
-// CloseRemoteConnection is another manager's.
+// CloseRemoteConnection is called by another manager.
 func (s peerServer) CloseRemoteConnection(ctx context.Context, in *api.RemoteConnectionClose) (*api.RemoteConnectionCloseReply, error) {
 	peer, err := caller(ctx, in.GetRequestor())
 	if err == nil {
@@ -271,7 +272,7 @@ func (s peerServer) CloseRemoteConnection(ctx context.Context, in *api.RemoteCon
 	return &api.RemoteConnectionCloseReply{}, refusal(err)
 }
 
-// MonitorRemoteConnections is another manager's.
+// MonitorRemoteConnections is called by another manager.
 func (s peerServer) MonitorRemoteConnections(in *api.RemoteConnectionMonitor, out api.NSM2NSM_MonitorRemoteConnectionsServer) error {
 	peer, err := caller(out.Context(), in.GetRequestor())
 	if err != nil {

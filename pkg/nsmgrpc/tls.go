@@ -17,15 +17,15 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// ServerName is a DNS name that the certificate of every manager has: who may manage connections is what the authority says,
-// whatever the address of the node.
+// ServerName is a DNS name in the certificate of every manager: the authority decides who may manage connections,
+// regardless of the node's address.
 const ServerName = "calico-nsm"
 
-// nameOf is a DNS name that the certificate of one node's manager has beside ServerName.
+// nameOf returns the DNS name in the certificate of one node's manager, in addition to ServerName.
 func nameOf(node string) string { return node + "." + ServerName }
 
-// speaksFor refuses a certificate of another node's manager. One without any name of that form is every manager's: so were all, before
-// there were such names.
+// speaksFor rejects a certificate of another node's manager. One without any name of that form is valid for every
+// manager: before these names were introduced, all were.
 func speaksFor(cert *x509.Certificate, node string) error {
 	of := ""
 	for _, name := range cert.DNSNames {
@@ -42,8 +42,8 @@ func speaksFor(cert *x509.Certificate, node string) error {
 	return fmt.Errorf("%w: the certificate is that of %.200q, and the manager of node %.200q is spoken with: give it the DNS name %s", nsm.ErrInvalid, of, node, nameOf(node))
 }
 
-// caller is the manager that calls. It is the node that it names, which must be one of its certificate's; where it names none,
-// the certificate's, or the address that it calls from.
+// caller returns the calling manager. It is the node that the call names, which must be in its certificate; if the call
+// names none, the certificate's node, or the address that it calls from.
 func caller(ctx context.Context, node string) (string, error) {
 	var info credentials.TLSInfo
 	p, ok := peer.FromContext(ctx)
@@ -65,11 +65,11 @@ func caller(ctx context.Context, node string) (string, error) {
 	return host, err
 }
 
-// TLS names PEM files: the authority of all managers, and this manager's certificate. They are read at each handshake, so
-// that new ones are taken up.
+// TLS names PEM files: the authority of all managers, and this manager's certificate. They are read at each handshake,
+// so that new ones take effect.
 type TLS struct{ CAFile, CertFile, KeyFile string }
 
-// Check returns what is wrong with the files.
+// Check returns the problem with the files.
 func (t TLS) Check() error {
 	_, err := t.config()
 	return err
@@ -101,7 +101,7 @@ func (t TLS) server() credentials.TransportCredentials {
 	})
 }
 
-// client is for the manager of a node.
+// client returns the credentials for calling the manager of a node.
 func (t TLS) client(node string) (credentials.TransportCredentials, error) {
 	cfg, err := t.config()
 	if err != nil {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownership knows which of a host's workload endpoints has what only one may have: an interface, an address, the outer address of
-// a 1:1 NAT. Of several that claim one it is the one that can't be without it, and of those the one that was made first: a newcomer
-// takes nothing away but another's outer address that is its own. An endpoint that has lost one thing still has its others, so that the
-// answers depend on what there is, and not on the order in which it was heard of.
+// Package ownership determines which of a host's workload endpoints has what only one may have: an interface, an
+// address, or the outer address of a 1:1 NAT. If several claim it, one that can't be without it has precedence, then
+// the one that was created first: a newcomer takes nothing except an outer address of another endpoint that is its own
+// address. An endpoint that has lost one thing keeps its others, so the answers depend on the current endpoints, not on
+// the order in which they were added.
 package ownership
 
 import (
@@ -14,10 +15,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Claim is what only one endpoint may have.
+// Claim is something that only one endpoint may have.
 type Claim struct {
 	Interface string
-	Addr      netip.Addr // valid: it is an address
+	Addr      netip.Addr // if valid, the claim is this address
 }
 
 func (c Claim) String() string {
@@ -27,7 +28,7 @@ func (c Claim) String() string {
 	return "interface " + c.Interface
 }
 
-// endpoint is one that claims something.
+// endpoint is an endpoint with claims.
 type endpoint struct {
 	path    string
 	created int64
@@ -35,23 +36,24 @@ type endpoint struct {
 	claims  []Claim
 }
 
-// needs says that the endpoint can't be without what it claims.
+// needs reports whether the endpoint can't be without what it claims.
 func (e *endpoint) needs(c Claim) bool { return !c.Addr.IsValid() || slices.Contains(e.own, c.Addr) }
 
-// Table has the endpoints by path, rather than by key: one key that is stored twice, in two spellings, is two endpoints that claim the
-// same. Make one with New.
+// Table has the endpoints by path instead of by key: a key stored twice, in two spellings, is two endpoints with the
+// same claims. Make one with New.
 type Table struct {
 	endpoints map[string]*endpoint
 	by        map[Claim][]*endpoint
 	touched   func(path string)
 }
 
-// New makes a table without endpoints. It tells of each other endpoint of which the answers may be others after a change.
+// New returns an empty table. It calls touched for every other endpoint whose answers may differ after a change.
 func New(touched func(path string)) *Table {
 	return &Table{endpoints: map[string]*endpoint{}, by: map[Claim][]*endpoint{}, touched: touched}
 }
 
-// Put enters an endpoint that was made at a revision, in the place of what it was. nil: it claims nothing, or is gone.
+// Put replaces the endpoint at path. created is its creation revision. A nil spec means that it claims nothing, or is
+// gone.
 func (t *Table) Put(path string, created int64, spec *model.WorkloadEndpoint) {
 	if old := t.endpoints[path]; old != nil {
 		delete(t.endpoints, path)
@@ -74,7 +76,7 @@ func (t *Table) Put(path string, created int64, spec *model.WorkloadEndpoint) {
 	}
 }
 
-// claimsOf are the interface of an endpoint, its addresses, and the outer ones of its NAT.
+// claimsOf returns the claims of an endpoint: its interface, its addresses, and the outer addresses of its NAT.
 func claimsOf(spec *model.WorkloadEndpoint) []Claim {
 	addrs := slices.Clone(spec.Addrs())
 	for _, n := range slices.Concat(spec.IPv4NAT, spec.IPv6NAT) {
@@ -88,14 +90,14 @@ func claimsOf(spec *model.WorkloadEndpoint) []Claim {
 	return claims
 }
 
-// Touch tells of all that claim something.
+// Touch calls touched for all endpoints with the claim.
 func (t *Table) Touch(c Claim) {
 	for _, e := range t.by[c] {
 		t.touched(e.path)
 	}
 }
 
-// Claims are those of an endpoint, its interface first.
+// Claims returns the claims of an endpoint, its interface first.
 func (t *Table) Claims(path string) []Claim {
 	if e := t.endpoints[path]; e != nil {
 		return e.claims
@@ -103,13 +105,14 @@ func (t *Table) Claims(path string) []Claim {
 	return nil
 }
 
-// Needs says that an endpoint can't be without what it claims: its interface, or an address of its own.
+// Needs reports whether an endpoint can't be without what it claims: its interface, or an address of its own.
 func (t *Table) Needs(path string, c Claim) bool {
 	e := t.endpoints[path]
 	return e != nil && e.needs(c)
 }
 
-// Holder is the other endpoint that has what one claims, "" where it has it itself, or claims nothing.
+// Holder returns the other endpoint that has what the endpoint at path claims, "" if that has it itself or has no such
+// claim.
 func (t *Table) Holder(path string, c Claim) string {
 	all := t.by[c]
 	if t.endpoints[path] == nil || len(all) == 0 {
@@ -122,7 +125,7 @@ func (t *Table) Holder(path string, c Claim) string {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path)) // by name, those of one transaction
+		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path)) // path decides within one transaction
 	})
 	if first.path == path {
 		return ""
@@ -130,5 +133,5 @@ func (t *Table) Holder(path string, c Claim) string {
 	return first.path
 }
 
-// Len is how many things are claimed.
+// Len returns how many things are claimed.
 func (t *Table) Len() int { return len(t.by) }

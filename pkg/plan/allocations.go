@@ -8,28 +8,28 @@ import (
 	"slices"
 )
 
-// allocations say which host each address is of: by the blocks of IPAM and by active endpoints.
+// allocations record which host each address belongs to, according to IPAM's blocks and active endpoints.
 type allocations struct {
 	self   string
 	alive  func(host string) bool
 	blocks index[*blockFact]
-	// ends are the active endpoints with an address. A list is replaced, never changed.
+	// ends has the active endpoints of each address. A list is replaced, never modified.
 	ends map[netip.Addr][]end
 }
 
 // end says that an active endpoint of a host has an address.
 type end struct {
 	host    string
-	ext     bool  // as ext_ip, not as its own
-	up      bool  // the host reports the endpoint so
-	created int64 // when the endpoint was
+	ext     bool  // as ext_ip, not as an address of its own
+	up      bool  // the host reports the endpoint as up
+	created int64 // creation revision of the endpoint
 }
 
 func newAllocations(self string, alive func(host string) bool) allocations {
 	return allocations{self: self, alive: alive, blocks: newIndex[*blockFact](), ends: map[netip.Addr][]end{}}
 }
 
-// removeEnd and addEnd follow an endpoint of a host.
+// removeEnd removes an end of an address; addEnd adds one.
 func (s *allocations) removeEnd(a netip.Addr, n end) {
 	i := slices.Index(s.ends[a], n)
 	if s.ends[a] = slices.Delete(slices.Clone(s.ends[a]), i, i+1); len(s.ends[a]) == 0 {
@@ -39,8 +39,8 @@ func (s *allocations) removeEnd(a netip.Addr, n end) {
 
 func (s *allocations) addEnd(a netip.Addr, n end) { s.ends[a] = append(slices.Clone(s.ends[a]), n) }
 
-// holder is the host to which etcd says packets for a prefix must go, "" where it doesn't say
-// or says so of a larger block. ours: the prefix lies in what is this host's.
+// holder returns the host that packets for a prefix must go to according to etcd, "" if etcd says nothing or says so
+// for a larger block. ours reports that the prefix lies within what is this host's.
 func (s *allocations) holder(p netip.Prefix) (host string, ours bool) {
 	at, block, ok := s.blocks.longest(p)
 	affinity, exact := "", ok && at == p
@@ -52,7 +52,7 @@ func (s *allocations) holder(p netip.Prefix) (host string, ours bool) {
 		owner := s.owner(p.Addr())
 		switch {
 		case owner != s.self && slices.ContainsFunc(s.ends[p.Addr()], func(n end) bool { return n.host == s.self && n.up }):
-			return "", true // two hosts have it: this one leads it to its own endpoint, which is there
+			return "", true // several hosts have it: this one routes it to its own endpoint, which is up here
 		case owner != "" && (exact || owner != affinity):
 			return owner, owner == s.self
 		}
@@ -63,13 +63,13 @@ func (s *allocations) holder(p netip.Prefix) (host string, ours bool) {
 	return "", ours
 }
 
-// inBlock reports whether a prefix is a part of a block with an affinity.
+// inBlock reports whether a prefix is part of a larger block with an affinity.
 func (s *allocations) inBlock(p netip.Prefix) bool {
 	at, block, ok := s.blocks.longest(p)
 	return ok && at != p && block.affinity != ""
 }
 
-// hostsAt are the hosts of the active endpoints with an address, sorted.
+// hostsAt returns the hosts of the active endpoints with an address, sorted.
 func (s *allocations) hostsAt(a netip.Addr) []string {
 	var hosts []string
 	for _, end := range s.ends[a] {
@@ -79,8 +79,7 @@ func (s *allocations) hostsAt(a netip.Addr) []string {
 	return slices.Compact(hosts)
 }
 
-// owner is the host that has an address: the one whose endpoint has it, else the one for which
-// it is allocated.
+// owner returns the host that has an address: the one whose endpoint has it, else the one that it is allocated to.
 func (s *allocations) owner(a netip.Addr) string {
 	if ends := s.ends[a]; len(ends) > 0 {
 		return slices.MinFunc(ends, s.compare).host
@@ -91,9 +90,8 @@ func (s *allocations) owner(a netip.Addr) string {
 	return ""
 }
 
-// compare orders the endpoints of an address: those whose own it is come before those that have
-// it as ext_ip, then those that a living host reports to be up, then the younger: after a failed start,
-// or a move, the older is what was left behind.
+// compare orders the endpoints of an address: those with the address as their own before those with it as ext_ip; then
+// those that a live host reports as up; then the younger. After a failed start or a move, the older one is a leftover.
 func (s *allocations) compare(a, b end) int {
 	rank := func(n end) int {
 		switch {
@@ -111,7 +109,7 @@ func (s *allocations) compare(a, b end) int {
 
 func (s *allocations) isUp(n end) bool { return n.up && s.alive(n.host) }
 
-// ordinal is the place of an address in its block, which has 2^12 at most.
+// ordinal returns the position of an address in its block, which has at most 2^12.
 func ordinal(block netip.Prefix, a netip.Addr) int {
 	b := a.AsSlice()
 	low := int(b[len(b)-2])<<8 | int(b[len(b)-1])
@@ -128,7 +126,7 @@ func (s *allocations) isGateway(a netip.Addr) bool {
 	return false
 }
 
-// tunnelAddrs are the addresses that this host's tunnels hold.
+// tunnelAddrs returns the addresses that this host's tunnels hold.
 func (s *allocations) tunnelAddrs() map[TunnelKind][]netip.Addr {
 	held := map[TunnelKind][]netip.Addr{}
 	for _, block := range s.blocks.all {

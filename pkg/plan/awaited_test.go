@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestNoNeighbour ends what one host hears of IPv6, and brings it back in every way.
+// TestNoNeighbour ends one host's sources of IPv6 routes, and restores them in every way.
 func TestNoNeighbour(t *testing.T) {
 	e, w := tellGolden(t, "no-neighbour")
 	var st State

@@ -12,11 +12,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// meshMultihop lets eBGP sessions of the mesh cross routers: hosts may be in
-// racks of their own.
+// meshMultihop lets eBGP sessions of the mesh cross routers: hosts may be in different racks.
 const meshMultihop = 255
 
-// setSpeaker works out how this host speaks BGP.
+// setSpeaker determines how this host speaks BGP.
 func (v *view) setSpeaker(e *engine) {
 	me := v.hosts.byName[e.self]
 	s := Speaker{
@@ -27,8 +26,8 @@ func (v *view) setSpeaker(e *engine) {
 	if me.mine[0].IsValid() || me.mine[1].IsValid() {
 		s.AS = e.asOf(me)
 	}
-	// A router id in use stays: it needs to be no address, and a change of it ends all sessions.
-	// But no two hosts may have one (RFC 6286), and a host that starts with the address takes it.
+	// A router ID in use is kept: it need not be an address, and changing it ends all sessions. But no two hosts may
+	// have the same (RFC 6286), and a host that starts with the address takes it.
 	inUse := e.settings.RouterID
 	holder := v.hosts.at(inUse)
 	switch {
@@ -54,21 +53,20 @@ func (v *view) setSpeaker(e *engine) {
 	v.speaker = s
 }
 
-// routerID is that of a host without IPv4: any 32 bits that no other host has
-// will do (RFC 6286).
+// routerID returns the router ID of a host without IPv4: any 32 bits that no other host has are fine (RFC 6286).
 func routerID(host string) netip.Addr {
 	sum := sha256.Sum256([]byte("router " + host))
 	sum[0] = sum[0]%223 + 1
 	return netip.AddrFrom4([4]byte(sum[:4]))
 }
 
-// asOf is a host's AS number. One that can't be read counts as not set: without any, one
-// that is mistyped for all hosts would end all sessions between them.
+// asOf returns a host's AS number. One that can't be read counts as not set: if instead it meant none, a typo in the
+// number for all hosts would end all sessions between them.
 func (e *engine) asOf(h host) model.ASNumber {
 	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects.byKey[model.BGPGlobalASKey{}]), defaultAS)
 }
 
-// isPeer reports whether this host has an explicit peer of this address.
+// isPeer reports whether this host has an explicit peer with this address.
 func (e *engine) isPeer(a netip.Addr) bool {
 	hosts := e.peers[a]
 	_, own := hosts[e.self]
@@ -76,7 +74,7 @@ func (e *engine) isPeer(a netip.Addr) bool {
 	return own || all
 }
 
-// setNeighbours works out the sessions with other hosts and peers.
+// setNeighbours determines the sessions with other hosts and peers.
 func (v *view) setNeighbours(e *engine) {
 	for a := range e.peers {
 		v.addNeighbour(e, a)
@@ -95,9 +93,9 @@ func (v *view) addNeighbour(e *engine, a netip.Addr) {
 	}
 }
 
-// neighbour works out the session with an address, if there is one. An explicit peer comes
-// before what the mesh says, one of this host before one of all; one that cannot be read is
-// none, so that no session does without its filters.
+// neighbour returns the session with an address, if there is one. An explicit peer takes precedence over the mesh, and
+// one of this host over one of all hosts. One that cannot be read makes no session, so that none runs without its
+// filters.
 func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 	own, isOwn := e.objects.peer(model.BGPPeerKey{Host: e.self, IP: a})
 	global, isGlobal := e.objects.peer(model.BGPPeerKey{IP: a})
@@ -130,7 +128,7 @@ func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 		n.Kind, n.AS, n.Multihop = FromMesh, e.asOf(other), meshMultihop
 	}
 	if n.AS == cmp.Or(n.Options.LocalAS, v.speaker.AS) {
-		n.Multihop = 0 // iBGP takes any number
+		n.Multihop = 0 // iBGP allows any number of hops
 		n.Reflector = me.cluster.IsValid() && other.cluster.IsValid()
 		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !n.Reflector
 	}
@@ -140,13 +138,13 @@ func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 func (n *Neighbour) explicit(p model.BGPPeer) {
 	n.AS, n.PasswordFile, n.Multihop, n.Options = p.AS, p.PasswordFile, p.EBGPMultihop, p.Options
 	if source := p.Options.Source; source != (model.PeerSource{}) {
-		n.Local = source.Address // none is any
+		n.Local = source.Address // invalid means any
 	}
 	n.Import, n.Export = slices.Clone(p.Import), slices.Clone(p.Export)
 }
 
-// peerOf is the explicit peer by which another host has an address of ours, its own before
-// that of all; nil = it has none. Both ends sign with the password that it names.
+// peerOf returns the explicit peer with which another host names our address local, its own before that of all hosts;
+// nil if there is none. Both ends sign with the password that it names.
 func (e *engine) peerOf(name string, local netip.Addr) *object {
 	if own, ok := e.objects.peer(model.BGPPeerKey{Host: name, IP: local}); ok {
 		return own

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// follow has what depends on an object worked out anew: before and now differ.
+// follow marks everything that depends on an object to be recomputed. before and now differ.
 func (e *engine) follow(key model.Key, before, now *object) {
 	switch key := key.(type) {
 	case model.WorkloadEndpointKey:
@@ -59,7 +59,7 @@ func (e *engine) followHost(name string) {
 	}
 }
 
-// endsOf are what an endpoint of a host, by what is known of it and of its status, has of each of its addresses.
+// endsOf returns the end of each of an endpoint's addresses, given what is known about the endpoint and its status.
 func endsOf(host string, endpoint, status *object) map[netip.Addr]end {
 	ends := map[netip.Addr]end{}
 	for _, a := range valueOf[endpointFact](endpoint) {
@@ -83,7 +83,7 @@ func (e *engine) followEndpoint(before, now map[netip.Addr]end) {
 	}
 }
 
-// touchEnd has looked at again what depends on endpoints with an address.
+// touchEnd marks everything that depends on endpoints with an address.
 func (e *engine) touchEnd(a netip.Addr) {
 	e.touch(single(a))
 	_, etcd := e.etcd[a]
@@ -126,8 +126,8 @@ func (e *engine) followBlock(p netip.Prefix, before, now *blockFact) {
 	}
 }
 
-// touchBlock has everything decided anew that may lie in a block: the block
-// was or is in the index. before may be nil.
+// touchBlock marks all prefixes that may lie in a block to be decided again. The block was or is in the index. before
+// may be nil.
 func (e *engine) touchBlock(p netip.Prefix, before *blockFact) {
 	e.touch(p)
 	for inner := range e.learned.inside(p) {
@@ -152,7 +152,8 @@ func (e *engine) touchBlock(p netip.Prefix, before *blockFact) {
 	}
 }
 
-// absent lists what the engine knows and a whole new state of etcd doesn't have, as gone.
+// absent returns, as deleted entries, the keys that the engine knows and that a complete new state of etcd doesn't
+// have.
 func (e *engine) absent(entries []model.Entry) []model.Entry {
 	there := make(map[string]struct{}, len(entries))
 	for _, entry := range entries {
@@ -174,7 +175,7 @@ func (e *engine) absent(entries []model.Entry) []model.Entry {
 	return gone
 }
 
-// touchAll has everything decided anew of which something is said, or may be.
+// touchAll marks all prefixes that are or may be routed or advertised to be decided again.
 func (e *engine) touchAll() {
 	for b, block := range e.allocations.blocks.all {
 		e.touch(b)

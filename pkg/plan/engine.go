@@ -15,37 +15,37 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// engine works out what a host must hold. It takes in changes with Update, SetSettings,
-// SetLinks, SetEtcd, Learn and Retain; Compute returns what follows from them.
+// engine computes the state that a host should have. Update, SetSettings, SetLinks, SetEtcd, Learn and Retain pass
+// changes to it; compute returns what follows from them.
 //
-// A change of a block, an endpoint or a learned route costs as much as the prefixes that it
-// bears on; any other change has everything worked out anew. What Compute returns depends on
-// what there is, never on how it came about.
+// The cost of changing a block, an endpoint or a learned route is proportional to the number of prefixes affected; any
+// other change causes everything to be recomputed. The result of compute depends on the current input, never on how it
+// came about.
 type engine struct {
 	self     string
 	settings Settings
 	handles  map[string]TunnelKind // of this host's tunnels' addresses
 
 	objects     objects
-	said        map[string]host            // what etcd says of each host that there is
-	peers       groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
-	pools       index[poolFact]            // with those that can't be read
+	said        map[string]host            // what etcd says about each existing host
+	peers       groups[netip.Addr, string] // hosts with an explicit peer at this address, "" = all hosts
+	pools       index[poolFact]            // including pools that can't be read
 	allocations allocations
 	learned     index[learnedRoute]
-	etcd        map[netip.Addr]bool // as SetEtcd has them
+	etcd        map[netip.Addr]bool // as passed to SetEtcd
 	links       *links
 
-	changed bool                      // what view is worked out from
-	touched map[netip.Prefix]struct{} // what to decide anew
+	changed bool                      // the input of view changed
+	touched map[netip.Prefix]struct{} // prefixes to decide again
 
 	view      *view
-	decisions map[netip.Prefix]decision // those that say more than a route
-	raised    map[ProblemID]int         // how many decisions raise a problem
+	decisions map[netip.Prefix]decision // those with more content than a route
+	raised    map[ProblemID]int         // number of decisions that raise a problem
 	told      State
 	out       Changes
 }
 
-// newEngine makes the engine of the host of that name, which knows of nothing yet.
+// newEngine returns an empty engine for the host named self.
 func newEngine(self string, settings Settings) *engine {
 	e := &engine{
 		self: self, settings: settings.withDefaults(), handles: map[string]TunnelKind{},
@@ -83,7 +83,7 @@ func (s Settings) withDefaults() Settings {
 	s.VXLANPort = cmp.Or(s.VXLANPort, 4789)
 	s.VXLANVNI = cmp.Or(s.VXLANVNI, 4096)
 	s.ListenPort = cmp.Or(s.ListenPort, 179)
-	// BGP tells whole seconds (RFC 4271, 4.2; RFC 4724, 3).
+	// BGP uses whole seconds (RFC 4271, 4.2; RFC 4724, 3).
 	s.HoldTime = cmp.Or(s.HoldTime, 90*time.Second).Truncate(time.Second)
 	s.KeepaliveTime = cmp.Or(s.KeepaliveTime, s.HoldTime/3).Truncate(time.Second)
 	s.RestartTime = max(0, cmp.Or(s.RestartTime, 120*time.Second)).Truncate(time.Second)
@@ -99,26 +99,25 @@ func (e *engine) SetSettings(settings Settings) {
 	}
 }
 
-// SetLinks replaces what is known of the host's own links and routes. Of routes
-// to one destination the first counts.
+// SetLinks replaces the host's own links and routes. If there are several routes to a destination, the first one
+// counts.
 func (e *engine) SetLinks(given Links) {
 	if !reflect.DeepEqual(given, e.links.given) {
 		e.links, e.changed = newLinks(clone(given)), true
 	}
 }
 
-// SetEtcd replaces the addresses of etcd that are known. Of each it says whether
-// packets to it went by a route of ours while etcd answered: only then may etcd be a
-// workload of the cluster, at the address of an endpoint. That an endpoint has the
-// address is not enough: in a pool over the hosts' own network one gets it by mistake.
+// SetEtcd replaces the known addresses of etcd. The value says whether packets to the address used one of our routes
+// while etcd answered. Only then may etcd be a workload of the cluster, at an endpoint's address. An endpoint with the
+// address is not enough: in a pool over the hosts' own network it may have it by mistake.
 func (e *engine) SetEtcd(addrs map[netip.Addr]bool) {
 	if !maps.Equal(addrs, e.etcd) {
 		e.etcd, e.changed = maps.Clone(addrs), true
 	}
 }
 
-// Learn takes in what BGP knows now of some prefixes. A prefix with host bits, or
-// of IPv4 written as IPv6, is ignored.
+// Learn passes what BGP currently knows about some prefixes. It ignores prefixes with host bits and IPv4 written as
+// IPv6.
 func (e *engine) Learn(routes ...Learned) {
 	for _, l := range routes {
 		if f := e.learned.all[l.Prefix]; isDestination(l.Prefix) && !slices.Equal(f.paths, l.Paths) {
@@ -129,10 +128,9 @@ func (e *engine) Learn(routes ...Learned) {
 	}
 }
 
-// Retain says which routes BGP had brought into the kernel before the agent started
-// anew; they replace those that it said before. They stay as they are, unless they
-// must not be taken, until their prefix is learned again or they are no longer
-// retained: say so, with none, when the neighbours have told all that they know.
+// Retain passes the routes that BGP had installed in the kernel before the agent restarted; they replace those of an
+// earlier call. Unless they are refused, they are kept until their prefix is learned again or they are no longer
+// retained: call Retain without routes once the neighbours have sent everything they know.
 func (e *engine) Retain(routes ...Route) {
 	for p, f := range e.learned.all {
 		if f.retained != nil {
@@ -162,9 +160,8 @@ func (e *engine) setLearned(p netip.Prefix, f learnedRoute) {
 	e.touch(p)
 }
 
-// Update takes in what became of some keys: what they hold now, or that they are
-// gone. Keys that don't bear on routes are ignored, and so are paths that are not of the data model
-// at all.
+// Update processes the new state of some keys: their values, or that they are gone. It ignores keys that don't affect
+// routes and paths outside of the data model.
 func (e *engine) Update(entries ...model.Entry) {
 	for _, entry := range entries {
 		e.update(entry)
@@ -203,7 +200,7 @@ func (e *engine) update(entry model.Entry) {
 	}
 }
 
-// reportValue says what is wrong with the value of a key, "" = nothing.
+// reportValue reports the problem with the value of a key, or that there is none if reason is "".
 func (e *engine) reportValue(path, reason string) {
 	id := ProblemID{BadValue, path}
 	var p *Problem
@@ -213,7 +210,7 @@ func (e *engine) reportValue(path, reason string) {
 	tell(e.out.Problems, e.told.Problems, id, p)
 }
 
-// compute returns what changed since the last time.
+// compute returns what changed since the last call.
 func (e *engine) compute() Changes {
 	if e.changed {
 		e.look()
@@ -228,7 +225,7 @@ func (e *engine) compute() Changes {
 	return out
 }
 
-// look works out the view anew, and has everything that may be routed decided anew.
+// look recomputes the view and marks everything that may be routed to be decided again.
 func (e *engine) look() {
 	was, now := e.view, e.newView()
 	e.view = now
@@ -264,7 +261,7 @@ func (e *engine) look() {
 	e.touchAll()
 }
 
-// decide works out all that is said of one prefix.
+// decide computes everything about one prefix.
 func (e *engine) decide(p netip.Prefix) {
 	d := e.view.decide(p, &e.allocations, e.learned.all[p])
 	tellBy(e.out.Routes, e.told.Routes, p, d.route, Route.equal)
@@ -287,7 +284,7 @@ func (e *engine) decide(p netip.Prefix) {
 	}
 }
 
-// tell notes what became of k, unless that is what was told before.
+// tell records the new value of k, unless it equals what was told before.
 func tell[K, V comparable](out map[K]*V, told map[K]V, k K, v *V) {
 	tellBy(out, told, k, v, func(a, b V) bool { return a == b })
 }
@@ -301,7 +298,7 @@ func tellBy[K comparable, V any](out map[K]*V, told map[K]V, k K, v *V, equal fu
 	}
 }
 
-// compare notes all that is other than it was told.
+// compare records all differences from what was told.
 func compare[K comparable, V any](out map[K]*V, told, now map[K]V, equal func(a, b V) bool) {
 	for k := range told {
 		if _, still := now[k]; !still {
@@ -313,8 +310,8 @@ func compare[K comparable, V any](out map[K]*V, told, now map[K]V, equal func(a,
 	}
 }
 
-// Passed returns prefixes, so many at most, of which the best paths are not used, or none: BGP
-// tells by itself only of what becomes of the best ones.
+// Passed returns up to most prefixes whose best paths are not used, or that have no usable path: BGP by itself reports
+// only changes of the best ones.
 func (e *engine) Passed(most int) []netip.Prefix {
 	var list []netip.Prefix
 	for p, d := range e.decisions {
@@ -325,7 +322,7 @@ func (e *engine) Passed(most int) []netip.Prefix {
 	return list
 }
 
-// Used counts, by neighbour, the routes of the last Compute by paths that it sent.
+// Used returns, by neighbour, how many routes of the last compute use paths that it sent.
 func (e *engine) Used() map[netip.Addr]int {
 	used := map[netip.Addr]int{}
 	for _, d := range e.decisions {
@@ -336,9 +333,9 @@ func (e *engine) Used() map[netip.Addr]int {
 	return used
 }
 
-// Leftovers are this host's blocks that are empty and that no pool around them is sure to want: one that gives
-// addresses out to every host, and has blocks of that size. Whether it is somebody's all the same is for
-// ipam.GiveBack to say.
+// Leftovers returns this host's empty blocks that no pool around them certainly needs, that is, no pool that assigns
+// addresses to every host and has blocks of that size. Whether a block is needed all the same is for ipam.GiveBack to
+// decide.
 func (e *engine) Leftovers() []netip.Prefix {
 	var all []netip.Prefix
 	for p, block := range e.allocations.blocks.all {

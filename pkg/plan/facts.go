@@ -10,15 +10,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// blockFact is what matters of a block.
+// blockFact is the relevant part of a block.
 type blockFact struct {
 	affinity string
 	// taken has a bit for each allocated address.
 	taken []uint64
-	// others are the hosts of addresses that are allocated for another host than
-	// the affinity's.
+	// others has the hosts of addresses that are allocated to another host than the block's.
 	others map[netip.Addr]string
-	// held are addresses of this host's tunnels.
+	// held has the addresses of this host's tunnels.
 	held map[TunnelKind][]netip.Addr
 	// gateways are addresses that links of hosts have for other main plugins.
 	gateways map[netip.Addr]bool
@@ -30,7 +29,7 @@ func (b *blockFact) empty() bool {
 
 func (b *blockFact) isTaken(ordinal int) bool { return b.taken[ordinal/64]&(1<<(ordinal%64)) != 0 }
 
-// blockFacts keeps what matters of a block; handles are those of this host's tunnels.
+// blockFacts extracts what matters from a block. handles are those of this host's tunnels.
 func blockFacts(b model.Block, handles map[string]TunnelKind) *blockFact {
 	f := &blockFact{affinity: b.Affinity, taken: make([]uint64, (len(b.Allocations)+63)/64)}
 	a := b.CIDR.Addr()
@@ -62,14 +61,14 @@ func blockFacts(b model.Block, handles map[string]TunnelKind) *blockFact {
 	return f
 }
 
-// endpointFact is the addresses of an active endpoint, those that are translated
-// to its own included: packets for them must come to its host, too.
+// endpointFact has the addresses of an active endpoint, including those translated to its own: packets for them must
+// reach its host too.
 type endpointFact []endpointAddr
 
-// endpointAddr is one of them.
+// endpointAddr is one of these addresses.
 type endpointAddr struct {
 	addr netip.Addr
-	ext  bool // the ext_ip of a NAT, and not its own
+	ext  bool // the ext_ip of a NAT, not its own
 }
 
 func endpointFacts(w model.WorkloadEndpoint) endpointFact {
@@ -93,17 +92,16 @@ func endpointFacts(w model.WorkloadEndpoint) endpointFact {
 	return slices.Compact(f)
 }
 
-// poolFact is how packets to a pool's addresses travel. The zero value is a pool
-// without encapsulation; so is one that could never be read, as its addresses are a
-// pool's nevertheless.
+// poolFact says how packets to a pool's addresses travel. The zero value is a pool without encapsulation; so is one
+// that could never be read, because its addresses are nevertheless a pool's.
 type poolFact struct {
 	tunnel TunnelKind // "" = none
-	cross  bool       // only where the other host is in none of our subnets
-	device string     // of IPIP, as the pool says
-	gives  bool       // new addresses, to workloads, to tunnels or to both
+	cross  bool       // only if the other host is in none of our subnets
+	device string     // IPIP device, as named by the pool
+	gives  bool       // assigns new addresses, to workloads, tunnels or both
 	pods   bool       // to workloads
 	ends   bool       // to tunnels
-	picks  bool       // the hosts that it gives them to
+	picks  bool       // it selects hosts
 	size   int        // prefix length of its blocks
 	hidden bool       // from BGP
 }
@@ -127,8 +125,7 @@ func poolFacts(p model.Pool) poolFact {
 	return f
 }
 
-// fact makes of an entry what is kept; relevant is false for keys that don't
-// bear on routes.
+// fact extracts what to keep from an entry. relevant is false for keys that don't affect routes.
 func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 	o = object{path: entry.Path, created: entry.Created, err: entry.Err}
 	var wrong error
@@ -154,9 +151,9 @@ func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 			o.value = f
 		}
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
-		return object{path: entry.Path}, true // that it is there is all that counts
+		return object{path: entry.Path}, true // only its existence counts
 	case model.WorkloadStatusKey:
-		status, _ := entry.Value.(model.EndpointStatus) // who wrote it is to say what is wrong with it
+		status, _ := entry.Value.(model.EndpointStatus) // reporting an invalid status is its writer's business
 		return object{path: entry.Path, value: status}, true
 	case model.HostBirdIPKey, model.BGPHostKey:
 		o.value, ok = textValue(entry.Value)

@@ -171,7 +171,7 @@ func (h *history) entry() model.Entry {
 			return e
 		}
 		switch k.(type) {
-		case model.BlockKey, model.WorkloadEndpointKey: // of which nobody remembers a value
+		case model.BlockKey, model.WorkloadEndpointKey: // no earlier value is remembered
 			return e
 		}
 	}

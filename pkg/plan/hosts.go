@@ -13,29 +13,29 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// defaultAS is the AS number of hosts where nothing is set.
+// defaultAS is the AS number of hosts if none is set.
 const defaultAS model.ASNumber = 64512
 
-// hostAddr is what a host says is its address.
+// hostAddr is an address that a host claims to have.
 type hostAddr struct {
-	addr    netip.Addr // invalid = it says none
-	path    string     // of the key that says so
-	created int64      // when
+	addr    netip.Addr // invalid = it claims none
+	path    string     // of the key that contains it
+	created int64      // creation revision of that key
 }
 
-// host is what etcd says of one; the zero value is of one that isn't there.
+// host is what etcd says about a host. The zero value is a host that doesn't exist.
 type host struct {
 	exists bool
-	// reports: its agent's lease holds. alive: that, or it never reported at all.
+	// reports says that its agent's lease holds; alive says that too, or that it never reported.
 	reports, alive bool
 	addrs          [2]hostAddr    // by family
-	as             model.ASNumber // 0 = none that can be read
+	as             model.ASNumber // 0 = none that is readable
 	cluster        netip.Addr     // of a route reflector
-	// mine are the addresses that are the host's: no other host comes first.
+	// mine are the host's addresses, without those for which another host takes precedence.
 	mine [2]netip.Addr
 }
 
-// readHost puts together what etcd says of a host; self is this one's name.
+// readHost collects what etcd says about a host. self is the name of this host.
 func (s *objects) readHost(name, self string) host {
 	bird := s.byKey[model.HostBirdIPKey{Host: name}]
 	h := host{exists: name == self || bird != nil || s.byKey[model.HostMetadataKey{Host: name}] != nil}
@@ -51,11 +51,11 @@ func (s *objects) readHost(name, self string) host {
 	}
 	h.addrs = [2]hostAddr{addrOf(v4, true), addrOf(field(model.BGPHostIPv6), false)}
 	h.as, _ = model.ParseASNumber(valueOf[string](field(model.BGPHostAS)))
-	h.cluster, _ = netip.ParseAddr(valueOf[string](field(model.BGPHostReflector))) // a number in an address's form: 224.0.0.1 is one
+	h.cluster, _ = netip.ParseAddr(valueOf[string](field(model.BGPHostReflector))) // a number in the form of an address; 224.0.0.1 is valid
 	return h
 }
 
-// addrOf reads a host's address from its key; an address that no host can have is none.
+// addrOf reads a host's address from its key. It treats an address that no host can have as none.
 func addrOf(o *object, is4 bool) hostAddr {
 	a, err := netip.ParseAddr(valueOf[string](o))
 	if err != nil || a.Is4() != is4 || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
@@ -64,15 +64,15 @@ func addrOf(o *object, is4 bool) hostAddr {
 	return hostAddr{a, o.path, o.created}
 }
 
-// hosts are all hosts as this one, self, sees them.
+// hosts are all hosts as seen by this one, self.
 type hosts struct {
 	self   string
 	byName map[string]host
-	claims map[netip.Addr][]string // hosts by the address that they say they have, sorted
+	claims map[netip.Addr][]string // host names by claimed address, sorted
 	addrs  []netip.Addr            // the keys of claims, sorted
 }
 
-// newHosts finds which addresses are whose.
+// newHosts determines which host each address belongs to.
 func newHosts(self string, said map[string]host) hosts {
 	h := hosts{self: self, byName: maps.Clone(said), claims: map[netip.Addr][]string{}}
 	for name, host := range said {
@@ -93,8 +93,8 @@ func newHosts(self string, said map[string]host) hosts {
 	return h
 }
 
-// at is the host to which an address belongs, "" = none. Among several that claim it, this
-// host comes first, then a live one, then the first to say so.
+// at returns the host that an address belongs to, "" for none. Among several that claim it, this host comes first, then
+// a live one, then the first that claimed it.
 func (h *hosts) at(a netip.Addr) string {
 	best := ""
 	for _, name := range h.claims[a] {
@@ -116,7 +116,7 @@ func (h *hosts) before(a, b string, family int) bool {
 	return cmp.Or(cmp.Compare(x.addrs[family].created, y.addrs[family].created), strings.Compare(a, b)) < 0
 }
 
-// other is the host to which an address belongs, "" = this one, or none.
+// other returns the host that an address belongs to, "" for this one or none.
 func (h *hosts) other(a netip.Addr) string {
 	if name := h.at(a); name != h.self {
 		return name
@@ -124,10 +124,10 @@ func (h *hosts) other(a netip.Addr) string {
 	return ""
 }
 
-// me are this host's addresses by family.
+// me returns this host's addresses by family.
 func (h *hosts) me() [2]netip.Addr { return h.byName[h.self].mine }
 
-// otherThan is the host that has an address, where that isn't the holder; "" = none.
+// otherThan returns the host that has an address if the holder doesn't claim it; "" for none.
 func (h *hosts) otherThan(holder string, a netip.Addr) string {
 	if slices.Contains(h.claims[a], holder) {
 		return ""
@@ -151,19 +151,19 @@ func (h *hosts) shared() []Problem {
 	return all
 }
 
-// conflictError says that another live host has what this host would take.
+// conflictError says that another live host has an address that this host would take.
 type conflictError struct {
-	Host string     // the other one
-	Addr netip.Addr // that both would have
+	Host string     // the other host
+	Addr netip.Addr // the address in conflict
 }
 
-// Error says what to do.
+// Error names the conflict and says what to do.
 func (e *conflictError) Error() string {
 	return fmt.Sprintf("address %s is that of host %s, which lives: give one of them another address; if %s is a former name of this machine, its status in etcd ends ReportingTTLSecs after its agent",
 		e.Addr, e.Host, e.Host)
 }
 
-// Others are addresses of other hosts that live, at most so many of each family.
+// Others returns addresses of other live hosts, at most so many of each family.
 func (e *engine) Others(most int) (all [2][]netip.Addr) {
 	h := &e.view.hosts
 	for _, a := range h.addrs {
@@ -175,10 +175,10 @@ func (e *engine) Others(most int) (all [2][]netip.Addr) {
 	return all
 }
 
-// Conflict says why this host must not take the addresses that it has found, own: one is
-// another live host's, whose agent's lease holds. said are the addresses that this very agent
-// has written since it started: of two hosts that took one at the same time, the first to
-// write it keeps it. It goes by the last Compute. Errors are *conflictError.
+// Conflict returns an error if this host must not take the addresses in own, which it has found: one belongs to another
+// host whose agent's lease holds. said are the addresses that this very agent has written since it started: if two
+// hosts took the same one at the same time, the first to write it keeps it. Conflict relies on the last compute. Errors
+// are *conflictError.
 func (e *engine) Conflict(own, said []netip.Addr) error {
 	h := &e.view.hosts
 	for _, a := range own {
@@ -194,7 +194,7 @@ func (e *engine) Conflict(own, said []netip.Addr) error {
 	return nil
 }
 
-// familyOf is 0 for IPv4, 1 for IPv6.
+// familyOf returns 0 for IPv4, 1 for IPv6.
 func familyOf(a netip.Addr) int {
 	if a.Is4() {
 		return 0
@@ -204,7 +204,7 @@ func familyOf(a netip.Addr) int {
 
 func familyName(family int) string { return [...]string{"IPv4", "IPv6"}[family] }
 
-// addrSetting tells an agent how to find its host's address.
+// addrSetting returns the name of the agent's setting for its host's address.
 func addrSetting(family int) string { return [...]string{"IP", "IP6"}[family] }
 
 func addrField(family int) model.BGPHostField {

@@ -15,33 +15,32 @@ import (
 type MethodKind string
 
 const (
-	MethodNone       MethodKind = "none"           // it has none of the family
+	MethodNone       MethodKind = "none"           // no address of the family
 	MethodFirstFound MethodKind = "first-found"    // the first link with a suitable address
-	MethodCanReach   MethodKind = "can-reach"      // what the kernel sends from to a target
-	MethodInterface  MethodKind = "interface"      // the first link that one of the patterns matches
-	MethodSkip       MethodKind = "skip-interface" // first-found without the links that one matches
+	MethodCanReach   MethodKind = "can-reach"      // the source address that the kernel uses for a target
+	MethodInterface  MethodKind = "interface"      // the first link that matches one of the patterns
+	MethodSkip       MethodKind = "skip-interface" // like first-found, without the links that match a pattern
 	MethodCIDR       MethodKind = "cidr"           // the first address inside one of the CIDRs
-	MethodAddress    MethodKind = "address"        // this very address
+	MethodAddress    MethodKind = "address"        // exactly this address
 )
 
-// Method is how a host finds its own address of one family: the value of IP or
-// IP6. The zero value is invalid: use ParseMethod.
+// Method is how a host finds its own address of one family: the value of IP or IP6. The zero value is invalid: use
+// ParseMethod.
 type Method struct {
 	Kind MethodKind
-	// Target of can-reach is an address or a name that is to be looked up.
+	// Target is the target of can-reach: an address, or a name to look up.
 	Target   string
 	patterns []*regexp.Regexp
 	cidrs    []netip.Prefix
-	// address is a single one where no length was given.
+	// address is a single address if no prefix length was given.
 	address netip.Prefix
 	text    string
-	// Unset: the value was nothing at all.
+	// Unset says that the value was empty.
 	Unset bool
 }
 
-// ParseMethod reads the value of IP (v6 false) or IP6. "autodetect" and
-// "first-found" are one; nothing at all is first-found for IPv4 and none for
-// IPv6, as Calico's users know it.
+// ParseMethod parses the value of IP (v6 false) or IP6. "autodetect" and "first-found" are synonyms. The empty value
+// means first-found for IPv4 and none for IPv6, as in Calico.
 func ParseMethod(text string, v6 bool) (Method, error) {
 	text = strings.TrimSpace(text)
 	unset := text == ""
@@ -86,14 +85,14 @@ func ParseMethod(text string, v6 bool) (Method, error) {
 
 var errWord = errors.New("want an address, none, autodetect, first-found, can-reach=, interface=, skip-interface= or cidr=")
 
-// String is what ParseMethod was given.
+// String returns the text passed to ParseMethod.
 func (m Method) String() string { return m.text }
 
-// notUplinks are names of links by which no host is reached from outside.
+// notUplinks are patterns for links through which no host is reached from outside.
 const notUplinks = `^docker.*,^cbr.*,^dummy.*,^virbr.*,^lxcbr.*,^veth.*,^lo$,^cali.*,^tap.*,^tunl.*,^flannel.*,^kube-ipvs.*,^cni.*,^vxlan.*,^wireguard.*,^nodelocaldns.*,^br-.*`
 
-// compile reads regular expressions with commas between. As in Calico they match
-// anywhere in a name: interface=eth0 fits veth0a, too; write ^eth0$.
+// compile compiles a comma-separated list of regular expressions. As in Calico they match anywhere in a name:
+// interface=eth0 also matches veth0a; write ^eth0$.
 func compile(list string) ([]*regexp.Regexp, error) {
 	var all []*regexp.Regexp
 	for text := range strings.SplitSeq(list, ",") {
@@ -153,40 +152,38 @@ func ofFamily(a netip.Addr, v6 bool) error {
 	return nil
 }
 
-// suits reports whether other hosts may know a host by an address.
+// suits reports whether a host may be known to others by an address.
 func suits(a netip.Addr, v6 bool) bool {
 	return a.IsGlobalUnicast() && a.Is4() != v6 && !a.Is4In6() && a.Zone() == ""
 }
 
-// Identity is what a host found to be its address.
+// Identity is the address that a host found for itself.
 type Identity struct {
-	// Addr has the length of its subnet; that of a single address where no link
-	// says one.
+	// Addr has the prefix length of its subnet, or that of a single address if no link gives one.
 	Addr netip.Prefix
 	// Link has the address; "" = none does.
 	Link string
 }
 
-// Surroundings are what a host chooses its address by.
+// Surroundings are what a host's choice of its address depends on.
 type Surroundings struct {
 	Links
-	// Pools are those of pods.
+	// Pools are the pools of pods.
 	Pools []netip.Prefix
-	// Reached is the address from which the kernel sends to the target of can-reach, and to etcd where all links are
-	// looked through; invalid where it has no route.
+	// Reached is the kernel's source address for the target of can-reach or, if all links are searched, for etcd;
+	// invalid if there is no route.
 	Reached netip.Addr
-	// Former is the address that the host had until now, invalid = none.
+	// Former is the address that the host has had until now, invalid = none.
 	Former netip.Addr
 }
 
-// Choose finds the host's own address among its links', in their order: the kernel
-// lists IPv4's in that in which they came, IPv6's in reverse. The one that it
-// had is kept while the method allows it, as all others know the host by that. What is
-// there for a while only comes after what stays. Where all links are looked through, the link by which etcd is reached
-// comes first, then that of the default route: others lead to containers of somebody else's, a VPN or a management card.
-// Among the rest, and on one link, an address in a pool of pods' is the last choice: it may be a pod's gateway, or the pool
-// may overlap the hosts' subnet. The zero Identity means that the host has no address of
-// the family, as was wished.
+// Choose returns the host's own address from those of its links, in their order: the kernel lists IPv4's in the order
+// in which they were added, IPv6's in reverse. The former address is kept while the method allows it, since all others
+// know the host by it. Temporary addresses come after permanent ones. If all links are searched, the link through which
+// etcd is reached comes first, then that of the default route: others lead to containers of other software, a VPN or a
+// management card. Among the rest, and on one link, an address in a pool of pods is the last choice: it may be a pod's
+// gateway, or the pool may overlap the hosts' subnet. The zero Identity means that the host has no address of the
+// family, as configured.
 func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	var found []candidate
 	for _, l := range s.Links.Links {
@@ -259,7 +256,7 @@ func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
 	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found, s.Links.Links, v6))
 }
 
-// Of returns the link that has the address, or one without a name.
+// Of returns the link that has the address, or the zero Link.
 func (l Links) Of(a netip.Addr) Link {
 	for _, link := range l.Links {
 		if slices.ContainsFunc(link.Addrs, func(p netip.Prefix) bool { return p.Addr() == a }) {
@@ -269,7 +266,7 @@ func (l Links) Of(a netip.Addr) Link {
 	return Link{}
 }
 
-// defaultLink is the link of the family's best default route, "" = there is none.
+// defaultLink returns the link of the family's best default route, "" if there is none.
 func (l Links) defaultLink(v6 bool) string {
 	at := slices.IndexFunc(l.Routes, func(r HostRoute) bool { return r.Destination.Bits() == 0 && r.Destination.Addr().Is4() != v6 })
 	if at < 0 {
@@ -284,8 +281,7 @@ type candidate struct {
 	passing bool
 }
 
-// given is the address that stands in the method, with the subnet that a link
-// says unless the method says one.
+// given returns the address named by the method, with the subnet of its link unless the method has one.
 func (m Method) given(found []candidate) Identity {
 	out := Identity{Addr: m.address}
 	for _, i := range found {
@@ -304,7 +300,7 @@ func matches(patterns []*regexp.Regexp, name string) bool {
 	return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return re.MatchString(name) })
 }
 
-// describe names what there is, and what there would be but for the kernel.
+// describe lists the addresses found, and those that the kernel withholds.
 func describe(found []candidate, links []Link, v6 bool) string {
 	var words []string
 	for _, f := range found {
@@ -326,8 +322,8 @@ func describe(found []candidate, links []Link, v6 bool) string {
 	return strings.Join(words, ", ")
 }
 
-// RefusedAddresses are those of a family that links were given and that the kernel doesn't
-// use, as another host has them.
+// RefusedAddresses returns the addresses of a family that links were given but the kernel doesn't use because another
+// host has them.
 func RefusedAddresses(links []Link, v6 bool) []Identity {
 	var all []Identity
 	for _, l := range links {

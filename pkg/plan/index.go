@@ -7,9 +7,8 @@ import (
 	"net/netip"
 )
 
-// index is a map by prefix that finds what contains an address, or is inside a
-// prefix, in a time that depends on how many lengths there are, not on how many
-// prefixes.
+// index is a map by prefix. It finds what contains an address or lies inside a prefix in a time that depends on the
+// number of lengths, not on the number of prefixes.
 type index[V any] struct {
 	all map[netip.Prefix]V
 	// lengths counts the prefixes of each length, IPv4's first.
@@ -39,8 +38,7 @@ func (x *index[V]) remove(p netip.Prefix) {
 	}
 }
 
-// around gives the prefixes that have all of p inside, p itself too, the
-// longest first.
+// around yields the prefixes that contain all of p, including p itself, longest first.
 func (x *index[V]) around(p netip.Prefix) iter.Seq2[netip.Prefix, V] {
 	return func(yield func(netip.Prefix, V) bool) {
 		for bits := p.Bits(); bits >= 0; bits-- {
@@ -56,7 +54,7 @@ func (x *index[V]) around(p netip.Prefix) iter.Seq2[netip.Prefix, V] {
 	}
 }
 
-// longest is the first of around.
+// longest returns the first of around.
 func (x *index[V]) longest(p netip.Prefix) (netip.Prefix, V, bool) {
 	for outer, v := range x.around(p) {
 		return outer, v, true
@@ -65,8 +63,7 @@ func (x *index[V]) longest(p netip.Prefix) (netip.Prefix, V, bool) {
 	return netip.Prefix{}, none, false
 }
 
-// inside gives the prefixes that lie in p, p itself not. It tries all that
-// could, so p must be small.
+// inside yields the prefixes within p, except p itself. It tries all possible ones, so p must be small.
 func (x *index[V]) inside(p netip.Prefix) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
 		for bits := p.Bits() + 1; bits <= p.Addr().BitLen(); bits++ {
@@ -86,7 +83,7 @@ func (x *index[V]) inside(p netip.Prefix) iter.Seq[netip.Prefix] {
 	}
 }
 
-// last is the highest address of a prefix.
+// last returns the highest address of a prefix.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := range b {
@@ -101,7 +98,7 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// single is the prefix of one address.
+// single returns the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // within reports whether all of p lies in outer.
@@ -109,8 +106,7 @@ func within(p, outer netip.Prefix) bool {
 	return p.Bits() >= outer.Bits() && outer.Contains(p.Addr())
 }
 
-// groups are sets of members by name, and the name of each member: who is to be
-// looked at again when something changes.
+// groups maps names to sets of members.
 type groups[K, M comparable] map[K]map[M]struct{}
 
 func (g groups[K, M]) add(k K, m M) {

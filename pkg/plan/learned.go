@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// learnedRoute is what BGP has to do with a prefix.
+// learnedRoute is what BGP contributes to a prefix.
 type learnedRoute struct {
-	paths    []Path // that it knows now
-	retained *Route // that it made before the agent started anew
+	paths    []Path // currently known
+	retained *Route // installed before the agent restarted
 }
 
-// accepted are those of a prefix's paths that the filters of their neighbours let in. The
-// speaker filters as well; this follows at once when filters or pools change.
+// accepted returns those of a prefix's paths that their neighbours' filters accept. The speaker filters too, but this
+// takes effect at once when filters or pools change.
 func (r *decider) accepted(paths []Path) []Path {
 	var accepted []Path
 	for _, path := range paths {
@@ -26,9 +26,9 @@ func (r *decider) accepted(paths []Path) []Path {
 	return accepted
 }
 
-// byBGP makes the route that BGP has learned. It says of one of the paths that it leads to
-// another host than the one that etcd gives the prefix to: a host that is cut off from etcd
-// announces what it has lost. What comes by switches and reflectors stays.
+// byBGP makes the route learned by BGP. astray describes a path that leads to another host than the one that etcd gives
+// the prefix to: a host that is cut off from etcd announces prefixes that it has lost. Paths through switches and
+// reflectors are fine.
 func (r *decider) byBGP(paths []Path, known learnedRoute) (astray string) {
 	var fit []Path
 	for _, path := range paths {
@@ -51,7 +51,7 @@ func (r *decider) byBGP(paths []Path, known learnedRoute) (astray string) {
 	return astray
 }
 
-// leadsAstray is the host to which a path leads, where etcd gives the prefix to another; "" = all is well.
+// leadsAstray returns the host that a path leads to if etcd gives the prefix to another one, else "".
 func (r *decider) leadsAstray(path Path) string {
 	if r.holder == "" || r.isSelf(path.NextHop) {
 		return ""
@@ -70,9 +70,8 @@ func (r *decider) suits(retained *Route) bool {
 	return r.holder == "" || !slices.ContainsFunc(retained.Hops, func(h Hop) bool { return r.hosts.otherThan(r.holder, h.Gateway) != "" })
 }
 
-// usable are the best of the paths whose next hop can be reached (RFC 4271, section 9.1.2,
-// leaves out the others before it compares), by a link with a carrier if there is one. It
-// reports next hops that can't be reached.
+// usable returns the best of the paths whose next hop is reachable (RFC 4271, section 9.1.2, excludes the others before
+// comparing), through a link with a carrier if there is one. It reports unreachable next hops.
 func (r *decider) usable(paths []Path) (used []Path) {
 	carried := false
 	for _, path := range paths {
@@ -110,7 +109,7 @@ func (r *decider) reportNextHop(a netip.Addr) {
 	}
 }
 
-// learn makes a route of the paths that are used, for ECMP of those that are equally good.
+// learn makes a route from the paths in use, with ECMP for equally good ones.
 func (r *decider) learn(used []Path) {
 	route := &Route{Destination: r.p, Kind: Unicast, Origin: FromBGP, Source: r.source(r.p)}
 	for _, path := range used {
@@ -123,17 +122,17 @@ func (r *decider) learn(used []Path) {
 		}
 	}
 	r.route = route
-	// Without a carrier anywhere a worse path would do better.
+	// Without a carrier anywhere, a worse path might be better.
 	r.passed = used[0].Rank > 0 || !r.links.hasCarrier(route.Hops)
 }
 
-// special are the prefixes in which no route is learned, whoever sends it.
+// special are the prefixes in which no route is learned from any neighbour.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
 	netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// strange says why nobody may send us the prefix, "" = it is an ordinary one.
+// strange says why no neighbour may send us the prefix, "" if it is an ordinary one.
 func (r *decider) strange() string {
 	for _, s := range special {
 		if within(r.p, s) {

@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// links are Links, indexed: the host's own part in the network.
+// links are the host's own Links, indexed.
 type links struct {
 	all      []Link
 	own      map[netip.Addr]string // link by address
-	pending  map[netip.Addr]bool   // those of own that may yet be found to be another's
+	pending  map[netip.Addr]bool   // those of own that may still turn out to be another host's
 	up       map[string]bool
 	noSignal map[string]bool       // links without a carrier
-	subnets  index[string]         // link by subnet, of those that are up
-	networks map[netip.Prefix]bool // addresses with those subnets
-	routes   index[[]HostRoute]    // the next hops of each
+	subnets  index[string]         // link by subnet, for links that are up
+	networks map[netip.Prefix]bool // addresses with their subnets
+	routes   index[[]HostRoute]    // the next hops of each route
 	given    Links
-	reached  map[netip.Addr]reach // what reach has found
+	reached  map[netip.Addr]reach // results of reach
 }
 
-// newLinks indexes the host's links and routes. Of routes to one destination the first counts.
+// newLinks indexes the host's links and routes. If there are several routes to a destination, the first one counts.
 func newLinks(given Links) *links {
 	l := &links{
 		own: map[netip.Addr]string{}, pending: map[netip.Addr]bool{}, up: map[string]bool{}, noSignal: map[string]bool{},
@@ -68,7 +68,7 @@ func newLinks(given Links) *links {
 	return l
 }
 
-// clone copies links that their owner may change later.
+// clone copies links, which the caller may change later.
 func clone(l Links) Links {
 	out := Links{slices.Clone(l.Links), slices.Clone(l.Routes)}
 	for i := range out.Links {
@@ -79,11 +79,10 @@ func clone(l Links) Links {
 	return out
 }
 
-// reach is how the host gets to an address by its own routes; the zero value:
-// not at all.
+// reach says how the host gets to an address through its own routes. The zero value means not at all.
 type reach struct {
-	hops []Hop // sorted, each once
-	// direct: the address is in a subnet of one of our links, or of all that lead there.
+	hops []Hop // sorted, without duplicates
+	// direct says that the address is in a subnet of one of our links, or of all that lead there.
 	direct bool
 }
 
@@ -93,8 +92,8 @@ func straight(a netip.Addr, device string) reach {
 	return reach{hops: []Hop{{Gateway: a, Device: device}}, direct: true}
 }
 
-// reach resolves a next hop by the host's own links and routes, as the kernel
-// would; routes of ours don't count, so that none leads through another.
+// reach resolves a next hop by the host's own links and routes, as the kernel would. Our routes don't count, so that
+// none leads through another.
 func (l *links) reach(a netip.Addr) reach {
 	r, ok := l.reached[a]
 	if !ok {
@@ -130,13 +129,13 @@ func (l *links) resolve(a netip.Addr) reach {
 	return reach{}
 }
 
-// isBroadcast reports whether an address is the broadcast address of a subnet, which the
-// kernel takes for no next hop. The lowest address is a host's like any other since Linux 5.14.
+// isBroadcast reports whether an address is the broadcast address of a subnet, which the kernel rejects as a next hop.
+// The lowest address is an ordinary host address since Linux 5.14.
 func isBroadcast(a netip.Addr, subnet netip.Prefix) bool {
 	return a.Is4() && subnet.Bits() < 31 && a == last(subnet)
 }
 
-// via is how an address is reached by those next hops of a route whose links are up.
+// via returns how an address is reached through those next hops of a route whose links are up.
 func (l *links) via(hops []HostRoute, a netip.Addr) reach {
 	by := reach{direct: true}
 	for _, r := range hops {
@@ -155,14 +154,14 @@ func (l *links) via(hops []HostRoute, a netip.Addr) reach {
 	return by
 }
 
-// hasCarrier reports whether a link with a carrier is among those of some next hops.
+// hasCarrier reports whether any of the next hops is on a link with a carrier.
 func (l *links) hasCarrier(hops []Hop) bool {
 	return slices.ContainsFunc(hops, func(h Hop) bool { return !l.noSignal[h.Device] })
 }
 
-// withCarrier keeps those of some next hops that a link with a carrier leads to; all of them
-// where there is none, as a single link that comes and goes keeps its routes. The kernel goes
-// on sending its share to a hop without one (RTNH_F_LINKDOWN, unless ignore_routes_with_linkdown).
+// withCarrier returns those next hops that are on a link with a carrier; or all if there are none, so that a single
+// link that flaps keeps its routes. The kernel goes on sending to a hop without a carrier (RTNH_F_LINKDOWN, unless
+// ignore_routes_with_linkdown is set).
 func (l *links) withCarrier(hops []Hop) []Hop {
 	if !l.hasCarrier(hops) {
 		return hops
@@ -170,7 +169,7 @@ func (l *links) withCarrier(hops []Hop) []Hop {
 	return slices.DeleteFunc(slices.Clone(hops), func(h Hop) bool { return l.noSignal[h.Device] })
 }
 
-// hasOwnRoute reports whether a route of the host's own, other than its default one, leads to a prefix.
+// hasOwnRoute reports whether the host has a route of its own to a prefix, other than its default route.
 func (l *links) hasOwnRoute(p netip.Prefix) bool {
 	for to, hops := range l.routes.around(p) {
 		if to.Bits() > 0 && l.via(hops, p.Addr()).ok() {
@@ -180,16 +179,14 @@ func (l *links) hasOwnRoute(p netip.Prefix) bool {
 	return false
 }
 
-// uplinks are the links that lead to other hosts: those said to, and what has
-// this host's address.
+// uplinks returns the links that lead to other hosts: those marked as such, and those that have this host's address.
 func (l *links) uplinks(me [2]netip.Addr) []Link {
 	return slices.DeleteFunc(slices.Clone(l.all), func(l Link) bool {
 		return !l.Uplink && !slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == me[0] || p.Addr() == me[1] })
 	})
 }
 
-// distinct sorts next hops and has each neighbour once, which is on the link if it is so for any of
-// the routes that lead to it.
+// distinct sorts next hops and removes duplicates. A hop is OnLink if it is so in any of the routes that lead to it.
 func distinct(hops []Hop) []Hop {
 	var list []Hop
 	for _, h := range hops {

@@ -8,18 +8,17 @@ import (
 )
 
 const (
-	// minMTU is what IPv4 needs (RFC 791), minMTU6 what IPv6 needs (RFC 8200).
+	// minMTU is the least MTU for IPv4 (RFC 791), minMTU6 the least for IPv6 (RFC 8200).
 	minMTU, minMTU6 = 68, 1280
 )
 
-// mtuLimit is the greatest MTU that the links pass on.
+// mtuLimit is the greatest MTU that the links allow.
 type mtuLimit struct {
-	most        int // 0 = not known
+	most        int // 0 = unknown
 	says, raise string
 }
 
-// setMTU works out the MTUs of uplinks and workloads, and returns those of tunnels in the
-// order of tunnelTypes.
+// setMTU computes the MTUs of uplinks and workloads, and returns those of tunnels in the order of tunnelTypes.
 func (v *view) setMTU(s Settings, uplinks []Link, used map[TunnelKind][]netip.Prefix) (inside [3]int) {
 	least, most := 0, 0
 	for _, l := range uplinks {
@@ -40,7 +39,7 @@ func (v *view) setMTU(s Settings, uplinks []Link, used map[TunnelKind][]netip.Pr
 	for i, t := range tunnelTypes() {
 		given := s.TunnelMTU[t.kind]
 		if len(used[t.kind]) == 0 {
-			given = 0 // nothing is wrong with what isn't used
+			given = 0 // a setting that isn't used can't be wrong
 		}
 		limit := limit
 		limit.most = t.inside(limit.most)
@@ -56,8 +55,8 @@ func (v *view) setMTU(s Settings, uplinks []Link, used map[TunnelKind][]netip.Pr
 	return inside
 }
 
-// mtuOf is what a setting gives, 0 = nothing, else what follows from the links. More than
-// the limit is reported, and the limit used.
+// mtuOf returns the MTU given by a setting or, if that is 0, the one that follows from the links. It reports a value
+// above the limit, and returns the limit instead.
 func (v *view) mtuOf(setting string, given, follows int, limit mtuLimit) int {
 	switch most := limit.most; {
 	case given == 0:

@@ -9,18 +9,18 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// object is what the engine keeps of an entry: of large values only the facts.
+// object is what the engine keeps of an entry; of large values it keeps only the facts.
 type object struct {
 	path    string
 	created int64
-	value   any // nil where err is set
+	value   any // nil if err is set
 	err     error
 }
 
-// objects are what etcd holds, by key.
+// objects are the content of etcd, by key.
 type objects struct {
 	byKey map[model.Key]*object
-	// spelled are objects at paths that aren't canonical, by key and path.
+	// spelled has objects at non-canonical paths, by key and path.
 	spelled map[model.Key]map[string]*object
 }
 
@@ -28,9 +28,9 @@ func newObjects() objects {
 	return objects{byKey: map[model.Key]*object{}, spelled: map[model.Key]map[string]*object{}}
 }
 
-// put stores an object, nil for one that is gone, and returns the one that counts for its
-// key before and after. Where a key is stored at several paths, spelled differently, the
-// canonical path counts, else the lowest.
+// put stores an object, or removes one if o is nil, and returns the object that counted for its key before and the one
+// that counts now. If a key is stored at several paths with different spellings, the canonical path counts, else the
+// lowest.
 func (s *objects) put(key model.Key, path string, o *object) (before, now *object) {
 	before = s.byKey[key]
 	canonical := key.Path()
@@ -77,8 +77,8 @@ func (s *objects) paths(yield func(string, model.Key) bool) {
 	}
 }
 
-// peer returns the explicit peer of a host, "" of all hosts, at an address: the canonical
-// place comes before the older one.
+// peer returns the explicit peer of a host ("" for all hosts) at an address. The canonical place takes precedence over
+// the older one.
 func (s *objects) peer(key model.BGPPeerKey) (*object, bool) {
 	key.Legacy = false
 	if o := s.byKey[key]; o != nil {
@@ -89,8 +89,7 @@ func (s *objects) peer(key model.BGPPeerKey) (*object, bool) {
 	return o, o != nil
 }
 
-// mesh reports whether all hosts have sessions with all others: unless a value that can be
-// read says otherwise.
+// mesh reports whether all hosts have sessions with all others. They do unless a readable value says otherwise.
 func (s *objects) mesh() bool {
 	o := s.byKey[model.BGPMeshKey{}]
 	if o == nil {
@@ -99,8 +98,7 @@ func (s *objects) mesh() bool {
 	return o == nil || o.value == nil || valueOf[model.Mesh](o).Enabled
 }
 
-// valueOf returns what an object holds, of type T; the zero value where there is none or it
-// can't be read.
+// valueOf returns the value of an object, of type T, or the zero value if there is none or it can't be read.
 func valueOf[T any](o *object) T {
 	var v T
 	if o != nil {

@@ -13,43 +13,42 @@ import (
 )
 
 const (
-	// statusGrace is how long a host whose live status has gone is still taken to live. Where
-	// hosts were cut off from etcd for longer than leases last, each hears that the others'
-	// have ended, and a moment later that they live.
+	// statusGrace is how long a host still counts as live after its live status has gone. If hosts were cut off from
+	// etcd for longer than their leases last, each learns that the others' leases have ended, and a moment later that
+	// they live.
 	statusGrace = 5 * time.Second
-	// openTime is how long a new tunnel only takes packets before any are sent through it: as
-	// long as other hosts may take to make theirs.
+	// openTime is how long a new tunnel only receives before anything is sent through it: as long as other hosts may
+	// need to create theirs.
 	openTime = 250 * time.Millisecond
-	// lingerTime is how long a tunnel that is no longer needed still takes packets: other
-	// hosts send through theirs until they have heard of it.
+	// lingerTime is how long a tunnel that is no longer needed still receives: other hosts use theirs until they learn
+	// of the change.
 	lingerTime = 10 * time.Second
-	// awaitTime is how long a route goes by a tunnel that its pool no longer needs, until BGP
-	// tells of another. Others' tunnels linger longer.
+	// awaitTime is how long a route keeps using a tunnel that its pool no longer needs, until BGP provides another
+	// route. Other hosts' tunnels linger longer.
 	awaitTime = 5 * time.Second
-	// directTime is how long a route of a pool that lost its encapsulation leads straight to
-	// the other host, until BGP says the same.
+	// directTime is how long a route of a pool that lost its encapsulation leads straight to the other host, until BGP
+	// provides the same.
 	directTime = 30 * time.Second
-	// meshTime is how long BGP still tells the mesh of a prefix whose pool has come to be
-	// encapsulated: a host that hears of the withdrawal before it hears from etcd would have no
-	// route. A host that has heard from etcd no longer takes it.
+	// meshTime is how long BGP still advertises a prefix to the mesh after its pool got an encapsulation: a host that
+	// sees the withdrawal before the change in etcd would have no route. A host that has seen the change ignores it.
 	meshTime = 2 * time.Second
 )
 
-// Planner leads a host to what its engine works out, step by step where a jump would lose
-// packets: where pools get or lose an encapsulation, no two hosts hear of it at the same time.
+// Planner moves a host to the state that its engine computes, in steps where changing everything at once would lose
+// packets: when pools gain or lose an encapsulation, no two hosts learn of it at the same time.
 type Planner struct {
 	*engine
-	state      State // what is to be programmed: all that Plan returned
+	state      State // what should be programmed: the sum of what Plan returned
 	programmed bool
 
-	missing   map[model.StatusKey]time.Time // live statuses that have gone, until when they count
-	opening   time.Time                     // until when new tunnels only take packets; zero = there are none
-	awaiting  time.Time                     // until when routes by tunnels wait for BGP's; zero = none does
-	held      Changes                       // routes, and hosts that are gone, that wait for these
-	devices   Devices                       // as the engine has them
+	missing   map[model.StatusKey]time.Time // live statuses that have gone, and until when they still count
+	opening   time.Time                     // until when new tunnels only receive; zero = there are none
+	awaiting  time.Time                     // until when routes through tunnels wait for BGP's; zero = none does
+	held      Changes                       // routes, and removals of hosts, that wait for these
+	devices   Devices                       // as computed by the engine
 	lingering map[TunnelKind]lingering
 	direct    map[netip.Prefix]direct
-	meshed    map[netip.Prefix]time.Time // until when the mesh is told of them
+	meshed    map[netip.Prefix]time.Time // until when they are advertised to the mesh
 }
 
 // lingering is a tunnel that is no longer needed.
@@ -64,7 +63,7 @@ type direct struct {
 	until time.Time
 }
 
-// NewPlanner makes the planner of the host of that name, which knows of nothing yet.
+// NewPlanner returns an empty planner for the host named self.
 func NewPlanner(self string, settings Settings) *Planner {
 	return &Planner{
 		engine: newEngine(self, settings), missing: map[model.StatusKey]time.Time{}, held: newChanges(),
@@ -72,7 +71,7 @@ func NewPlanner(self string, settings Settings) *Planner {
 	}
 }
 
-// Take takes in an update of etcd.
+// Take processes an update of etcd.
 func (p *Planner) Take(u model.Update, now time.Time) {
 	if u.Resync {
 		for _, gone := range p.absent(u.Entries) {
@@ -96,19 +95,19 @@ func (p *Planner) take(entry model.Entry, now time.Time) {
 	p.Update(entry)
 }
 
-// Programmed says that the host holds what Plan returned: from then on changes come step by step.
+// Programmed says that the host is in the state that Plan returned. From then on changes are made in steps.
 func (p *Planner) Programmed() { p.programmed = true }
 
-// State is what is to be programmed by now. It must not be changed, and changes with the next Plan.
+// State returns what should be programmed now. It must not be modified, and changes with the next Plan.
 func (p *Planner) State() *State { return &p.state }
 
-// Devices are the tunnels that are needed, without those that only linger. Addresses are
-// released once no route goes by them.
+// Devices returns the tunnels that are needed, without those that only linger. Addresses are released once no route
+// uses them.
 func (p *Planner) Devices() Devices {
 	return Devices{Tunnels: p.devices.Tunnels, Releases: p.state.Releases}
 }
 
-// Plan returns what to change now. Call it again when Next says.
+// Plan returns what to change now. Call it again at the time that Next returns.
 func (p *Planner) Plan(now time.Time) Changes {
 	for key, until := range p.missing {
 		if !now.Before(until) {
@@ -125,7 +124,7 @@ func (p *Planner) Plan(now time.Time) Changes {
 	return c
 }
 
-// Next is when Plan has something to do although nothing happens; zero = never.
+// Next returns when Plan has something to do even without new input; zero = never.
 func (p *Planner) Next() time.Time {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -150,9 +149,8 @@ func (p *Planner) Next() time.Time {
 	return next
 }
 
-// holdRoutes holds back routes while new tunnels only take packets, and while BGP has yet to
-// tell of what a pool without its encapsulation has. The hosts at the other ends of the
-// tunnels by which routes still go stay, too.
+// holdRoutes holds back routes while new tunnels only receive, and while BGP has not yet provided routes for a pool
+// that lost its encapsulation. It also keeps the hosts at the other ends of the tunnels that routes still use.
 func (p *Planner) holdRoutes(c *Changes, now time.Time) {
 	if c.Devices != nil && p.programmed && slices.ContainsFunc(c.Devices.Tunnels, func(t Tunnel) bool {
 		return !slices.ContainsFunc(p.state.Tunnels, func(have Tunnel) bool { return have.Kind == t.Kind && have.Port == t.Port })
@@ -195,21 +193,21 @@ func (p *Planner) holdRoutes(c *Changes, now time.Time) {
 	}
 }
 
-// unencapsulated reports whether a route goes that etcd gave, to which host, in a pool whose
-// routes come by BGP from now on.
+// unencapsulated reports whether a route from etcd goes away in a pool whose routes come from BGP from now on, and the
+// host that it led to.
 func (p *Planner) unencapsulated(prefix netip.Prefix, r *Route) (host string, bare bool) {
 	was := p.state.Routes[prefix]
 	return was.Host, r == nil && was.Origin == FromHost && p.programmed &&
 		slices.ContainsFunc(p.view.speaker.Import, func(i netip.Prefix) bool { return i.Overlaps(prefix) })
 }
 
-// reach is how packets get to a host by the address of a prefix's family.
+// reach returns how packets get to a host's address of a prefix's family.
 func (p *Planner) reach(host string, prefix netip.Prefix) reach {
 	return p.links.reach(p.view.hosts.byName[host].mine[familyOf(prefix.Addr())])
 }
 
-// keepTunnels has tunnels that are no longer needed linger. They have no address then, which
-// another may get, once no route goes by them: with the address the kernel drops such routes.
+// keepTunnels makes tunnels that are no longer needed linger. They lose their address, which may then be assigned to
+// another, once no route uses it: the kernel drops such routes along with the address.
 func (p *Planner) keepTunnels(c *Changes, now time.Time) {
 	if c.Devices != nil {
 		if p.programmed {
@@ -244,9 +242,9 @@ func (p *Planner) keepTunnels(c *Changes, now time.Time) {
 	}
 }
 
-// leadDirectly keeps packets flowing where pools have lost their encapsulation: the routes by
-// etcd are gone then, and BGP takes a moment to tell of the blocks. Until it has, they lead
-// straight to the hosts that etcd named, where these are on a link of ours.
+// leadDirectly keeps packets flowing when pools have lost their encapsulation: the routes from etcd are gone then, and
+// BGP takes a moment to advertise the blocks. Until it has, the routes lead straight to the hosts that etcd named, if
+// these are on one of our links.
 func (p *Planner) leadDirectly(c *Changes, now time.Time) {
 	for prefix, r := range c.Routes {
 		delete(p.direct, prefix)
@@ -266,7 +264,7 @@ func (p *Planner) leadDirectly(c *Changes, now time.Time) {
 	}
 }
 
-// keepInMesh has BGP tell the mesh of a prefix for a while after its pool has come to be encapsulated.
+// keepInMesh makes BGP advertise a prefix to the mesh for a while after its pool got an encapsulation.
 func (p *Planner) keepInMesh(c *Changes, now time.Time) {
 	for prefix, ad := range c.Advertisements {
 		delete(p.meshed, prefix)

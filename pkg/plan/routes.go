@@ -11,13 +11,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// decision is all that is said of one prefix.
+// decision is everything decided about one prefix.
 type decision struct {
 	route         *Route
 	advertisement *Advertisement
 	problems      []Problem
-	peers         []netip.Addr // neighbours by whose paths the route leads
-	passed        bool         // the best of the paths are not used
+	peers         []netip.Addr // neighbours whose paths the route uses
+	passed        bool         // the best paths are not used
 }
 
 // decider decides about one prefix.
@@ -25,11 +25,11 @@ type decider struct {
 	*view
 	allocated *allocations
 	p         netip.Prefix
-	holder    string // the host that etcd gives it to, "" = none
+	holder    string // the host that etcd gives the prefix to, "" = none
 	decision
 }
 
-// decide works out what is said of a prefix, by who has it and what BGP knows of it.
+// decide computes the decision about a prefix, from its holder and what BGP knows about it.
 func (v *view) decide(p netip.Prefix, allocated *allocations, known learnedRoute) decision {
 	r := decider{view: v, allocated: allocated, p: p}
 	_, pool, inPool := v.pools.longest(p)
@@ -78,7 +78,7 @@ func (r *decider) report(kind ProblemKind, subject, reason string) {
 	r.decision.problems = append(r.decision.problems, Problem{ProblemID{kind, subject}, reason})
 }
 
-// reportBlock says what is wrong with a block.
+// reportBlock reports problems with a block.
 func (r *decider) reportBlock(inPool bool, hit string) {
 	block, isBlock := r.allocated.blocks.all[r.p]
 	if !isBlock {
@@ -104,7 +104,7 @@ func (r *decider) reportBlock(inPool bool, hit string) {
 	}
 }
 
-// reportEndpoints says that endpoints of several hosts have an address.
+// reportEndpoints reports an address that endpoints of several hosts have.
 func (r *decider) reportEndpoints() {
 	if !r.p.IsSingleIP() {
 		return
@@ -128,8 +128,8 @@ func (r *decider) reportEndpoints() {
 		strings.Join(hosts, ", "), a, r.allocated.owner(a), others))
 }
 
-// reportNoNeighbour says that only BGP could lead to another host's prefix, and that this host
-// has no neighbour of that family. A session carries one family: a peer of the other doesn't help.
+// reportNoNeighbour reports that only BGP could provide a route to another host's prefix but this host has no neighbour
+// of that family. A session carries one family, so a peer of the other one doesn't help.
 func (r *decider) reportNoNeighbour() {
 	f := familyOf(r.p.Addr())
 	if r.holder == "" || r.sessions[f] > 0 || !r.hosts.me()[f].IsValid() || !r.hosts.byName[r.holder].mine[f].IsValid() || r.links.hasOwnRoute(r.p) {
@@ -139,8 +139,8 @@ func (r *decider) reportNoNeighbour() {
 		familyName(f), 4+2*f))
 }
 
-// reportForeign says that another program has a route to the destination of one that
-// follows from etcd. One that is learned isn't made then.
+// reportForeign reports that another program has a route to the destination of a route that follows from etcd. (A
+// learned route isn't made in that case.)
 func (r *decider) reportForeign() {
 	foreign := r.links.routes.all[r.p]
 	if len(foreign) == 0 || r.route == nil || r.route.Origin == FromBGP {
@@ -157,12 +157,11 @@ func (r *decider) reportForeign() {
 		r.p, theirs, ours))
 }
 
-// ownRoute is the blackhole of a block of ours. An address that is taken has a
-// route to its endpoint, which is not ours to make. An empty block that is in no pool has
-// none: its addresses may be another network's now. Nor has one in the subnet of a link with
-// the gateway of another main plugin's workloads, such as bridge's: no route leads to each of
-// them. Of any other link's subnet the main table may have no route, and what is sent to a free
-// address would come back by the default route, again and again.
+// ownRoute returns the blackhole of one of our blocks. An allocated address has a route to its endpoint, which isn't
+// made here. An empty block in no pool has no blackhole: its addresses may belong to another network by now. Nor has a
+// block in the subnet of a link with the gateway of another main plugin's workloads, such as bridge's, since there are
+// no routes to the individual workloads. For the subnets of other links the main table may have no route; without a
+// blackhole, packets to free addresses would come back through the default route again and again.
 func (r *decider) ownRoute(inPool bool, hit string) *Route {
 	block, isBlock := r.allocated.blocks.all[r.p]
 	switch {
@@ -180,7 +179,7 @@ func (r *decider) advertise(pool poolFact) {
 	}
 }
 
-// toHost is the route to what another host holds in a pool with an encapsulation.
+// toHost returns the route to what another host holds in a pool with encapsulation.
 func (r *decider) toHost(pool poolFact) *Route {
 	h := r.hosts.byName[r.holder]
 	outer := h.mine[familyOf(r.p.Addr())]

@@ -134,7 +134,7 @@ func (s *slow) routes() {
 	}
 }
 
-// awaited looks for what other hosts have in pools without encapsulation, and nobody to hear of it from.
+// awaited looks for what other hosts have in pools without encapsulation while there is no neighbour to learn it from.
 func (s *slow) awaited() {
 	for p := range s.prefixes() {
 		f := familyOf(p.Addr())

@@ -36,7 +36,7 @@ func (st *State) Apply(c Changes) {
 	}
 }
 
-// Clone copies it; what its maps and lists hold is never changed, only replaced.
+// Clone returns a copy. The contents of maps and lists are shared, since they are never modified, only replaced.
 func (st State) Clone() State {
 	st.Routes, st.Remotes, st.Hosts = maps.Clone(st.Routes), maps.Clone(st.Remotes), maps.Clone(st.Hosts)
 	st.Neighbours, st.Advertisements, st.Problems = maps.Clone(st.Neighbours), maps.Clone(st.Advertisements), maps.Clone(st.Problems)
@@ -62,7 +62,7 @@ func (c Changes) Empty() bool {
 		c.MTU == nil && c.Speaker == nil && len(c.Neighbours) == 0 && len(c.Advertisements) == 0 && len(c.Problems) == 0
 }
 
-// lists are what of a State has no keys in JSON.
+// lists are the parts of a State that have no keys in JSON.
 type lists struct {
 	Remotes  []Remote  `json:"remotes"`
 	Problems []Problem `json:"problems"`
@@ -71,7 +71,7 @@ type lists struct {
 // plain is a State without its methods.
 type plain State
 
-// MarshalJSON writes all of it.
+// MarshalJSON encodes the complete state.
 func (st State) MarshalJSON() ([]byte, error) {
 	l := lists{slices.Collect(maps.Values(st.Remotes)), slices.Collect(maps.Values(st.Problems))}
 	slices.SortFunc(l.Remotes, func(a, b Remote) int { return compareRemotes(a.RemoteID, b.RemoteID) })
@@ -82,7 +82,7 @@ func (st State) MarshalJSON() ([]byte, error) {
 	}{plain(st), l})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (st *State) UnmarshalJSON(data []byte) error {
 	v := struct {
 		*plain

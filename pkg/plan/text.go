@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// String is as `ip route` shows it.
+// String returns the route as `ip route` shows it.
 func (r Route) String() string {
 	var b strings.Builder
 	if r.Kind == Blackhole {
@@ -34,7 +34,7 @@ func (r Route) String() string {
 	return b.String()
 }
 
-// hop says of a gateway that it is of another family than the destination.
+// hop marks a gateway of another family than the destination.
 func (r Route) hop(i int) string {
 	h := r.Hops[i]
 	if r.Destination.Addr().Is4() && h.Gateway.Is6() {
@@ -43,7 +43,7 @@ func (r Route) hop(i int) string {
 	return h.String()
 }
 
-// String is as `ip route` shows it.
+// String returns the hop as `ip route` shows it.
 func (h Hop) String() string {
 	s := fmt.Sprintf("via %s dev %s", h.Gateway, h.Device)
 	if h.OnLink {
@@ -52,7 +52,7 @@ func (h Hop) String() string {
 	return s
 }
 
-// String is as `ip -d link` and `ip address` show it, in one line.
+// String returns the tunnel as `ip -d link` and `ip address` show it, in one line.
 func (t Tunnel) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: mtu %d", t.Device, t.MTU)
@@ -87,7 +87,7 @@ func join[T any](all []T) string {
 	return strings.Join(words, ", ")
 }
 
-// String is an entry of `bridge fdb` and one of `ip neigh`.
+// String returns an entry of `bridge fdb` and one of `ip neigh`.
 func (r Remote) String() string {
 	device := ""
 	for _, t := range tunnelTypes() {
@@ -98,7 +98,7 @@ func (r Remote) String() string {
 	return fmt.Sprintf("%s dev %s dst %s self permanent; %s dev %s lladdr %s PERMANENT", r.MAC, device, r.Outer, r.Gateway, device, r.MAC)
 }
 
-// String is near to what BIRD's configuration has.
+// String returns text similar to BIRD's configuration.
 func (s Speaker) String() string {
 	if s.AS == 0 {
 		return "no BGP"
@@ -117,8 +117,7 @@ func (s Speaker) String() string {
 	return text
 }
 
-// String is near to what BIRD's configuration has. It names the file of a
-// password, never the password.
+// String returns text similar to BIRD's configuration. It contains the name of a password's file, never the password.
 func (n Neighbour) String() string {
 	var b strings.Builder
 	source := "any"
@@ -154,7 +153,7 @@ func (n Neighbour) String() string {
 	return b.String()
 }
 
-// String is a route as it is told to neighbours.
+// String returns the route as advertised to neighbours.
 func (a Advertisement) String() string {
 	s := fmt.Sprintf("route %s next hop %s", a.Prefix, a.NextHop)
 	if a.NoMesh {
@@ -163,10 +162,10 @@ func (a Advertisement) String() string {
 	return s
 }
 
-// String is one sentence.
+// String returns the problem as one sentence.
 func (p Problem) String() string { return fmt.Sprintf("%s %s: %s", p.Kind, p.Subject, p.Reason) }
 
-// String is all of it, in sections, sorted.
+// String returns the complete state in sorted sections.
 func (st State) String() string {
 	var b strings.Builder
 	section(&b, "routes", st.Routes, comparePrefixes)

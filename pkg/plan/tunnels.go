@@ -10,20 +10,20 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// tunnelType is what is fixed of a kind of tunnel.
+// tunnelType has the constants of a kind of tunnel.
 type tunnelType struct {
 	kind       TunnelKind
 	family     int
 	device     string // IPIP's may have another name
-	overhead   int    // bytes of the headers in front of a packet
+	overhead   int    // bytes of headers added to a packet
 	addrConfig string
-	mtuConfig  string // the setting
+	mtuConfig  string // name of the setting
 }
 
-// handle is that of the tunnel's own address in IPAM.
+// handle returns the IPAM handle of the tunnel's own address.
 func (t tunnelType) handle(host string) string { return string(t.kind) + "-tunnel-addr-" + host }
 
-// inside is what the tunnel leaves of an MTU, 0 of one that isn't known.
+// inside returns what the tunnel leaves of an MTU, 0 if the MTU is unknown.
 func (t tunnelType) inside(mtu int) int {
 	if mtu == 0 {
 		return 0
@@ -31,8 +31,8 @@ func (t tunnelType) inside(mtu int) int {
 	return max(mtu-t.overhead, minMTU)
 }
 
-// tunnelTypes are all there are, in the order of State.Tunnels. VXLAN puts
-// Ethernet (14), VXLAN (8), UDP (8) and IP (20 or 40) in front, IPIP only IP.
+// tunnelTypes returns all types in the order of State.Tunnels. VXLAN adds Ethernet (14), VXLAN (8), UDP (8) and IP (20
+// or 40) headers, IPIP only IP.
 func tunnelTypes() [3]tunnelType {
 	return [...]tunnelType{
 		{IPIP, 0, "tunl0", 20, "IpInIpTunnelAddr", "IpInIpMtu"},
@@ -41,8 +41,7 @@ func tunnelTypes() [3]tunnelType {
 	}
 }
 
-// OwnTunnels are the tunnels that a host may have, with what is fixed of them:
-// kind, device, handle and AddrConfig.
+// OwnTunnels returns the tunnels that a host may have, with their constants: kind, device, handle and AddrConfig.
 func OwnTunnels(host string) []Tunnel {
 	var all []Tunnel
 	for _, t := range tunnelTypes() {
@@ -60,8 +59,8 @@ func isTunnelDevice(name string) bool {
 	return false
 }
 
-// tunnelMAC is a VXLAN device's address. Every host works it out for every other
-// from the name alone, so that no host has to ask another.
+// tunnelMAC returns a VXLAN device's MAC address. Every host derives it from the name of the other host, so hosts need
+// not ask each other.
 func tunnelMAC(kind TunnelKind, host string) model.MAC {
 	if kind == VXLAN6 {
 		host += "-v6"
@@ -70,14 +69,13 @@ func tunnelMAC(kind TunnelKind, host string) model.MAC {
 	return model.MAC{0x66, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
-// linkLocal is the IPv6 address that follows from a MAC (RFC 4291, appendix A).
-// Routes through the IPv6 tunnel name it: the kernel takes no gateway that
-// another link's subnet has inside.
+// linkLocal returns the IPv6 address derived from a MAC (RFC 4291, appendix A). Routes through the IPv6 tunnel use it
+// because the kernel rejects a gateway that is inside another link's subnet.
 func linkLocal(m model.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 0x02, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
 
-// remote is another host as a tunnel must know it.
+// remote returns another host as a tunnel must know it.
 func remote(kind TunnelKind, host string, outer netip.Addr) Remote {
 	r := Remote{RemoteID: RemoteID{kind, outer}, Host: host, Gateway: outer, MAC: tunnelMAC(kind, host)}
 	if kind == VXLAN6 {
@@ -86,7 +84,7 @@ func remote(kind TunnelKind, host string, outer netip.Addr) Remote {
 	return r
 }
 
-// setTunnels works out the tunnel devices; inside are their MTUs, used their pools.
+// setTunnels computes the tunnel devices. inside has their MTUs, used their pools.
 func (v *view) setTunnels(e *engine, inside [3]int, used map[TunnelKind][]netip.Prefix) {
 	held := e.allocations.tunnelAddrs()
 	for i, t := range tunnelTypes() {
@@ -119,8 +117,8 @@ func (v *view) setTunnels(e *engine, inside [3]int, used map[TunnelKind][]netip.
 	slices.Sort(v.devices.Releases)
 }
 
-// tunnelAddr chooses the address of a tunnel among those that it holds. surplus: it holds
-// others, in no pool of its kind or where the device would take what is for a host.
+// tunnelAddr chooses a tunnel's address among those that it holds. surplus reports that it holds others, which are in
+// no pool of its kind, or would make the device take packets meant for a host.
 func (v *view) tunnelAddr(held []netip.Addr, pools []netip.Prefix) (addr netip.Addr, surplus bool) {
 	for _, a := range held {
 		inPool := slices.ContainsFunc(pools, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -134,14 +132,14 @@ func (v *view) tunnelAddr(held []netip.Addr, pools []netip.Prefix) (addr netip.A
 	return addr, surplus
 }
 
-// isOccupied reports whether hosts, or what this one can't do without, have addresses in a prefix.
+// isOccupied reports whether a prefix contains addresses of hosts, or of what this host depends on.
 func (v *view) isOccupied(p netip.Prefix) bool {
 	_, host := firstIn(v.hosts.addrs, p)
 	_, needed := firstIn(v.fixed, p)
 	return host || needed
 }
 
-// setRemotes works out the other hosts that VXLAN devices must know.
+// setRemotes computes the other hosts that VXLAN devices must know.
 func (v *view) setRemotes() {
 	for name, h := range v.hosts.byName {
 		for _, t := range tunnelTypes() {

@@ -13,19 +13,18 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// view is what all routes depend on: hosts, pools, links, tunnels and BGP. It is worked out
-// anew when any of these changes, which happens seldom; blocks, endpoints and learned routes,
-// which change all the time, are not part of it.
+// view is what all routes depend on: hosts, pools, links, tunnels and BGP. It is recomputed when any of these changes,
+// which is rare. Blocks, endpoints and learned routes change all the time, and are not part of it.
 type view struct {
 	hosts  hosts
 	links  *links
 	pools  *index[poolFact]
-	needed map[netip.Addr]string // what this host can't do without, by address
+	needed map[netip.Addr]string // what this host depends on, by address
 	fixed  []netip.Addr          // the keys of needed, sorted
-	fabric []netip.Prefix        // of the uplinks, addresses with their subnets
-	// gatewayNets are subnets of links with the gateway of another main plugin's workloads.
+	fabric []netip.Prefix        // addresses of the uplinks, with their subnets
+	// gatewayNets are the subnets of links with the gateway of another main plugin's workloads.
 	gatewayNets []netip.Prefix
-	// later are the pools that ipam takes nothing from, as they overlap an older one, and the oldest of these.
+	// later maps pools that ipam doesn't use, because they overlap an older one, to the oldest such pool.
 	later map[netip.Prefix]netip.Prefix
 
 	tunnels    map[TunnelKind]Tunnel
@@ -34,11 +33,11 @@ type view struct {
 	mtu        mtu
 	speaker    Speaker
 	neighbours map[netip.Addr]Neighbour
-	sessions   [2]int // how many neighbours there are of each family
+	sessions   [2]int // number of neighbours of each family
 	problems   map[ProblemID]Problem
 }
 
-// newView works out all of it.
+// newView computes the complete view.
 func (e *engine) newView() *view {
 	v := &view{
 		hosts: newHosts(e.self, e.said), links: e.links, pools: &e.pools,
@@ -74,11 +73,11 @@ func (v *view) report(kind ProblemKind, subject, reason string) {
 	v.problems[id] = Problem{id, reason}
 }
 
-// etcdName is what needed calls etcd.
+// etcdName is etcd's name in needed.
 const etcdName = "etcd"
 
-// findNeeded finds the addresses of etcd and of the explicit peers of this host. What is a
-// workload of the cluster is reached by routes to workloads.
+// findNeeded finds the addresses of etcd and of this host's explicit peers, without those that are workloads of the
+// cluster: these are reached through routes to workloads.
 func (v *view) findNeeded(e *engine) {
 	for a := range e.peers {
 		if e.isPeer(a) && len(e.allocations.ends[a]) == 0 {
@@ -93,7 +92,7 @@ func (v *view) findNeeded(e *engine) {
 	v.fixed = slices.SortedFunc(maps.Keys(v.needed), netip.Addr.Compare)
 }
 
-// firstIn is the first of a sorted list of addresses that lies in a prefix.
+// firstIn returns the first of a sorted list of addresses that lies in a prefix.
 func firstIn(list []netip.Addr, p netip.Prefix) (netip.Addr, bool) {
 	i, _ := slices.BinarySearchFunc(list, p.Addr(), netip.Addr.Compare)
 	if i < len(list) && p.Contains(list[i]) {
@@ -102,8 +101,8 @@ func firstIn(list []netip.Addr, p netip.Prefix) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// hostIn says which part of the hosts' own network, or of what they need of it, lies in
-// a prefix, or has the prefix inside; "" = none. To route such a prefix would cut hosts off.
+// hostIn says which part of the hosts' own network, or of what they depend on, overlaps a prefix; "" = none. Routing
+// such a prefix would cut hosts off.
 func (v *view) hostIn(p netip.Prefix) string {
 	if a, ok := firstIn(v.hosts.addrs, p); ok {
 		return fmt.Sprintf("%s, the address of a host, lies in it", a)
@@ -122,7 +121,7 @@ func (v *view) hostIn(p netip.Prefix) string {
 	return ""
 }
 
-// inFabric is the subnet of an uplink in which a prefix lies.
+// inFabric returns the subnet of an uplink that contains a prefix.
 func (v *view) inFabric(p netip.Prefix) (netip.Prefix, bool) {
 	for _, f := range v.fabric {
 		if within(p, f.Masked()) {
@@ -132,8 +131,8 @@ func (v *view) inFabric(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// isSelf reports whether an address is one of this host's. One of another host that a link
-// was just given is not: the kernel is about to refuse it (duplicate address detection).
+// isSelf reports whether an address is one of this host's. An address of another host that a link was just given is
+// not: the kernel is about to refuse it (duplicate address detection).
 func (v *view) isSelf(a netip.Addr) bool {
 	_, onLink := v.links.own[a]
 	if name := v.hosts.at(a); v.links.pending[a] && name != v.hosts.self && name != "" {
@@ -142,8 +141,8 @@ func (v *view) isSelf(a netip.Addr) bool {
 	return onLink || a.IsValid() && a == v.hosts.me()[familyOf(a)]
 }
 
-// source is the address from which the host sends where no tunnel changes its packets: the
-// one by which the other hosts know it.
+// source returns the address from which the host sends if no tunnel changes its packets: the one by which the other
+// hosts know it.
 func (v *view) source(p netip.Prefix) netip.Addr {
 	a := v.hosts.me()[familyOf(p.Addr())]
 	if _, ok := v.links.own[a]; !ok {
@@ -152,7 +151,7 @@ func (v *view) source(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// poolsInUse are the pools of each kind of tunnel, sorted.
+// poolsInUse returns the pools of each kind of tunnel, sorted.
 func (v *view) poolsInUse() map[TunnelKind][]netip.Prefix {
 	used := map[TunnelKind][]netip.Prefix{}
 	for _, p := range slices.SortedFunc(maps.Keys(v.pools.all), comparePrefixes) {
@@ -167,7 +166,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// laterPools finds the pools that overlap one that is older, where both give addresses out or may when they can be read.
+// laterPools finds the pools that overlap an older one, if both assign addresses or may do so once they can be read.
 func (e *engine) laterPools() map[netip.Prefix]netip.Prefix {
 	entry := func(p netip.Prefix) *object { return e.objects.byKey[model.PoolKey{CIDR: p}] }
 	var giving []netip.Prefix
@@ -201,7 +200,7 @@ func (v *view) reportOverlaps(allocated *allocations) {
 	}
 }
 
-// overlapOf says which subnet of a link a pool overlaps, "" = none: one of the hosts' own first.
+// overlapOf says which subnet of a link a pool overlaps, "" = none. A subnet of the hosts' own network comes first.
 func (v *view) overlapOf(p netip.Prefix, allocated *allocations) string {
 	other := ""
 	for _, l := range v.links.all {

@@ -7,24 +7,23 @@ import (
 	"slices"
 )
 
-// applied are the rules that hold for an endpoint. Endpoints that the same
-// policies pick and that have the same profiles share one, which keeps a change
-// that concerns them all cheap.
+// applied is the rules of an endpoint. Endpoints selected by the same policies and with the same profiles share one, so
+// that a change that affects all of them is cheap.
 type applied struct {
 	in, out               Verdicts
 	rawIn, rawOut         []RulesID
 	preDNAT               []RulesID
 	forwardIn, forwardOut Verdicts
-	endpoints             int // that go by it
+	endpoints             int // number of endpoints that use it
 }
 
-// equal compares the rules; nil is like none.
+// equal compares the rules. nil equals empty rules.
 func (a *applied) equal(o *applied) bool {
 	return a == o || a != nil && o != nil && a.in.equal(o.in) && a.out.equal(o.out) && slices.Equal(a.rawIn, o.rawIn) && slices.Equal(a.rawOut, o.rawOut) &&
 		slices.Equal(a.preDNAT, o.preDNAT) && a.forwardIn.equal(o.forwardIn) && a.forwardOut.equal(o.forwardOut)
 }
 
-// apply has an endpoint go by a, nil = by nothing.
+// apply makes a the rules of an endpoint; nil means no rules.
 func (b *rulebook) apply(l *local, a *applied) {
 	if a != nil {
 		if a.endpoints++; a.endpoints == 1 {
@@ -39,11 +38,11 @@ func (b *rulebook) apply(l *local, a *applied) {
 	l.applied = a
 }
 
-// ruling makes what is applied to the endpoints of one Flush.
+// ruling computes the rules of the endpoints of one Flush.
 type ruling struct {
 	index *index
-	made  map[string]*applied // by what it follows from
-	// closed is for invalid host endpoints: no policy is asked, and nothing allowed.
+	made  map[string]*applied // by a key made from what determines it
+	// closed is for invalid host endpoints: it asks no policy and allows nothing.
 	closed *applied
 	key    []byte
 	ids    []uint64
@@ -53,7 +52,7 @@ func newRuling(x *index) *ruling {
 	return &ruling{index: x, made: map[string]*applied{}, closed: &applied{}}
 }
 
-// of says what is applied to an endpoint, nil = nothing.
+// of returns what applies to an endpoint, nil if nothing does.
 func (r *ruling) of(l *local, told *Endpoint) *applied {
 	switch {
 	case told.Dropped != "" || told.Interface == "" && !told.Wildcard:
@@ -74,7 +73,7 @@ func (r *ruling) of(l *local, told *Endpoint) *applied {
 	if told.Workload {
 		kind = 1
 	}
-	r.key = append(r.key, 0, kind) // no id is 0
+	r.key = append(r.key, 0, kind) // no ID is 0
 	for _, p := range ep.profiles {
 		r.key = binary.AppendUvarint(r.key, uint64(len(p.name)))
 		r.key = append(r.key, p.name...)
@@ -87,8 +86,8 @@ func (r *ruling) of(l *local, told *Endpoint) *applied {
 	return a
 }
 
-// apply puts policies and profiles in order. Host endpoints alone have untracked policies, those before DNAT, and
-// others of forwarded packets.
+// apply sorts policies and profiles into the lists of an endpoint. Only host endpoints have untracked policies,
+// policies before DNAT, and separate ones for forwarded packets.
 func apply(ep *endpoint, workload bool) *applied {
 	var policies []*policy
 	for _, m := range ep.matches[forOwn] {
@@ -137,7 +136,7 @@ func apply(ep *endpoint, workload bool) *applied {
 	return a
 }
 
-// add adds a policy, the last of all so far.
+// add appends a policy. Policies must be added in order.
 func (v *Verdicts) add(p *policy) {
 	if n := len(v.Policies); p.tier.says.pass && (n == 0 || v.Policies[n-1].Tier != p.id.Tier) {
 		v.Passing = append(v.Passing, p.id.Tier)

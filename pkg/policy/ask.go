@@ -4,7 +4,7 @@ package policy
 
 import "github.com/calico-go/calico/pkg/model"
 
-// asks reports whether an endpoint's policies and profiles let the packet pass.
+// asks reports whether an endpoint's policies and profiles allow the packet.
 func (e *evaluation) asks(ep *Endpoint, d model.Direction, v Verdicts) bool {
 	allowed, decided := e.policies(ep, d, v)
 	if decided {
@@ -22,7 +22,7 @@ func (e *evaluation) asks(ep *Endpoint, d model.Direction, v Verdicts) bool {
 	return false
 }
 
-// policies asks an endpoint's policies, tier by tier.
+// policies evaluates an endpoint's policies, tier by tier.
 func (e *evaluation) policies(ep *Endpoint, d model.Direction, v Verdicts) (allowed, decided bool) {
 	for tier, ids := range ByTier(v.Policies) {
 		switch e.tier(ep, d, ids, false) {
@@ -42,7 +42,7 @@ func (e *evaluation) policies(ep *Endpoint, d model.Direction, v Verdicts) (allo
 	return false, false
 }
 
-// tier asks the policies of one tier; "" = none takes a decision.
+// tier evaluates the policies of one tier. It returns "" if none of them decides.
 func (e *evaluation) tier(ep *Endpoint, d model.Direction, ids []RulesID, untracked bool) model.Action {
 	for _, id := range ids {
 		if action := e.rules(ep, d, id, untracked); action != "" {
@@ -52,7 +52,7 @@ func (e *evaluation) tier(ep *Endpoint, d model.Direction, ids []RulesID, untrac
 	return ""
 }
 
-// rules asks one policy or profile; "" = it takes no decision.
+// rules evaluates one policy or profile. It returns "" if it does not decide.
 func (e *evaluation) rules(ep *Endpoint, d model.Direction, id RulesID, untracked bool) model.Action {
 	step := Step{Endpoint: ep.Path, Direction: d, Rules: id, Rule: -1, Untracked: untracked}
 	all := e.st.Rules[id]

@@ -15,7 +15,7 @@ import (
 
 var sizes = []int{1_000, 10_000, 100_000}
 
-// BenchmarkInitial is from nothing to the first Flush, on one core.
+// BenchmarkInitial measures from nothing to the first Flush, on one core.
 func BenchmarkInitial(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
@@ -48,7 +48,7 @@ func BenchmarkInitial(b *testing.B) {
 	}
 }
 
-// loaded is an engine that has told everything.
+// loaded returns an engine that has reported everything.
 func loaded(n int) (*policy.Engine, *scale.Cluster) {
 	cluster := scale.Make(scale.Typical(n))
 	e := policy.NewEngine(scale.Host)
@@ -58,8 +58,7 @@ func loaded(n int) (*policy.Engine, *scale.Cluster) {
 	return e, cluster
 }
 
-// alternate measures Update, Flush and Invalid of one change and its opposite: what each
-// turn of the agent's loop asks.
+// alternate measures Update, Flush and Invalid for one change and its opposite, as in each turn of the agent's loop.
 func alternate(b *testing.B, e *policy.Engine, states [2]model.Entry) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -78,8 +77,7 @@ func relabelled(entry model.Entry, name, value string) model.Entry {
 	return entry
 }
 
-// BenchmarkRemoteLabel is a remote endpoint that leaves one set in use for
-// another: members change.
+// BenchmarkRemoteLabel: a remote endpoint moves from one set in use to another, so members change.
 func BenchmarkRemoteLabel(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
@@ -90,7 +88,7 @@ func BenchmarkRemoteLabel(b *testing.B) {
 	}
 }
 
-// BenchmarkRemoteLabelUnused is one of a label that no rule here asks for.
+// BenchmarkRemoteLabelUnused: the same for a label that no rule here uses.
 func BenchmarkRemoteLabelUnused(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
@@ -101,7 +99,7 @@ func BenchmarkRemoteLabelUnused(b *testing.B) {
 	}
 }
 
-// BenchmarkManyProfiles is a remote endpoint's label among profiles that it doesn't name.
+// BenchmarkManyProfiles: a remote endpoint's label changes among profiles that it doesn't name.
 func BenchmarkManyProfiles(b *testing.B) {
 	for _, n := range []int{10, 1_000, 50_000} {
 		b.Run(fmt.Sprintf("profiles=%d", n), func(b *testing.B) {
@@ -115,8 +113,7 @@ func BenchmarkManyProfiles(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicyElsewhere is a policy that applies to no endpoint here: its
-// rules change, or its selector does.
+// BenchmarkPolicyElsewhere: a policy that applies to no endpoint here changes its rules, or its selector.
 func BenchmarkPolicyElsewhere(b *testing.B) {
 	for _, n := range sizes {
 		for _, what := range []string{"rules", "selector"} {
@@ -138,7 +135,7 @@ func BenchmarkPolicyElsewhere(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicyHere is a policy of one local endpoint whose rules change.
+// BenchmarkPolicyHere: a policy of one local endpoint changes its rules.
 func BenchmarkPolicyHere(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
@@ -153,8 +150,7 @@ func BenchmarkPolicyHere(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicyEverywhere is a policy that a thousand local endpoints with a
-// thousand policies each gain and lose.
+// BenchmarkPolicyEverywhere: a thousand local endpoints with a thousand policies each gain and lose a policy.
 func BenchmarkPolicyEverywhere(b *testing.B) {
 	cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 1000, Policies: 10, Profiles: 10})
 	e := policy.NewEngine(scale.Host)
@@ -173,8 +169,8 @@ func BenchmarkPolicyEverywhere(b *testing.B) {
 	alternate(b, e, [2]model.Entry{gone, all(500)})
 }
 
-// BenchmarkPolicyOfAll is a policy that a thousand local endpoints of 200
-// applications gain and lose, beside about 15 others each.
+// BenchmarkPolicyOfAll: a thousand local endpoints of 200 applications gain and lose a policy, with about 15 others
+// each.
 func BenchmarkPolicyOfAll(b *testing.B) {
 	cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 1000, Policies: 1000, Profiles: 10})
 	e := policy.NewEngine(scale.Host)
@@ -187,8 +183,7 @@ func BenchmarkPolicyOfAll(b *testing.B) {
 	alternate(b, e, [2]model.Entry{of("has(app)"), of("has(nothing)")})
 }
 
-// BenchmarkTierOrder moves a tier before default and behind it: its policy picks 5 of a thousand local
-// endpoints.
+// BenchmarkTierOrder moves a tier before and after default: its policy selects 5 of a thousand local endpoints.
 func BenchmarkTierOrder(b *testing.B) {
 	cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 1000, Policies: 1000, Profiles: 10})
 	e := policy.NewEngine(scale.Host)

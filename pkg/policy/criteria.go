@@ -9,15 +9,15 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ruleMatch matches rules with a packet.
+// ruleMatch matches rules against a packet.
 type ruleMatch struct {
 	sets    map[SetID]*Set
 	p       *Packet
-	missing SetID // that a rule asks and that isn't there
+	missing SetID // a set that the rule refers to and that doesn't exist
 }
 
-// rule is what one rule does with the packet, "" = it does not match. why is set
-// where that isn't what the rule says.
+// rule returns the rule's action for the packet, "" if the rule does not match. why is set if the action isn't the one
+// that the rule states.
 func (m *ruleMatch) rule(r *Rule) (action model.Action, why string) {
 	f, ok := r.Family(versionOf(m.p.Src))
 	if !ok {
@@ -37,8 +37,7 @@ func (m *ruleMatch) rule(r *Rule) (action model.Action, why string) {
 	return f.Action, why
 }
 
-// holds reports whether the packet meets all criteria. A set that is not there
-// is left out and noted as missing.
+// holds reports whether the packet meets all criteria. It ignores a set that doesn't exist and records it as missing.
 func (m *ruleMatch) holds(c *Criteria) bool {
 	p := m.p
 	if c.Protocol != 0 && c.Protocol != p.Protocol {
@@ -66,8 +65,7 @@ func (m *ruleMatch) holds(c *Criteria) bool {
 	return (c.ICMPType == nil || *c.ICMPType == p.ICMPType) && (c.ICMPCode == nil || *c.ICMPCode == p.ICMPCode)
 }
 
-// holdsNone reports whether the packet meets none of the criteria, ICMP type
-// and code counting as one.
+// holdsNone reports whether the packet meets none of the criteria. ICMP type and code count as one.
 func (m *ruleMatch) holdsNone(c *Criteria) bool {
 	p := m.p
 	if c.Protocol != 0 && c.Protocol == p.Protocol {
@@ -95,7 +93,7 @@ func (m *ruleMatch) holdsNone(c *Criteria) bool {
 	return c.ICMPType == nil || *c.ICMPType != p.ICMPType || c.ICMPCode != nil && *c.ICMPCode != p.ICMPCode
 }
 
-// portSide is one end of a packet and the ports that are asked of it.
+// portSide is one end of a packet with the ports that a rule requires there.
 type portSide struct {
 	addr   netip.Addr
 	port   uint16
@@ -112,7 +110,7 @@ func (m *ruleMatch) ports(c *Criteria) [2]portSide {
 	}
 }
 
-// inPorts gives unknown where only a set that is not there could have decided.
+// inPorts returns unknown if only a set that doesn't exist could have decided.
 func (m *ruleMatch) inPorts(s portSide, unknown bool) bool {
 	if slices.ContainsFunc(s.ranges, func(r model.Port) bool { return r.Min <= s.port && s.port <= r.Max }) {
 		return true

@@ -12,15 +12,14 @@ import (
 	"github.com/calico-go/calico/pkg/ownership"
 )
 
-// Engine turns what etcd holds into what the firewall of one host is to be. It
-// is told of every change and works out only what that change touches. The
-// result depends on what etcd holds and not on the order in which it was heard
-// of. It keeps the labels and rules of what it is told, which must not change
-// afterwards. An Engine has one owner: it is not safe for concurrent use.
+// Engine turns the content of etcd into the state that one host's firewall should have. It is passed every change and
+// recomputes only what that change affects. The result depends on the content of etcd, not on the order of changes.
+// Engine keeps the labels and rules passed to it, which must not be modified afterwards. It is not safe for concurrent
+// use.
 type Engine struct {
 	host      string
 	invalid   map[string]error // entries, by path
-	judged    map[string]error // what Invalid said; nil = to be worked out
+	judged    map[string]error // result of Invalid; nil = must be recomputed
 	spellings spellings
 	index     *index
 	policies  *policies
@@ -30,7 +29,7 @@ type Engine struct {
 	pools     *pools
 }
 
-// NewEngine makes the engine of a host that knows of nothing yet.
+// NewEngine returns an empty engine for a host.
 func NewEngine(host string) *Engine {
 	x := newIndex()
 	ss := &sets{index: x, byID: map[SetID]*set{}, touched: map[*set]struct{}{}}
@@ -46,16 +45,16 @@ func NewEngine(host string) *Engine {
 	}
 }
 
-// SetInterfaces replaces the host's own interfaces, those that are no workload's.
+// SetInterfaces replaces the host's own interfaces, that is, all but those of workloads.
 func (e *Engine) SetInterfaces(interfaces []Interface) { e.locals.setInterfaces(interfaces) }
 
-// SetPrefixes says what the names of workload interfaces begin with. A workload
-// endpoint of another name is Dropped, a host endpoint of such a name has no
-// interface. None: a workload's interface may have any name.
+// SetPrefixes sets the prefixes of workload interface names. A workload endpoint with another interface name is
+// Dropped; a host endpoint with such a name has no interface. With no prefixes, a workload's interface may have any
+// name.
 func (e *Engine) SetPrefixes(prefixes []string) { e.locals.setPrefixes(prefixes) }
 
-// Update takes in what became of some keys: what they hold now, or that they
-// are gone. Keys that have no bearing on policy only count for Invalid.
+// Update processes the new state of some keys: their values, or that they are gone. Keys irrelevant to policy only
+// count for Invalid.
 func (e *Engine) Update(entries ...model.Entry) {
 	e.judged = nil
 	for _, entry := range entries {
@@ -85,7 +84,7 @@ func (e *Engine) update(entry model.Entry) {
 	}
 }
 
-// updateNamed takes in what there is one of by key, however that is spelled.
+// updateNamed processes the entry that counts for a key, among those with different spellings of it.
 func (e *Engine) updateNamed(entry model.Entry) {
 	switch key := entry.Key.(type) {
 	case model.ProfileRulesKey:
@@ -111,7 +110,7 @@ func (e *Engine) updateProfile(name string, entry model.Entry) {
 	e.rules.touch(profileID(name))
 }
 
-// problemOf says what is wrong with what a key holds.
+// problemOf returns the problem with an entry's value, or nil.
 func problemOf(entry model.Entry) error {
 	switch key := entry.Key.(type) {
 	case model.PolicyKey:
@@ -125,8 +124,8 @@ func problemOf(entry model.Entry) error {
 	return entry.Err
 }
 
-// withoutInvalid takes the value from an entry that is gone, or invalid: of invalid ones those keep
-// one, that from before, which say whom policy is about.
+// withoutInvalid removes the value of an entry that is gone or invalid. Some invalid entries keep their previous value,
+// because it says which endpoints are affected.
 func withoutInvalid(entry model.Entry) model.Entry {
 	keeps := false
 	switch entry.Key.(type) {
@@ -181,8 +180,8 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 	e.locals.update(entry, l)
 }
 
-// hostOf is a host endpoint; of an invalid one as much as says what it is on: what the
-// value knows of that, else what the error does. ok is false where neither does.
+// hostOf returns a host endpoint. For an invalid one it returns only what identifies the interface: from the value if
+// possible, else from the error. ok is false if neither is known.
 func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
 	var invalid *model.InvalidHostEndpointError
 	if h, ok = entry.Value.(model.HostEndpoint); !ok && errors.As(entry.Err, &invalid) {
@@ -191,10 +190,9 @@ func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
 	return h, ok
 }
 
-// Invalid says what is wrong, by path: objects that don't parse or can't take
-// effect, what is another spelling of a key that is there, host endpoints of this host that are on no interface,
-// and profiles that endpoints of this host name and that are not there.
-// The caller must not change it. It costs nothing between Updates.
+// Invalid returns problems by path: objects that don't parse or can't take effect, duplicate spellings of a key, host
+// endpoints of this host without an interface, and missing profiles that endpoints of this host name. The caller must
+// not modify the map. Repeated calls between Updates cost nothing.
 func (e *Engine) Invalid() map[string]error {
 	if e.locals.placeHosts() {
 		e.judged = nil

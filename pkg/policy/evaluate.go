@@ -9,114 +9,99 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Evaluate tells what this host does with a packet, and why. It is the meaning
-// of the rules that are programmed: the kernel must agree with it on every packet.
+// Evaluate returns what this host does with a packet, and why. It defines the meaning of the programmed rules: the
+// kernel must agree with it on every packet.
 //
-// A workload interface is one whose name begins with one of the settings'
-// Prefixes, or that a workload endpoint names which is Dropped as it doesn't (but Loopback): such
-// an interface is shut. Its endpoint is the workload endpoint of that Interface that is not
-// Dropped. The host endpoint of any other interface but Loopback is the one of that
-// Interface, else the wildcard: the one with Wildcard. "Neighbour
-// discovery" is ICMPv6 130–136 and 143 (MLD and ND), without 134 (router
-// advertisement) from workloads. None of it, 134 neither, is of a connection.
+// A workload interface is one whose name begins with one of the settings' Prefixes, or one named by a workload endpoint
+// that is Dropped because no prefix matches (except Loopback): such an interface is shut. Its endpoint is the workload
+// endpoint with that Interface that is not Dropped. The host endpoint of any other interface except Loopback is the one
+// with that Interface, else the wildcard: the one with Wildcard. "Neighbour discovery" is ICMPv6 130–136 and 143 (MLD
+// and ND), without 134 (router advertisement) from workloads. None of it, 134 included, belongs to a connection.
 //
-// What a host sends to itself goes out by Loopback and comes in there, whichever of
-// its addresses it is for. No endpoint is asked about it: not by its In and Out,
-// which are "", nor where one of them is Loopback.
+// A host's packets to itself leave and arrive by Loopback, whichever of its addresses they are for. No endpoint applies
+// to them: neither by their In and Out, which are "", nor if one of these is Loopback.
 //
-// A tunnel's packet is UDP to Tunnels.VXLANPort, or IPv4 in IPv4 where there is
-// Tunnels.IPIP. It is one of the cluster where the other end is in Tunnels.Hosts.
+// A tunnel packet is UDP to Tunnels.VXLANPort, or IPv4 in IPv4 if Tunnels.IPIP is set. It is of the cluster if the
+// other end is in Tunnels.Hosts.
 //
-// The order is this. A packet leaves it where it is dropped, and where it says accept.
+// The steps are as follows. A packet leaves them where it is dropped, and where it says accept.
 //
 //  1. Before connection tracking, a packet from a workload interface:
-//     (a) no endpoint: dropped, but for UDP 68→67 from 0.0.0.0, where there is none that is Dropped: it asks for
-//     the endpoint's address, and goes on to 3.
-//     (b) its source is one of the endpoint's Addrs: on to 3.
-//     (c) neighbour discovery from fe80::/10 or ::: on to 3. UDP 68→67 from 0.0.0.0, UDP 546→547 from fe80::/10 to ff02::1:2 or no
-//     multicast address: untracked, on to 3. So is what (a) lets go on. An interface may come with some
-//     addresses of fe80::/10 in an hour; what is from more of them, which Evaluate doesn't know, is dropped.
+//     (a) no endpoint: dropped, except UDP 68→67 from 0.0.0.0 if there is no endpoint that is Dropped: it asks for
+//     the endpoint's address, and continues with 3.
+//     (b) its source is one of the endpoint's Addrs: continue with 3.
+//     (c) neighbour discovery from fe80::/10 or ::: continue with 3. UDP 68→67 from 0.0.0.0, and UDP 546→547 from
+//     fe80::/10 to ff02::1:2 or a unicast address: untracked, continue with 3. What (a) lets pass is untracked too. An
+//     interface may use a limited number of addresses of fe80::/10 per hour; packets from further ones are dropped, which
+//     Evaluate doesn't know.
 //     (d) else: dropped.
-//  2. Before connection tracking, a packet for the host itself from an interface
-//     with a host endpoint, or from the host itself to one:
-//     (a) neighbour discovery: on to 3.
-//     (b) fail-safe ports and what answers from them: destination port in
-//     FailsafeInbound or source port in FailsafeOutbound where it comes in, the
-//     other way round where it goes out: on to 3.
-//     (c) a tunnel's of the cluster: on to 3.
-//     (d) UntrackedInbound or UntrackedOutbound, in order: deny drops, allow
-//     leaves the packet untracked and goes on to 5 or 6, next-tier goes on to the next tier.
-//     After the last, and without a decision: on to 3.
-//     Then, before any translation of destinations, a packet that comes in by an interface that is no workload's, of
-//     no connection yet, tracked: PreDNAT of the interface's host endpoint, and of the wildcard, in order,
-//     each by Called where that is known. (e) As in (a) to (c), by FailsafeInbound alone: go on. (f) deny drops; allow has
-//     Inbound and ForwardInbound of host endpoints, the wildcard's too, not asked; next-tier goes on to the next tier. Without
-//     a decision: on to 3.
-//  3. Destination NAT, in prerouting and in output, of new connections: from an
-//     ExtIP of a local endpoint to its IntIP. All that follows sees the new
-//     destination. Of two endpoints with one ExtIP, the lower path has it.
+//  2. Before connection tracking, a packet for the host itself from an interface with a host endpoint, or from the host
+//     itself to one:
+//     (a) neighbour discovery: continue with 3.
+//     (b) fail-safe ports and the answers from them: inbound, destination port in FailsafeInbound or source port in
+//     FailsafeOutbound; outbound, the other way round: continue with 3.
+//     (c) a tunnel packet of the cluster: continue with 3.
+//     (d) UntrackedInbound or UntrackedOutbound, in order: deny drops, allow leaves the packet untracked and continues
+//     with 5 or 6, next-tier continues with the next tier. After the last one, and without a decision: continue with 3.
+//     Then, before any destination NAT, a tracked packet that arrives by an interface that is not a workload's and that
+//     belongs to no connection yet: PreDNAT of the interface's host endpoint or of the wildcard, in order, evaluated for
+//     Called if that is known. (e) As in (a) to (c), but with FailsafeInbound alone: continue. (f) deny drops; allow skips
+//     Inbound and ForwardInbound of host endpoints, including the wildcard's; next-tier continues with the next tier.
+//     Without a decision: continue with 3.
+//  3. Destination NAT, in prerouting and in output, of new connections: from an ExtIP of a local endpoint to its IntIP.
+//     All further steps see the new destination. If two endpoints have the same ExtIP, the one with the lower path gets it.
 //  4. Forwarded packets:
 //     (a) neither from nor to a workload interface, and no host endpoint Forwards: accept.
-//     (b) established: accept. Related, such as an ICMP error about a connection: accept,
-//     but dropped from a workload interface whose endpoint has none of Ends among its
-//     Addrs. What an endpoint was connected to is
-//     over when it goes: its routes go, and its connections are deleted.
-//     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
-//     of a flow that was cut: dropped; a tunnel's, from a workload interface to outside of
-//     Pools.All, where it would be masqueraded and pass as this host's: dropped.
-//     (e) from a workload interface: no endpoint, or its source none of the endpoint's Addrs:
-//     dropped; not neighbour discovery, its endpoint has a MAC and the packet's is another: dropped; else Outbound of
-//     its endpoint. From any other interface, unless 2(f) allowed it: ForwardInbound of
-//     its host endpoint.
+//     (b) established: accept. Related, such as an ICMP error about a connection: accept, but drop if from a workload
+//     interface whose endpoint has none of Ends among its Addrs. When an endpoint goes, so do its connections: its routes
+//     are removed, and its connections are deleted.
+//     (c) to a workload interface without an endpoint: dropped. (d) invalid, or of a flow that was cut: dropped; a tunnel
+//     packet from a workload interface to a destination outside of Pools.All, where it would be masqueraded and pass as this
+//     host's: dropped.
+//     (e) from a workload interface: no endpoint, or its source is none of the endpoint's Addrs: dropped; except for
+//     neighbour discovery, if its endpoint has a MAC and the packet's differs: dropped; else Outbound of its endpoint. From
+//     any other interface, unless 2(f) allowed it: ForwardInbound of its host endpoint.
 //     (f) to a workload interface: Inbound of its endpoint; to any other: ForwardOutbound of its host endpoint.
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
-//  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
-//     the host sends to itself as well. What begins a connection with a server of the agent's own, before (b) and (c), and
-//     in (a) once Outbound of the endpoint allows it: TCP to BGP.Port from none of BGP.Peers: dropped;
-//     to one of MetricsPorts that is none of FailsafeInbound: Inbound of the endpoint of MetricsPath, where there is one.
-//     (a) from a workload interface: invalid dropped; established accept; related as
-//     in 4(b); DHCP (UDP 68→67 over IPv4, 546→547 over IPv6) and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
-//     dropped; not from the
-//     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
-//     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
-//     endpoint, and accept.
-//     (b) from an interface with a host endpoint: a tunnel's of the cluster accept;
-//     untracked by 2(d) accept;
-//     neighbour discovery accept; invalid dropped; established or related
-//     accept; allowed by 2(f) accept; destination port in FailsafeInbound accept; Inbound; accept.
+//  5. Packets for the host itself. A tunnel packet that is not of the cluster: dropped, even if the host sends it to
+//     itself. New connections to servers of the agent itself, before (b) and (c), and in (a) once Outbound of the endpoint
+//     allows it: TCP to BGP.Port from none of BGP.Peers: dropped; to one of MetricsPorts that is not in FailsafeInbound:
+//     Inbound of the endpoint of MetricsPath, if it exists.
+//     (a) from a workload interface: invalid dropped; established accept; related as in 4(b); DHCP (UDP 68→67 over IPv4,
+//     546→547 over IPv6) and neighbour discovery accept; to 127.0.0.0/8 and not Translated: dropped; not from the
+//     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53 accept; EndpointToHost: DROP drops; ACCEPT
+//     and RETURN evaluate Outbound of the endpoint, and accept.
+//     (b) from an interface with a host endpoint: a tunnel packet of the cluster accept; untracked by 2(d) accept;
+//     neighbour discovery accept; invalid dropped; established or related accept; allowed by 2(f) accept; destination port
+//     in FailsafeInbound accept; Inbound; accept.
 //     (c) from any other, and from the host itself: accept.
 //  6. Packets from the host itself:
-//     (a) to a workload interface: UDP 67→68 over IPv4, where there is no endpoint that is Dropped, accept;
-//     dropped where it has no endpoint, else accept.
-//     (b) to an interface with a host endpoint: as 5(b), with FailsafeOutbound
-//     and Outbound.
+//     (a) to a workload interface: UDP 67→68 over IPv4, if there is no endpoint that is Dropped, accept; dropped if the
+//     interface has no endpoint, else accept.
+//     (b) to an interface with a host endpoint: as 5(b), with FailsafeOutbound and Outbound.
 //     (c) to any other: accept.
-//  7. Source NAT, in postrouting, of new connections that were accepted, not on lo:
-//     (a) the source is one of a local endpoint's Addrs and the destination one
-//     of its IntIPs: to the lowest ExtIP of that IntIP (hairpin).
-//     (b) else the source is in Pools.Masquerade and the destination not in
-//     Pools.All: masqueraded.
-//     (c) else the host itself sends it by a tunnel's device, from an address that isn't that device's: it
-//     gets the device's. Evaluate, which doesn't know the host's addresses, doesn't tell this.
+//  7. Source NAT, in postrouting, of new connections that were accepted, except on lo:
+//     (a) the source is one of a local endpoint's Addrs and the destination one of its IntIPs: to the lowest ExtIP of that
+//     IntIP (hairpin).
+//     (b) else the source is in Pools.Masquerade and the destination not in Pools.All: masqueraded.
+//     (c) else the host itself sends it by a tunnel device, from an address other than that device's: it gets the device's
+//     address. Evaluate doesn't report this, as it doesn't know the host's addresses.
 //
-// A connection that policy allowed when it began and has come to deny is cut:
-// connection tracking forgets it. Where policy would accept what its answering
-// side sends as the first packet of a connection, that flow is cut as well: in
-// 4(d), 5 and 6 its packets are dropped where they are not established or
-// related, before anything is asked but 6(a) about DHCP, until policy allows the connection again.
+// A connection that policy allowed when it began but now denies is cut: connection tracking forgets it. If policy would
+// accept a packet of its answering side as the first packet of a connection, that flow is cut as well: 4(d), 5 and 6
+// drop its packets unless they are established or related, before anything else except DHCP in 6(a), until policy
+// allows the connection again.
 //
-// Where a workload begins more connections than its Bound, the first packet of each is dropped that policy
-// accepts in 4(e) and 5(a). Evaluate doesn't know how many there are: it takes them for few.
+// If a workload begins more connections than its Bound, the first packet of each further one that policy accepts in
+// 4(e) or 5(a) is dropped. Evaluate doesn't know how many there are, and assumes that they are few.
 //
-// Inbound and Outbound of an endpoint are asked like this: Policies in order, tier by
-// tier, each rule in order. allow goes on to what comes next above, deny drops, log
-// logs and goes on, next-tier goes on to the next tier. None of a tier decides: on to the
-// next tier if it is one of Passing, else dropped. After the last tier: Profiles in order, of which
-// next-tier ends one without a decision; none decides: dropped. ForwardInbound and ForwardOutbound are asked likewise, but
-// that what no tier drops goes on. Rules that are
-// Invalid or missing deny. A rule holds for one IP version as Rule.Family says.
-// One that can't be expressed as it is (Rule.Reduced, or a set that isn't there)
-// drops all that the rest of it matches.
+// Inbound and Outbound of an endpoint are evaluated like this: Policies in order, tier by tier, each rule in order.
+// allow continues with what comes next above, deny drops, log logs and continues, next-tier continues with the next
+// tier. If no policy of a tier decides: continue with the next tier if the tier is one of Passing, else dropped. After
+// the last tier: Profiles in order, where next-tier ends a profile without a decision; if none decides: dropped.
+// ForwardInbound and ForwardOutbound are evaluated likewise, except that a packet which no tier drops continues. Rules
+// that are Invalid or missing deny. A rule applies to one IP version as Rule.Family says. One that can't be expressed
+// as it is (Rule.Reduced, or a set that doesn't exist) drops everything that the rest of it matches.
 func Evaluate(s Settings, st *State, p Packet) Result {
 	e := evaluation{view: view{s, st}, p: p}
 	e.r.Verdict = Drop
@@ -127,18 +112,18 @@ func Evaluate(s Settings, st *State, p Packet) Result {
 	return e.r
 }
 
-// evaluation is of one packet.
+// evaluation is the evaluation of one packet.
 type evaluation struct {
 	view
 	p Packet
 	r Result
-	// admitted: a policy before DNAT allowed it.
+	// admitted says that a policy before DNAT allowed the packet.
 	admitted bool
 }
 
 func (e *evaluation) isTunnel() bool { return e.st.Tunnels.isTunnel(&e.p) }
 
-// isClusterTunnel says whether it is a tunnel's whose other end is another host's.
+// isClusterTunnel reports whether it is a tunnel packet whose other end is another host of the cluster.
 func (e *evaluation) isClusterTunnel(d model.Direction) bool {
 	other := e.p.Src
 	if d == model.Outbound {
@@ -197,7 +182,7 @@ func (e *evaluation) evaluate() bool {
 	}
 }
 
-// admit is step 1.
+// admit is step 1. It returns false for a dropped packet.
 func (e *evaluation) admit(ep *Endpoint) bool {
 	p := &e.p
 	switch {
@@ -218,13 +203,13 @@ func (e *evaluation) admit(ep *Endpoint) bool {
 	return true
 }
 
-// foreign drops a packet that isn't from one of the endpoint's addresses.
+// foreign drops a packet whose source is not one of the endpoint's addresses.
 func (e *evaluation) foreign(ep *Endpoint) bool {
 	e.of(ep, model.Outbound, "source %s is not an address of the endpoint: drop", e.p.Src)
 	return false
 }
 
-// fromNone drops a packet from a workload interface that no endpoint has.
+// fromNone drops a packet from a workload interface without an endpoint.
 func (e *evaluation) fromNone() bool {
 	if !e.hasPrefix(e.p.In) {
 		e.note("from interface %s, which is shut: drop", e.p.In)
@@ -234,7 +219,7 @@ func (e *evaluation) fromNone() bool {
 	return false
 }
 
-// ownMAC is what 4(e) and 5(a) say of MAC addresses; false = dropped.
+// ownMAC checks the MAC address as in 4(e) and 5(a). It returns false for a dropped packet.
 func (e *evaluation) ownMAC(ep *Endpoint) bool {
 	if ep.MAC.IsZero() || e.p.MAC.IsZero() || ep.MAC == e.p.MAC || e.p.isNeighbour(true) {
 		return true
@@ -358,7 +343,7 @@ func (e *evaluation) tracked() (accepted, decided bool) {
 	return false, true
 }
 
-// isEnd says whether an endpoint is at an end of the connection that the packet is about.
+// isEnd reports whether an endpoint is an end of the connection that the packet is about.
 func (e *evaluation) isEnd(ep *Endpoint) bool {
 	return ep != nil && (slices.Contains(ep.Addrs, e.p.Ends[0]) || slices.Contains(ep.Addrs, e.p.Ends[1]))
 }

@@ -259,7 +259,7 @@ func TestConnections(t *testing.T) {
 		{nil, fromOut + " invalid", Drop, "invalid: drop"},
 		{nil, toHost + " established", Accept, "established"},
 		{nil, toHost + " invalid", Drop, "invalid"},
-		// Spoofed packets of other people's connections don't pass.
+		// Spoofed packets of foreign connections don't pass.
 		{nil, "cali1>cali2 10.0.0.9>10.0.0.2 tcp:1>2 established", Drop, "not an address of the endpoint"},
 		// What doesn't concern us is left alone.
 		{nil, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>2 invalid", Accept, "no endpoints: accept"},

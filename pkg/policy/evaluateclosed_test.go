@@ -4,8 +4,8 @@ package policy
 
 import "testing"
 
-// TestToLoopback: a workload doesn't reach what listens at the loopback alone, unless
-// somebody else's rules lead it there.
+// TestToLoopback: a workload can't reach what listens only on the loopback, unless other software's rules lead it
+// there.
 func TestToLoopback(t *testing.T) {
 	for _, action := range []EndpointToHost{ToHostAccept, ToHostReturn, ToHostDrop} {
 		s := testSettings
@@ -26,8 +26,8 @@ func TestToLoopback(t *testing.T) {
 	}
 }
 
-// TestShut: an interface that an endpoint of this host names, and that no prefix
-// covers, passes nothing, as little as a workload's without an endpoint.
+// TestShut: an interface named by an endpoint of this host and matched by no prefix passes nothing, like a workload
+// interface without an endpoint.
 func TestShut(t *testing.T) {
 	tap := map[string]string{
 		"/calico/v1/host/h1/workload/k8s/tap/endpoint/eth0": `{"state": "active", "name": "tap1", "profile_ids": ["open"], "ipv4_nets": ["10.0.0.9/32"], "ipv6_nets": ["fd00::9/128"]}`,

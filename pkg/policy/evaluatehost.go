@@ -4,8 +4,7 @@ package policy
 
 import "github.com/calico-go/calico/pkg/model"
 
-// hostSide is the host endpoint whose interface the packet passes on its way to
-// or from the host itself, nil where there is none.
+// hostSide returns the host endpoint whose interface the packet passes on its way to or from the host itself, or nil.
 func (e *evaluation) hostSide() (*Endpoint, model.Direction) {
 	switch {
 	case e.p.Out == "" && !e.isWorkload(e.p.In):
@@ -16,7 +15,7 @@ func (e *evaluation) hostSide() (*Endpoint, model.Direction) {
 	return nil, model.Inbound
 }
 
-// untracked is step 2; false = dropped.
+// untracked is step 2. It returns false for a dropped packet.
 func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
 	ids, there, back := ep.UntrackedInbound, e.s.FailsafeInbound, e.s.FailsafeOutbound
 	if d == model.Outbound {
@@ -37,7 +36,7 @@ func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
 	return true
 }
 
-// preDNAT is what comes before step 3; false = dropped.
+// preDNAT is what comes before step 3. It returns false for a dropped packet.
 func (e *evaluation) preDNAT() bool {
 	if isHost(e.p.In) || e.isWorkload(e.p.In) || e.r.Untracked || e.p.Conn == ConnEstablished || e.p.Conn == ConnRelated {
 		return true
@@ -66,12 +65,12 @@ func (e *evaluation) preDNAT() bool {
 	return true
 }
 
-// anyForwards says whether a host endpoint is asked of forwarded packets.
+// anyForwards reports whether any host endpoint applies to forwarded packets.
 func (e *evaluation) anyForwards() bool {
 	return e.find(func(ep *Endpoint) bool { return !ep.Workload && ep.Dropped == "" && ep.Forwards() }) != nil
 }
 
-// forwarded asks the host endpoint of an interface about a forwarded packet; false = dropped.
+// forwarded applies the host endpoint of an interface to a forwarded packet. It returns false for a dropped packet.
 func (e *evaluation) forwarded(name string, d model.Direction) bool {
 	ep := e.host(name)
 	if ep == nil {

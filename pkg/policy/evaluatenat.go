@@ -9,8 +9,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// outer is the endpoint whose ExtIP the packet's destination is, and the IntIP
-// behind it; nil where there is none. Of two endpoints the lower path counts.
+// outer returns the endpoint that has the packet's destination as an ExtIP, and the IntIP for it; nil if there is none.
+// Of two endpoints, the one with the lower path counts.
 func (e *evaluation) outer() (owner *Endpoint, inner netip.Addr) {
 	for _, ep := range e.st.Endpoints {
 		if !ep.enforcedWorkload() || owner != nil && owner.Path < ep.Path {
@@ -24,8 +24,8 @@ func (e *evaluation) outer() (owner *Endpoint, inner netip.Addr) {
 	return owner, inner
 }
 
-// begins reports whether the packet is the first of a connection, which its
-// addresses may be translated for. Neighbour discovery is of none.
+// begins reports whether the packet is the first of a connection, so that its addresses may be translated. Neighbour
+// discovery belongs to no connection.
 func (e *evaluation) begins() bool {
 	return e.p.Conn == ConnNew && !e.r.Untracked && !e.p.isNeighbour(false)
 }
@@ -58,8 +58,7 @@ func (e *evaluation) sourceNAT() {
 	}
 }
 
-// hairpin is the new source of a packet from an endpoint to itself, zero where
-// it isn't one.
+// hairpin returns the new source for a packet from an endpoint to itself, or the zero Addr for other packets.
 func (e *evaluation) hairpin() netip.Addr {
 	var to netip.Addr
 	for _, ep := range e.st.Endpoints {

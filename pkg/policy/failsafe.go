@@ -12,13 +12,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// The fail-safe ports of an agent whose settings say none, for ParseProtoPorts.
+// The default fail-safe ports of an agent, as text for ParseProtoPorts.
 const (
 	DefaultFailsafeInbound  = "tcp:22,udp:68,udp:546,tcp:179,tcp:2379,tcp:2380,tcp:6443"
 	DefaultFailsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:6443,udp:53,udp:67,udp:547"
 )
 
-// ParseProtoPorts reads a comma list like "tcp:22,udp:53", or none; a port alone is TCP's. The ports are sorted, each once.
+// ParseProtoPorts parses a comma-separated list like "tcp:22,udp:53", or "none". A port without a protocol is TCP's.
+// The result is sorted, without duplicates.
 func ParseProtoPorts(text string) ([]ProtoPort, error) {
 	if strings.EqualFold(strings.TrimSpace(text), "none") {
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// flush tells what became of endpoints that were touched.
+// flush returns the new state of the endpoints that were touched.
 func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
 	out := make(map[string]*Endpoint, len(ls.dirty))
 	r := newRuling(ls.index)
@@ -36,7 +36,7 @@ func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
 			if a.equal(l.applied) {
 				continue
 			}
-			other := *ep // who was told has the one before
+			other := *ep // the caller of an earlier Flush holds the old one
 			ep = &other
 		}
 		rules.apply(l, a)
@@ -44,7 +44,7 @@ func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
 		if a != nil {
 			ep.Inbound, ep.Outbound, ep.UntrackedInbound, ep.UntrackedOutbound = a.in, a.out, a.rawIn, a.rawOut
 			ep.PreDNAT, ep.ForwardInbound, ep.ForwardOutbound = a.preDNAT, a.forwardIn, a.forwardOut
-			if ep.Path == MetricsPath { // it is asked about connections with the ports alone
+			if ep.Path == MetricsPath { // it applies only to connections to the metrics ports
 				*ep = Endpoint{Path: ep.Path, Interface: ep.Interface, Inbound: a.in}
 			}
 		}
@@ -55,10 +55,10 @@ func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
 	return out
 }
 
-// gone reports whether the endpoint is kept only until the next Flush tells so.
+// gone reports whether the endpoint is kept only until the next Flush reports its removal.
 func (l *local) gone() bool { return l.workload == nil && l.host == nil && l.invalid == nil }
 
-// build makes what is told of an endpoint, but for its rules.
+// build returns the endpoint to report, without its rules.
 func (ls *locals) build(l *local) *Endpoint {
 	ep := &Endpoint{Path: l.path, Workload: !l.isHost}
 	switch {
@@ -79,11 +79,11 @@ func (ls *locals) buildWorkload(l *local, ep *Endpoint) {
 	w := l.workload
 	ep.MAC = w.MAC
 	if !ls.isWorkload(w.Name) {
-		ep.Interface = w.Name // which is shut
+		ep.Interface = w.Name // this interface is shut
 		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(ls.prefixes, " or "))
 		return
 	}
-	var without []netip.Addr // the ext_ip that are another's
+	var without []netip.Addr // its ext_ip that belong to another endpoint
 	for _, c := range ls.owners.Claims(l.path) {
 		switch owner := ls.owners.Holder(l.path, c); {
 		case owner == "":
@@ -104,7 +104,7 @@ func (ls *locals) buildWorkload(l *local, ep *Endpoint) {
 	ep.NAT = slices.DeleteFunc(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) bool { return slices.Contains(without, n.ExtIP) })
 }
 
-// sameBut compares all but the rules; nil is like none.
+// sameBut compares everything except the rules. It reports false if o is nil.
 func (ep *Endpoint) sameBut(o *Endpoint) bool {
 	return o != nil && ep.Path == o.Path && ep.Workload == o.Workload && ep.Interface == o.Interface && ep.Wildcard == o.Wildcard &&
 		ep.Dropped == o.Dropped && ep.MAC == o.MAC && ep.MaxConnections == o.MaxConnections && slices.Equal(ep.Addrs, o.Addrs) && slices.Equal(ep.NAT, o.NAT)

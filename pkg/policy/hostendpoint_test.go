@@ -44,7 +44,7 @@ func TestHostEndpoints(t *testing.T) {
 		// Several match: lowest id.
 		{map[string]string{uplink: named, "/calico/v1/host/h1/endpoint/a": `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`}, webToHost, Accept, "endpoint/a: profile open"},
 		{map[string]string{uplink: named, "/calico/v1/host/h1/endpoint/z": `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`}, webToHost, Drop, uplink},
-		// The loopback is nobody's.
+		// The loopback belongs to no host endpoint.
 		{map[string]string{uplink: `{"name": "lo"}`}, "->- 127.0.0.1>127.0.0.1 tcp:1>80", Accept, "from the host to itself"},
 		{map[string]string{uplink: `{"name": "lo"}`}, "->lo 192.0.2.10>192.0.2.10 tcp:1>80", Accept, "from the host to itself"},
 		{map[string]string{uplink: `{"name": "lo"}`}, "lo>- ::1>::1 icmpv6:128/0", Accept, "from the host to itself"},
@@ -58,7 +58,7 @@ func TestHostEndpoints(t *testing.T) {
 	})
 }
 
-// TestInvalidHostEndpoint: it denies everything where it is, as far as that can be known.
+// TestInvalidHostEndpoint: it denies everything on its interface, as far as that can be determined.
 func TestInvalidHostEndpoint(t *testing.T) {
 	allow := `{"selector": "all()", "inbound_rules": [{}], "outbound_rules": [{}]}`
 	slip := `{"name": "eth0", "labels": {"side": 1}, "profile_ids": ["open"]}`
@@ -104,7 +104,7 @@ func TestInvalidHostEndpoint(t *testing.T) {
 	follow(was, "eth0", "")
 }
 
-// TestUntilCorrected: of an invalid host endpoint it is told what became of it.
+// TestUntilCorrected: the error of an invalid host endpoint states the consequences.
 func TestUntilCorrected(t *testing.T) {
 	const other = "/calico/v1/host/h1/endpoint/a"
 	const slip = "labels: want an object, have a number; "
@@ -134,7 +134,7 @@ func TestUntilCorrected(t *testing.T) {
 	}
 }
 
-// TestUnplaced: a host endpoint that is on no interface is told of.
+// TestUnplaced: a host endpoint on no interface is reported.
 func TestUnplaced(t *testing.T) {
 	const other = "/calico/v1/host/h1/endpoint/a"
 	for _, tt := range []struct{ endpoint, want string }{
@@ -166,8 +166,7 @@ func TestUnplaced(t *testing.T) {
 	}
 }
 
-// TestTunnelPackets: from strangers they are dropped, within the cluster no host
-// endpoint is asked about them.
+// TestTunnelPackets: packets from strangers are dropped; within the cluster no host endpoint applies to them.
 func TestTunnelPackets(t *testing.T) {
 	vxlan := Tunnels{VXLANPort: 4789, Hosts: []netip.Addr{addr("192.0.2.20"), addr("::ffff:192.0.2.21")}}
 	both := vxlan
@@ -201,8 +200,8 @@ func TestTunnelPackets(t *testing.T) {
 	}
 }
 
-// TestImitatedTunnels: a workload sends nothing that would be masqueraded and that the
-// tunnel of another host would take for this one's.
+// TestImitatedTunnels: a workload can't send packets that would be masqueraded and mistaken by another host's tunnel
+// for this host's.
 func TestImitatedTunnels(t *testing.T) {
 	both := Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{addr("192.0.2.20")}}
 	for _, tt := range []struct {
@@ -214,7 +213,7 @@ func TestImitatedTunnels(t *testing.T) {
 		{both, "cali1>eth0 10.0.0.1>192.0.2.99 udp:5>4789", Drop}, // a host may have more addresses than are known
 		{both, "cali1>eth0 10.0.0.1>192.0.2.20 4:0/0", Drop},
 		{both, "cali1>eth0 fd00::1>2001:db8::20 udp:5>4789", Drop},
-		{both, "cali1>eth0 fd00::1>2001:db8::20 4:0/0", Accept}, // nobody takes that for a tunnel's
+		{both, "cali1>eth0 fd00::1>2001:db8::20 4:0/0", Accept}, // not mistaken for a tunnel's
 		{both, "cali1>eth0 10.0.0.1>172.16.0.1 udp:5>4789", Accept},
 		{both, "cali1>eth0 10.0.0.1>172.16.0.1 4:0/0", Accept},
 		{both, "cali1>eth0 10.0.0.1>192.0.2.20 udp:4789>5", Accept},
@@ -232,7 +231,7 @@ func TestImitatedTunnels(t *testing.T) {
 	}
 }
 
-// TestWildcard: a host endpoint named * is that of every interface that is no workload's and has no other.
+// TestWildcard: a host endpoint named * applies to every interface that is not a workload's and has no other one.
 func TestWildcard(t *testing.T) {
 	const any, through = `{"name": "*", "labels": {"side": "any"}}`, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>"
 	webOnly := `{"selector": "side == 'any'", "inbound_rules": [{"protocol": "tcp", "dst_ports": [80]}], "outbound_rules": [{"protocol": "tcp", "dst_ports": [443]}]`
@@ -377,7 +376,7 @@ func TestNAT(t *testing.T) {
 	}
 }
 
-// TestPreDNAT: it is asked by what a packet was sent to, and lets it past the host endpoint's other policies.
+// TestPreDNAT: it goes by the original destination, and makes the packet skip the host endpoint's other policies.
 func TestPreDNAT(t *testing.T) {
 	early := func(rules string) map[string]string {
 		return map[string]string{uplink: named, pol + "early": `{"selector": "has(side)", "pre_dnat": true, "inbound_rules": [` + rules + `]}`}

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// endpoint is what is kept of a valid endpoint of any host.
+// endpoint has the data of a valid endpoint of any host.
 type endpoint struct {
 	path     string
 	labels   map[string]string // its own; shared with the value it came from
@@ -18,7 +18,7 @@ type endpoint struct {
 	addrs    []netip.Addr      // each once
 	ports    []model.EndpointPort
 	matches  [2][]match // by matcher
-	local    *local     // nil = another host's
+	local    *local     // nil = on another host
 }
 
 // bag is a set of endpoints. The zero value is empty.
@@ -35,27 +35,27 @@ func (b *bag) remove(ep *endpoint) { delete(b.all, ep) }
 
 func (b *bag) len() int { return len(b.all) }
 
-// each calls f with every endpoint; f must not change the bag.
+// each calls f for every endpoint. f must not change the bag.
 func (b *bag) each(f func(*endpoint)) {
 	for ep := range b.all {
 		f(ep)
 	}
 }
 
-// match is one query that an endpoint matches, and where it stands there.
+// match is a query that an endpoint matches, and the endpoint's index in the query's endpoints.
 type match struct {
 	query *query
 	pos   int
 }
 
-// matched is one endpoint that matches a query, and where the query stands among its matches.
+// matched is an endpoint that matches a query, and the query's index in the endpoint's matches.
 type matched struct {
 	*endpoint
 	at int
 }
 
-// label is the value of an effective label: its own, else that of the last
-// profile which has it, else "" where a profile has a tag of that name.
+// label returns the value of an effective label: the endpoint's own, else that of the last profile that has it, else ""
+// if a profile has a tag of that name.
 func (ep *endpoint) label(name string) (string, bool) {
 	if v, ok := ep.labels[name]; ok {
 		return v, true
@@ -79,12 +79,12 @@ func (ep *endpoint) hasPort(name string) bool {
 	return slices.ContainsFunc(ep.ports, func(p model.EndpointPort) bool { return p.Name == name })
 }
 
-// picked reports whether the endpoint matches a query of sets.
+// picked reports whether the endpoint matches a query of a set.
 func (ep *endpoint) picked(q *query) bool {
 	return slices.ContainsFunc(ep.matches[forAll], func(m match) bool { return m.query == q })
 }
 
-// details are the parts of an endpoint that matching and membership go by.
+// details are the parts of an endpoint that determine matches and membership.
 type details struct {
 	labels   map[string]string
 	profiles []string
@@ -94,7 +94,7 @@ type details struct {
 
 func uniqueAddrs(addrs []netip.Addr) []netip.Addr {
 	for i := 1; i < len(addrs); i++ {
-		if slices.Contains(addrs[:i], addrs[i]) { // rare: then sorting is as good as any order
+		if slices.Contains(addrs[:i], addrs[i]) { // rare, so sorting them is fine
 			addrs = slices.Clone(addrs)
 			slices.SortFunc(addrs, netip.Addr.Compare)
 			return slices.Compact(addrs)
@@ -103,13 +103,13 @@ func uniqueAddrs(addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// index keeps the valid endpoints and the profiles of all hosts, and which of them are picked: by the sets of rules, and
-// those of this host by policies.
+// index has the valid endpoints and the profiles of all hosts, and which endpoints match: those of all hosts for the
+// sets of rules, and those of this host for policies.
 type index struct {
 	endpoints    map[string]*endpoint // by path
 	owners       owners
 	profiles     map[string]*profile
-	missing      map[*profile]struct{} // that this host's endpoints name and that are not there
+	missing      map[*profile]struct{} // profiles that this host's endpoints name and that don't exist
 	profileIndex profileIndex
 	all, own     *matcher
 }
@@ -123,7 +123,7 @@ func newIndex() *index {
 	return x
 }
 
-// putEndpoint makes or changes an endpoint.
+// putEndpoint creates or changes an endpoint.
 func (x *index) putEndpoint(path string, d details) *endpoint {
 	ep := x.endpoints[path]
 	if ep == nil {
@@ -133,7 +133,7 @@ func (x *index) putEndpoint(path string, d details) *endpoint {
 	}
 	d.addrs = uniqueAddrs(d.addrs)
 	if !slices.Equal(ep.addrs, d.addrs) || !slices.Equal(ep.ports, d.ports) {
-		// What it was a member with is not what it will be.
+		// End its memberships, which were made with the old addresses and ports.
 		x.all.unmatch(ep)
 		for _, a := range ep.addrs {
 			x.owners.remove(a, ep)
@@ -178,7 +178,7 @@ func (x *index) removeEndpoint(path string) {
 	delete(x.endpoints, path)
 }
 
-// setProfiles makes the endpoint refer to profiles, which need not be there.
+// setProfiles sets the profiles that an endpoint refers to. They need not exist.
 func (x *index) setProfiles(ep *endpoint, names []string) {
 	old := ep.profiles
 	ep.profiles = make([]*profile, len(names))
@@ -201,7 +201,7 @@ func (x *index) setProfiles(ep *endpoint, names []string) {
 	}
 }
 
-// adopt makes a known endpoint one of this host's, matched against policies.
+// adopt turns a known endpoint into one of this host, which is matched against policies.
 func (x *index) adopt(ep *endpoint, l *local) {
 	ep.local = l
 	x.own.enter(ep)
@@ -227,7 +227,7 @@ func (x *index) disown(ep *endpoint) {
 	ep.local = nil
 }
 
-// owners are the endpoints that have an address, most often one.
+// owners has the endpoints of each address, usually one.
 type owners map[netip.Addr]owner
 
 type owner struct {
@@ -260,7 +260,7 @@ func (o owners) remove(a netip.Addr, ep *endpoint) {
 	o[a] = w
 }
 
-// others reports whether f holds for an endpoint with the address other than ep.
+// others reports whether f is true for any endpoint with the address other than ep.
 func (o owners) others(a netip.Addr, ep *endpoint, f func(*endpoint) bool) bool {
 	w := o[a]
 	if w.first != nil && w.first != ep && f(w.first) {

@@ -22,35 +22,35 @@ type local struct {
 	host     *model.HostEndpoint
 	isHost   bool
 	invalid  error
-	iface    string // that a host endpoint was found to be, invalid or not
+	iface    string // the host endpoint's interface, even if the endpoint is invalid
 	dirty    touched
-	told     *Endpoint // by the last Flush
-	applied  *applied  // the rules that it goes by, as told
+	told     *Endpoint // as returned by the last Flush
+	applied  *applied  // its rules, as returned
 }
 
-// touched is what may be different of a local endpoint than was told.
+// touched says what may have changed since the last Flush.
 type touched int
 
 const (
 	nothing  touched = iota
-	itsRules         // which policies pick it, their order, its profiles
+	itsRules         // the policies that pick it, their order, or its profiles
 	anything
 )
 
-// locals keep the endpoints of this host.
+// locals has the endpoints of this host.
 type locals struct {
 	index      *index
 	prefixes   []string    // of workload interfaces
 	interfaces []Interface // the host's own, sorted by name
 	byPath     map[string]*local
 	owners     *ownership.Table
-	dirty      []*local // those that the next Flush looks at
-	place      bool     // host endpoints must find their interfaces
+	dirty      []*local // to be examined by the next Flush
+	place      bool     // interfaces of host endpoints must be determined again
 	// unplaced says why host endpoints have no interface, by path.
 	unplaced map[string]error
 }
 
-// setPrefixes says what the names of workload interfaces begin with.
+// setPrefixes sets the prefixes of workload interface names.
 func (ls *locals) setPrefixes(prefixes []string) {
 	if slices.Equal(ls.prefixes, prefixes) {
 		return
@@ -79,7 +79,7 @@ func (ls *locals) touch(l *local, what touched) {
 	l.dirty = max(l.dirty, what)
 }
 
-// claim enters a workload endpoint in the table of owners, where its interface is a workload's.
+// claim enters a workload endpoint in the table of owners if its interface is a workload interface.
 func (ls *locals) claim(l *local) {
 	spec := l.workload
 	if spec != nil && !ls.isWorkload(spec.Name) {
@@ -92,7 +92,7 @@ func (ls *locals) isWorkload(name string) bool {
 	return len(ls.prefixes) == 0 || model.IsWorkloadInterface(name, ls.prefixes)
 }
 
-// update takes in an endpoint of this host.
+// update processes an endpoint of this host.
 func (ls *locals) update(entry model.Entry, l *local) {
 	if old := ls.byPath[entry.Path]; old != nil {
 		l.dirty, l.told, l.applied = old.dirty, old.told, old.applied
@@ -114,9 +114,9 @@ func (ls *locals) update(entry model.Entry, l *local) {
 	ls.claim(l)
 }
 
-// placeHosts finds out which interface each host endpoint is, where that may have changed. In the order of
-// their ids, each takes the interface of its name, there or not, else the first
-// by name that has one of its addresses; one that is taken is not had again.
+// placeHosts determines the interface of each host endpoint if it may have changed. In the order of their IDs, each
+// takes the interface of its name, existing or not, else the first by name that has one of its addresses and isn't
+// taken.
 func (ls *locals) placeHosts() (placed bool) {
 	if !ls.place {
 		return false
@@ -146,7 +146,7 @@ func (ls *locals) placeHosts() (placed bool) {
 	return true
 }
 
-// findInterface is the interface that a host endpoint is, or why it is none.
+// findInterface returns the interface of a host endpoint, or the reason why it has none.
 func (ls *locals) findInterface(h *model.HostEndpoint, taken map[string]string) (string, error) {
 	if name := h.Name; name != "" {
 		switch {
@@ -177,7 +177,7 @@ func (ls *locals) findInterface(h *model.HostEndpoint, taken map[string]string) 
 		Loopback, listed(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs), ""), cmp.Or(ls.addresses(), "none at all"))
 }
 
-// addresses are those by which a host endpoint may have an interface, but for link-local ones, which tell little.
+// addresses lists the addresses that could identify an interface, without link-local ones, which say little.
 func (ls *locals) addresses() string {
 	var all []string
 	for _, i := range ls.interfaces {
@@ -197,7 +197,7 @@ func listed(addrs []netip.Addr, suffix string) string {
 	return strings.Join(all, ", ")
 }
 
-// untilCorrected is the error of an invalid entry; of a host endpoint of this host with what became of it.
+// untilCorrected returns the error of an invalid entry. For a host endpoint of this host it adds the consequences.
 func (ls *locals) untilCorrected(path string, err error) error {
 	l := ls.byPath[path]
 	switch {

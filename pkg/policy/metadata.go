@@ -12,10 +12,11 @@ import (
 // VethPrefix begins the names of containers' interfaces; other workload interfaces are taps.
 const VethPrefix = "cali"
 
-// MetadataService is where virtual machines ask for metadata.
+// MetadataService returns the address at which virtual machines ask for metadata.
 func MetadataService() netip.AddrPort { return netip.MustParseAddrPort("169.254.169.254:80") }
 
-// metadata decides, before policy, about what comes by a tap for MetadataService: it goes to Settings.Metadata, or is refused.
+// metadata decides, before policy, about packets from a tap for MetadataService: they go to Settings.Metadata, or are
+// refused.
 func (e *evaluation) metadata() (accepted, decided bool) {
 	p := &e.p
 	if !e.hasPrefix(p.In) || strings.HasPrefix(p.In, VethPrefix) || p.Protocol != model.ProtocolTCP || p.Conn != ConnNew {

@@ -4,18 +4,18 @@ package policy
 
 import "github.com/calico-go/calico/pkg/model"
 
-// The metrics ports of a host are a host endpoint of their own, which etcd doesn't have: its interface has a name that no link can
-// have, and policies pick it by a label. It has no profiles: what no policy allows is dropped.
+// The metrics ports of a host are a host endpoint that is not in etcd: its interface has a name that no link can have,
+// and policies select it by a label. It has no profiles, so what no policy allows is dropped.
 const (
 	MetricsPath      = "metrics ports"
 	MetricsInterface = "/metrics"
 	metricsLabel     = "projectcalico.org/serves"
 )
 
-// DefaultMetricsPorts are those of other programs of ours, which run on some hosts: the agent knows its own.
+// DefaultMetricsPorts are the ports of our other programs, which run on some hosts. The agent knows its own.
 const DefaultMetricsPorts = "tcp:9094"
 
-// CloseMetrics says whether the host has the endpoint of its metrics ports.
+// CloseMetrics sets whether the host has the endpoint of its metrics ports.
 func (e *Engine) CloseMetrics(on bool) {
 	if on == (e.locals.byPath[MetricsPath] != nil) {
 		return
@@ -30,7 +30,7 @@ func (e *Engine) CloseMetrics(on bool) {
 	e.updateHost(key, entry)
 }
 
-// services is what 5 says of the agent's own servers; false = dropped.
+// services applies what step 5 says about the agent's own servers. It returns false for a dropped packet.
 func (e *evaluation) services() bool {
 	if e.p.Conn == ConnEstablished || e.p.Conn == ConnRelated {
 		return true

@@ -12,10 +12,10 @@ import (
 
 // Packet is one packet as it reaches this host.
 type Packet struct {
-	// In is where it comes from, "" = the host itself.
+	// In is the interface that the packet comes from, "" for the host itself.
 	In string
-	// Out is where it is routed to, "" = the host itself. What is bound for the
-	// ExtIP of a local endpoint is routed to that one, whatever Out says.
+	// Out is the interface that it is routed to, "" for the host itself. Packets for the ExtIP of a local endpoint are
+	// routed to that endpoint, whatever Out says.
 	Out                string
 	MAC                model.MAC // source, zero = unknown
 	Src, Dst           netip.Addr
@@ -23,16 +23,16 @@ type Packet struct {
 	SrcPort, DstPort   uint16
 	ICMPType, ICMPCode uint8
 	Conn               Conn
-	// Ends are those of the connection that it is about, where it is ConnRelated: who
-	// began it, and who answers, by addresses of their own.
+	// Ends are the ends of the connection that a ConnRelated packet is about, by their own addresses: the side that
+	// began it and the side that answers.
 	Ends [2]netip.Addr
-	// Translated: Dst isn't what it was sent to, by rules of somebody else's.
+	// Translated says that other software's rules have changed the packet's destination to Dst.
 	Translated bool
-	// Called is what it was sent to where that is known to be another than Dst; the zero AddrPort: it isn't.
+	// Called is the original destination if that is known to differ from Dst, else the zero AddrPort.
 	Called netip.AddrPort
 }
 
-// Conn is what connection tracking says of a packet.
+// Conn is the state of a packet in connection tracking.
 type Conn string
 
 const (
@@ -42,7 +42,7 @@ const (
 	ConnInvalid     Conn = "invalid"
 )
 
-// Verdict on a packet.
+// Verdict is the verdict on a packet.
 type Verdict string
 
 const (
@@ -53,30 +53,30 @@ const (
 // Result is what happens to a packet on this host.
 type Result struct {
 	Verdict Verdict
-	// Untracked: an untracked policy allowed it, or it is DHCP from an address that
-	// isn't the endpoint's, so that connection tracking does not see it.
+	// Untracked says that connection tracking does not see the packet: an untracked policy allowed it, or it is DHCP
+	// from an address other than the endpoint's.
 	Untracked bool
-	// Failsafe: a fail-safe port let it pass, whatever policy says.
+	// Failsafe says that a fail-safe port let it pass, whatever policy says.
 	Failsafe bool
-	// Logged are the prefixes of the rules that logged it, in order.
+	// Logged has the prefixes of the rules that logged it, in order.
 	Logged []string
-	// Masqueraded: it leaves with the host's address as its source.
+	// Masqueraded says that it leaves with the host's address as its source.
 	Masqueraded bool
-	DNAT, SNAT  netip.Addr // its new destination and source; zero = as it was
+	DNAT, SNAT  netip.Addr // its new destination and source; zero = unchanged
 	Trail       []Step
 }
 
-// Step is one decision that leads to a verdict, or a rule that only logged.
+// Step is one decision that led to the verdict, or a rule that only logged.
 type Step struct {
-	Endpoint  string          // path, "" = of no endpoint
+	Endpoint  string          // path, "" = no endpoint
 	Direction model.Direction // seen from the endpoint
-	Rules     RulesID         // zero = not of a rule
+	Rules     RulesID         // zero = not by a rule
 	Rule      int             // index into the rules of the direction; -1 = the policy or profile as a whole
 	Untracked bool            // before connection tracking
-	What      string          // what it did, and why where that isn't plain
+	What      string          // what it did, and why if that isn't obvious
 }
 
-// String is like "to endpoint X: policy allow-web rule 2: allow". Rules count from 0.
+// String returns text like "to endpoint X: policy allow-web rule 2: allow". Rules count from 0.
 func (s Step) String() string {
 	var b strings.Builder
 	if s.Endpoint != "" {

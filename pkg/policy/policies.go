@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// policy is one whose selector is known.
+// policy is a policy with a known selector.
 type policy struct {
 	id      RulesID
 	tier    *tier
@@ -25,7 +25,7 @@ type policy struct {
 	query   *query
 }
 
-// how a policy is asked.
+// how says at which stage a policy applies.
 type how struct{ untracked, preDNAT, forward bool }
 
 func howOf(p model.Policy) how { return how{p.Untracked, p.PreDNAT, p.Forward} }
@@ -37,7 +37,7 @@ func (p *policy) compare(o *policy) int {
 	return strings.Compare(p.id.Name, o.id.Name)
 }
 
-// parsePolicy gives nil for a policy that is not there or picks nothing.
+// parsePolicy returns nil for a policy that doesn't exist or selects nothing, and the text of the selector.
 func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 	p := &policy{id: RulesID{KindPolicy, key.Tier, key.Policy}, in: true, out: true}
 	var invalid *model.InvalidPolicyError
@@ -49,7 +49,7 @@ func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 		p.rank = rankOf(value.Order)
 	case entry.Exists() && errors.As(entry.Err, &invalid):
 		p.invalid, text, p.how.forward = invalid.Error(), invalid.Selector, invalid.Forward
-	case ok && entry.Exists(): // what it picked before, as its selector can't be read
+	case ok && entry.Exists(): // its selector can't be read: keep what it selected before
 		p.invalid, text, p.how.forward = entry.Err.Error(), value.Selector, value.Forward || value.PreDNAT
 	default:
 		return nil, ""
@@ -57,14 +57,14 @@ func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 	return p, text
 }
 
-// policies keep those whose selector is known, and what they pick among this host's endpoints.
+// policies has the policies with a known selector, and which of this host's endpoints they select.
 type policies struct {
 	own       *matcher
 	tiers     map[string]*tier
 	selectors map[string]*query // by canonical text
 }
 
-// update takes in a policy.
+// update processes a policy.
 func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
 	t := ps.tier(key.Tier)
 	defer ps.settle(t)
@@ -73,11 +73,11 @@ func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
 	var q *query
 	if p != nil {
 		if sel, err := selector.Parse(text); err != nil {
-			p = nil // it picks nothing, and was never valid
+			p = nil // it selects nothing, and was never valid
 		} else {
 			q = ps.query(sel)
 			p.tier, p.query = t, q
-			p.id.Tier = t.name // equal ones in one place are compared at no cost
+			p.id.Tier = t.name // strings that share memory are cheap to compare
 		}
 	}
 	if old != nil && p != nil && old.query == q && old.rank == p.rank &&
@@ -103,7 +103,7 @@ func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
 	}
 }
 
-// checkPolicy says what is wrong with a policy that was parsed.
+// checkPolicy returns the problem with a parsed policy, or nil.
 func checkPolicy(p model.Policy) error {
 	if _, err := selector.Parse(p.Selector); err != nil {
 		return fmt.Errorf("selector: %w", err)
@@ -111,7 +111,7 @@ func checkPolicy(p model.Policy) error {
 	return nil
 }
 
-// query is the query of a selector; policies with equal ones share it.
+// query returns the query of a selector. Policies with equal selectors share it.
 func (ps *policies) query(sel *selector.Selector) *query {
 	text := sel.String()
 	q := ps.selectors[text]
@@ -134,7 +134,7 @@ func (ps *policies) drop(p *policy) {
 	ps.touchAll(q)
 }
 
-// touchAll has what is applied to the endpoints that a query picks worked out again.
+// touchAll causes the rules of all endpoints that match a query to be determined again.
 func (ps *policies) touchAll(q *query) {
 	for _, ep := range q.endpoints {
 		ps.own.changed(ep.endpoint, q, true)

@@ -11,15 +11,15 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// pools keep which pools there are; true = it masquerades.
+// pools has the existing pools; true = it masquerades.
 type pools struct {
 	byCIDR  map[netip.Prefix]bool
 	changed bool
-	told    Pools // by the last Flush
+	told    Pools // as returned by the last Flush
 }
 
-// update takes in a pool. Of an invalid one what it said before
-// counts, if that is known; its addresses are those of a pool in any case.
+// update processes a pool. For an invalid one, its previous value counts if known; its addresses count as a pool's in
+// any case.
 func (ps *pools) update(key model.PoolKey, entry model.Entry) {
 	ps.changed = true
 	if !entry.Exists() {
@@ -30,7 +30,7 @@ func (ps *pools) update(key model.PoolKey, entry model.Entry) {
 	ps.byCIDR[key.CIDR] = pool.Masquerade
 }
 
-// flush gives nil where nothing changed.
+// flush returns nil if nothing changed.
 func (ps *pools) flush() *Pools {
 	if !ps.changed {
 		return nil
@@ -51,13 +51,13 @@ func (ps *pools) flush() *Pools {
 	return &now
 }
 
-// Masquerades says whether what has these addresses, after translation of its
-// destination, leaves a host with that one's address.
+// Masquerades reports whether a packet with these addresses, after destination NAT, leaves a host with the host's
+// address as its source.
 func (p Pools) Masquerades(src, dst netip.Addr) bool {
 	return contains(p.Masquerade, src) && !contains(p.All, dst)
 }
 
-// outermost sorts prefixes and leaves out those that are inside another.
+// outermost sorts prefixes and drops those inside another.
 func outermost(all []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(all, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))

@@ -7,12 +7,12 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// enter makes an endpoint known to the matcher; it has no labels yet.
+// enter adds an endpoint to the matcher, without labels.
 func (m *matcher) enter(ep *endpoint) { m.endpoints[ep] = struct{}{} }
 
 func (m *matcher) leave(ep *endpoint) { delete(m.endpoints, ep) }
 
-// setLabels changes what the endpoint is indexed by, from its own labels.
+// setLabels updates the index from the endpoint's current labels to new ones.
 func (m *matcher) setLabels(ep *endpoint, to map[string]string) { m.setLabelsFrom(ep, ep.labels, to) }
 
 func (m *matcher) setLabelsFrom(ep *endpoint, from, to map[string]string) {
@@ -50,7 +50,7 @@ func (m *matcher) setLabelsFrom(ep *endpoint, from, to map[string]string) {
 	}
 }
 
-// setPorts changes the endpoint's ports and what it is indexed by.
+// setPorts changes the endpoint's ports and updates the index.
 func (m *matcher) setPorts(ep *endpoint, to []model.EndpointPort) {
 	for _, p := range ep.ports {
 		if b := m.ports[p.Name]; b != nil {
@@ -70,14 +70,14 @@ func (m *matcher) setPorts(ep *endpoint, to []model.EndpointPort) {
 	}
 }
 
-// profileIndex finds profiles by what they give their endpoints: labels, and
-// tags as labels with an empty value.
+// profileIndex finds profiles by what they give their endpoints: labels, and tags, which count as labels with an empty
+// value.
 type profileIndex struct {
 	labels map[string]map[string]map[*profile]struct{}
 	tags   map[string]map[*profile]struct{}
 }
 
-// each calls f with the profiles whose labels or tags meet a term; twice, maybe.
+// each calls f for the profiles whose labels or tags satisfy a term, possibly twice.
 func (x *profileIndex) each(t selector.Term, f func(*profile)) {
 	if t.Any {
 		for _, profiles := range x.labels[t.Label] {

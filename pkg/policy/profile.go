@@ -9,17 +9,17 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// profile is one that is there, or that an endpoint refers to.
+// profile is a profile that exists, or that an endpoint refers to.
 type profile struct {
 	name      string
-	parts     map[model.Key]error // that are there; not nil = it is invalid
+	parts     map[model.Key]error // existing parts; the error of an invalid one
 	rules     model.Rules
 	labels    map[string]string
 	tags      map[string]struct{}
 	endpoints [2]bag // that refer to it, by matcher
 }
 
-// profile is the one of a name, made where it is not known.
+// profile returns the profile of a name, creating it if unknown.
 func (x *index) profile(name string) *profile {
 	p := x.profiles[name]
 	if p == nil {
@@ -29,7 +29,7 @@ func (x *index) profile(name string) *profile {
 	return p
 }
 
-// settle notes whether the profile is missing, and drops one that is neither there nor referred to.
+// settle records whether the profile is missing, and drops one that neither exists nor is referred to.
 func (x *index) settle(p *profile) {
 	if len(p.parts) == 0 && p.endpoints[forOwn].len() > 0 {
 		x.missing[p] = struct{}{}
@@ -41,7 +41,7 @@ func (x *index) settle(p *profile) {
 	}
 }
 
-// missingProfiles says, by path, which profiles are not there that endpoints of this host name.
+// missingProfiles returns, by path, errors for profiles that endpoints of this host name and that don't exist.
 func (x *index) missingProfiles() map[string]error {
 	out := map[string]error{}
 	for p := range x.missing {
@@ -57,7 +57,7 @@ func (x *index) missingProfiles() map[string]error {
 	return out
 }
 
-// Unmade is a profile that a workload endpoint names, by its path, and of which a part isn't there that is needed; "" = none.
+// Unmade returns a profile that the workload endpoint at path names and that lacks a needed part; "" if there is none.
 func (e *Engine) Unmade(path string, needed func(profile string) []model.Key) string {
 	ep := e.index.endpoints[path]
 	if ep == nil {
@@ -73,7 +73,7 @@ func (e *Engine) Unmade(path string, needed func(profile string) []model.Key) st
 	return ""
 }
 
-// problem says why the profile denies, "" = it doesn't.
+// problem says why the profile denies, "" if it doesn't.
 func (p *profile) problem() string {
 	if len(p.parts) == 0 {
 		return "it does not exist"
@@ -86,7 +86,7 @@ func (p *profile) problem() string {
 	return ""
 }
 
-// updateProfile takes in one of the three parts of a profile.
+// updateProfile processes one of the three parts of a profile.
 func (x *index) updateProfile(name string, entry model.Entry) {
 	p := x.profile(name)
 	if entry.Exists() {
@@ -123,7 +123,7 @@ func (x *index) updateProfile(name string, entry model.Entry) {
 	x.settle(p)
 }
 
-// rematchProfile tries its endpoints again once they have other labels or tags.
+// rematchProfile matches the profile's endpoints again after its labels or tags have changed.
 func (x *index) rematchProfile(p *profile) {
 	if x.all.queries > 0 {
 		p.endpoints[forAll].each(x.all.rematch)

@@ -4,28 +4,26 @@ package policy
 
 import "github.com/calico-go/calico/pkg/selector"
 
-// The two matchers: sets ask for endpoints of all hosts, policies for those of
-// this one.
+// The two matchers: sets query endpoints of all hosts, policies those of this host.
 const (
 	forAll = iota
 	forOwn
 )
 
-// query picks endpoints: by selector, by tag or by the name of a port.
+// query selects endpoints by selector, by tag or by the name of a port.
 type query struct {
-	id       uint64 // not 0, of the matcher it was asked of
+	id       uint64 // unique in its matcher, not 0
 	selector *selector.Selector
 	tag      string
 	port     string
-	text     string // of a selector that policies share
-	// terms are what the query is indexed by: an endpoint that has none of them
-	// cannot match. nil = any endpoint could.
+	text     string // the selector's text, if policies share the query
+	// terms are what the query is indexed by: an endpoint without any of them cannot match. nil = any endpoint could.
 	terms     []selector.Term
 	endpoints []matched // that match
-	tried     uint64    // the matcher's epoch in which it was last tried
-	hit, had  uint64    // in which it matched, and had matched before
+	tried     uint64    // the matcher's epoch of the last attempt
+	hit, had  uint64    // epochs in which it matched, and in which it had matched before
 
-	set      *set // that it fills, in the matcher for all
+	set      *set // the set that it fills, in the matcher for all
 	policies []*policy
 }
 
@@ -39,8 +37,8 @@ func (q *query) matches(ep *endpoint) bool {
 	return ep.hasPort(q.port)
 }
 
-// matcher keeps which endpoints match which queries. A change of one side is
-// tried on those of the other only that could match, by indexes on both.
+// matcher records which endpoints match which queries. Using indexes on both sides, it tries a changed one only on
+// those that could match.
 type matcher struct {
 	which     int
 	profiles  *profileIndex
@@ -57,7 +55,7 @@ type matcher struct {
 
 	epoch uint64
 	fresh []*query // scratch
-	// changed is told of every match that begins or ends, after it did.
+	// changed is called after every match that began or ended.
 	changed func(ep *endpoint, q *query, begins bool)
 }
 
@@ -67,7 +65,7 @@ type labelled struct {
 	total  int
 }
 
-// asked are the queries for a label, by the value they want.
+// asked has the queries for a label, by the value that they require.
 type asked struct {
 	values map[string][]*query
 	any    []*query
@@ -178,7 +176,7 @@ func (m *matcher) try(ep *endpoint, q *query) {
 	}
 }
 
-// ask adds a query and finds what matches it.
+// ask adds a query and finds the endpoints that match it.
 func (m *matcher) ask(q *query) {
 	m.queries++
 	m.lastID++
@@ -212,7 +210,7 @@ func (m *matcher) ask(q *query) {
 	}
 }
 
-// drop ends a query and all its matches.
+// drop removes a query and ends all its matches.
 func (m *matcher) drop(q *query) {
 	m.queries--
 	m.unindex(q)
@@ -222,7 +220,7 @@ func (m *matcher) drop(q *query) {
 	}
 }
 
-// each calls f with the endpoints whose own labels meet a term.
+// each calls f for the endpoints whose own labels satisfy a term.
 func (m *matcher) each(t selector.Term, f func(*endpoint)) {
 	l := m.labels[t.Label]
 	switch {
@@ -236,7 +234,7 @@ func (m *matcher) each(t selector.Term, f func(*endpoint)) {
 	}
 }
 
-// population is how many endpoints a term leads to.
+// population returns how many endpoints a term leads to.
 func (m *matcher) population(t selector.Term) int {
 	n := 0
 	if l := m.labels[t.Label]; l != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// cheapest is the restriction whose terms cost least in all.
+// cheapest returns the restriction with the lowest total cost of terms.
 func cheapest(restrictions [][]selector.Term, cost func(selector.Term) int) []selector.Term {
 	var best []selector.Term
 	least := -1
@@ -24,7 +24,7 @@ func cheapest(restrictions [][]selector.Term, cost func(selector.Term) int) []se
 	return best
 }
 
-// index enters a query under the terms that fewest endpoints and queries share.
+// index adds a query to the index under the terms that the fewest endpoints and queries share.
 func (m *matcher) index(q *query) {
 	switch {
 	case q.tag != "":
@@ -74,7 +74,7 @@ func (m *matcher) unindex(q *query) {
 	for _, t := range q.terms {
 		a := m.byLabel[t.Label]
 		if a == nil {
-			continue // a term that is there twice
+			continue // the term occurs twice
 		}
 		if t.Any {
 			a.any = without(a.any, q)
@@ -87,7 +87,7 @@ func (m *matcher) unindex(q *query) {
 	}
 }
 
-// without removes q; the order of the others is not kept.
+// without removes q. It does not keep the order.
 func without(all []*query, q *query) []*query {
 	i := slices.Index(all, q)
 	if i < 0 {

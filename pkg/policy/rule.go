@@ -9,11 +9,11 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// maxLogPrefix is how many bytes of a log prefix the kernel's log takes.
+// maxLogPrefix is the maximum length of a prefix in the kernel's log, in bytes.
 const maxLogPrefix = 27
 
-// LogPrefix makes any text a prefix that can be logged: at most maxLogPrefix
-// bytes, everything other than [A-Za-z0-9_:-] replaced by "_".
+// LogPrefix converts any text to a prefix that can be logged: at most maxLogPrefix bytes, with everything except
+// [A-Za-z0-9_:-] replaced by "_".
 func LogPrefix(s string) string {
 	b := []byte(s[:min(len(s), maxLogPrefix)])
 	for i, c := range b {
@@ -26,10 +26,9 @@ func LogPrefix(s string) string {
 	return string(b)
 }
 
-// Family is the rule for one IP version: its nets reduced to those of the
-// family. ok is false where the rule does not apply to the family at all:
-// ip_version says so, a list of nets, negated or not, has none of the family,
-// or the protocol, negated or not, is the other family's ICMP.
+// Family returns the rule for one IP version, with its nets reduced to those of the family. ok is false if the rule
+// does not apply to the family at all: ip_version says so, a list of nets (negated or not) has none of the family, or
+// the protocol (negated or not) is the other family's ICMP.
 func (r Rule) Family(version int) (f Rule, ok bool) {
 	if r.IPVersion != 0 && r.IPVersion != version {
 		return Rule{}, false
@@ -67,9 +66,9 @@ func versionOf(a netip.Addr) int {
 	return 6
 }
 
-// Reduced is what can be expressed of a rule. Where err is nil that is the rule
-// itself. Else err says what can't be, and the rule that is returned is without
-// it and drops: it must never let through what the whole rule might not have.
+// Reduced returns the expressible part of a rule. If err is nil, that is the rule itself. Otherwise err says what can't
+// be expressed, and the returned rule lacks that part and drops: it must never allow what the whole rule might not
+// have.
 func (r Rule) Reduced() (reduced Rule, err error) {
 	keep := func(problem error) {
 		if err == nil {

@@ -10,28 +10,28 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// usedRules are Rules that an endpoint of this host goes by.
+// usedRules are Rules in use by an endpoint of this host.
 type usedRules struct {
-	users int    // lists that name them
-	told  *Rules // by the last Flush
-	sets  []*set // that they refer to, each once
+	users int    // number of lists that name them
+	told  *Rules // as returned by the last Flush
+	sets  []*set // the sets that they refer to, without duplicates
 }
 
-// rulebook keeps the rules of policies and profiles that are in use.
+// rulebook has the rules of policies and profiles in use.
 type rulebook struct {
 	sets  *sets
 	used  map[RulesID]*usedRules
-	dirty map[RulesID]struct{} // that the next Flush looks at
+	dirty map[RulesID]struct{} // to be examined by the next Flush
 }
 
-// touch has rules looked at by the next Flush if they are in use.
+// touch makes the next Flush examine rules if they are in use.
 func (b *rulebook) touch(id RulesID) {
 	if b.used[id] != nil {
 		b.dirty[id] = struct{}{}
 	}
 }
 
-// use counts what is applied to endpoints and names rules: n more of them, or less.
+// use adds n, which may be negative, to the number of lists that name the rules of a.
 func (b *rulebook) use(a *applied, n int) {
 	for _, ids := range [...][]RulesID{a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut, a.preDNAT, a.forwardIn.Policies, a.forwardOut.Policies} {
 		for _, id := range ids {
@@ -48,7 +48,7 @@ func (b *rulebook) use(a *applied, n int) {
 	}
 }
 
-// flush tells what became of rules that were touched. compile makes them, and says which sets they need.
+// flush returns the new state of the rules that were touched. compile makes them and returns the sets that they need.
 func (b *rulebook) flush(compile func(RulesID) (*Rules, []*set)) map[RulesID]*Rules {
 	out := map[RulesID]*Rules{}
 	for id := range b.dirty {
@@ -77,7 +77,7 @@ func (b *rulebook) flush(compile func(RulesID) (*Rules, []*set)) map[RulesID]*Ru
 	return out
 }
 
-// compile makes the rules of a policy or profile and says which sets they need.
+// compile makes the rules of a policy or profile and returns the sets that they need.
 func (e *Engine) compile(id RulesID) (*Rules, []*set) {
 	c := compiler{needs: e.sets, used: map[*set]struct{}{}}
 	rules := &Rules{ID: id}

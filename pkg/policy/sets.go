@@ -12,32 +12,31 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// set is one that rules refer to. Its members are not kept: they follow from
-// the endpoints that its query matches.
+// set is a set that rules refer to. Its members are not stored: they follow from the endpoints that its query matches.
 type set struct {
 	id      SetID
 	kind    SetKind
 	text    string
 	query   *query
-	refs    int             // of Rules in use
-	told    bool            // Flush returned it: from then on changes are noted
+	refs    int             // number of Rules in use
+	told    bool            // Flush has returned it: changes are recorded from then on
 	pending map[Member]bool // since the last Flush; true = added
 }
 
-// setID follows from what the set is of.
+// setID derives the ID from the definition of the set.
 func setID(kind string, of string) SetID {
 	sum := sha256.Sum256([]byte(kind + "\x00" + of))
 	return SetID(kind[:1] + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:20])
 }
 
-// sets keep those that rules refer to.
+// sets has the sets that rules refer to.
 type sets struct {
 	index   *index
 	byID    map[SetID]*set
-	touched map[*set]struct{} // that the next Flush looks at
+	touched map[*set]struct{} // to be examined by the next Flush
 }
 
-// need is the set of a query, made where it is not known. Nothing refers to it yet.
+// need returns the set of a query, creating it if unknown. It is not counted as used yet.
 func (ss *sets) need(what, of string, kind SetKind, q query) *set {
 	id := setID(what, of)
 	s := ss.byID[id]
@@ -62,7 +61,7 @@ func (ss *sets) selector(text string) (*set, error) {
 	return ss.need("selector", sel.String(), KindAddrs, query{selector: sel}), nil
 }
 
-// hold counts a use of sets, release ends one.
+// hold counts a use of sets; release ends one.
 func (ss *sets) hold(sets []*set) {
 	for _, s := range sets {
 		s.refs++
@@ -77,7 +76,7 @@ func (ss *sets) release(sets []*set) {
 	}
 }
 
-// contributes calls f with each member that an endpoint is in the set.
+// contributes calls f for each member that an endpoint adds to the set.
 func (s *set) contributes(ep *endpoint, f func(Member)) {
 	if s.kind == KindAddrs {
 		for _, a := range ep.addrs {
@@ -95,15 +94,15 @@ func (s *set) contributes(ep *endpoint, f func(Member)) {
 	}
 }
 
-// has reports whether an endpoint that the set's query matches is the member m.
+// has reports whether an endpoint that the set's query matches provides member m.
 func (s *set) has(ep *endpoint, m Member) bool {
 	return s.kind == KindAddrs || slices.ContainsFunc(ep.ports, func(p model.EndpointPort) bool {
 		return p.Name == s.query.port && p.Protocol == m.Protocol && p.Port == m.Port
 	})
 }
 
-// membership notes what a match that begins or ends does to a set: nothing
-// where another endpoint with the address is in it.
+// membership records what the beginning or end of a match changes in a set: nothing if another endpoint with the
+// address is in it.
 func (ss *sets) membership(ep *endpoint, q *query, begins bool) {
 	s := q.set
 	if !s.told {
@@ -125,7 +124,7 @@ func (ss *sets) membership(ep *endpoint, q *query, begins bool) {
 	})
 }
 
-// flush tells what became of sets that were touched.
+// flush returns the changes of the sets that were touched.
 func (ss *sets) flush() map[SetID]*SetChange {
 	out := map[SetID]*SetChange{}
 	for s := range ss.touched {
@@ -160,7 +159,7 @@ func (ss *sets) flush() map[SetID]*SetChange {
 	return out
 }
 
-// members are all of a set's, sorted.
+// members returns all members of a set, sorted.
 func (s *set) members() []Member {
 	all := make([]Member, 0, len(s.query.endpoints))
 	for _, ep := range s.query.endpoints {

@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// spellings finds the one entry that counts where a key is stored at several
-// paths, spelled differently: the canonical one, else that of the lowest path.
+// spellings finds the entry that counts if a key is stored at several paths with different spellings: the canonical
+// one, else that of the lowest path.
 type spellings struct {
 	entries map[string]model.Entry // that exist, by path
 	odd     map[model.Key]map[string]struct{}
@@ -21,7 +21,7 @@ func newSpellings() spellings {
 	return spellings{map[string]model.Entry{}, map[model.Key]map[string]struct{}{}}
 }
 
-// one takes in an entry and gives the one that counts for its key now.
+// one processes an entry and returns the one that now counts for its key.
 func (s *spellings) one(entry model.Entry) model.Entry {
 	if entry.Exists() {
 		s.entries[entry.Path] = entry
@@ -53,7 +53,7 @@ func (s *spellings) one(entry model.Entry) model.Entry {
 	return model.Entry{Path: canonical, Key: entry.Key}
 }
 
-// counting is the path of the entry that counts for a key, of those that are there.
+// counting returns the path of the existing entry that counts for a key.
 func (s *spellings) counting(key model.Key) string {
 	canonical := key.Path()
 	if _, ok := s.entries[canonical]; ok || len(s.odd[key]) == 0 {
@@ -62,7 +62,7 @@ func (s *spellings) counting(key model.Key) string {
 	return slices.Min(slices.Collect(maps.Keys(s.odd[key])))
 }
 
-// passedOver says which entries don't count, by path.
+// passedOver returns the entries that don't count, by path.
 func (s *spellings) passedOver() map[string]error {
 	out := map[string]error{}
 	for key, odd := range s.odd {

@@ -10,34 +10,34 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// State is all Changes so far in one: the whole of what this host's firewall
-// is to be. The zero value is empty.
+// State is the sum of all Changes so far: the complete state that this host's firewall should have. The zero value is
+// empty.
 type State struct {
 	Endpoints map[string]*Endpoint // by path
 	Rules     map[RulesID]*Rules
 	Sets      map[SetID]*Set
 	Pools     Pools
-	Tunnels   Tunnels // no Changes are about them
+	Tunnels   Tunnels // not part of Changes
 }
 
-// Tunnels are what the firewall must know of the tunnels between hosts. The zero
-// value is a host that uses none.
+// Tunnels is what the firewall must know about the tunnels between hosts. The zero value is a host without tunnels.
 type Tunnels struct {
-	VXLANPort uint16 // UDP port that a VXLAN device listens at, 0 = there is none
+	VXLANPort uint16 // UDP port that a VXLAN device listens on, 0 = none
 	IPIP      bool   // there is an IPIP device
-	// Hosts are the addresses of the other hosts. From anybody else nothing gets
-	// into a tunnel: while there are none, nothing at all.
+	// Hosts are the addresses of the other hosts. Tunnel packets from any other address are dropped, so if there are
+	// none, all are.
 	Hosts []netip.Addr
 	BGP   BGP
 }
 
-// BGP is who may open BGP sessions with this host: nobody else gets to the speaker, which would read what strangers say.
+// BGP restricts who may open BGP sessions with this host: only peers reach the speaker, which would read what strangers
+// send.
 type BGP struct {
-	Port  uint16 // that the host's own speaker listens at, 0 = it doesn't
+	Port  uint16 // that the host's own speaker listens on, 0 = it doesn't
 	Peers []netip.Addr
 }
 
-// refuses says whether a packet would open a session of a stranger's.
+// refuses reports whether a packet would open a session but is not from a peer.
 func (b *BGP) refuses(p *Packet) bool {
 	return b.Port != 0 && p.Protocol == model.ProtocolTCP && p.DstPort == b.Port &&
 		!slices.ContainsFunc(b.Peers, func(a netip.Addr) bool { return a.Unmap().WithZone("") == p.Src })
@@ -50,20 +50,20 @@ type Set struct {
 	Members map[Member]struct{}
 }
 
-// hasAddr reports whether a set of addresses holds a.
+// hasAddr reports whether a set of addresses contains a.
 func (s *Set) hasAddr(a netip.Addr) bool {
 	_, ok := s.Members[Member{Addr: a}]
 	return ok
 }
 
-// hasPort reports whether a set of ports holds a port of a.
+// hasPort reports whether a set of ports contains this port of a.
 func (s *Set) hasPort(a netip.Addr, p model.Protocol, port uint16) bool {
 	_, ok := s.Members[Member{a, p, port}]
 	return ok
 }
 
-// Apply adds changes. An error says which change does not fit what is there: that
-// one is left out, and the rest applied.
+// Apply applies changes. The error says which change does not fit the state; that one is skipped, and the rest is
+// applied.
 func (st *State) Apply(c Changes) error {
 	if st.Endpoints == nil {
 		st.Endpoints, st.Rules, st.Sets = map[string]*Endpoint{}, map[RulesID]*Rules{}, map[SetID]*Set{}
@@ -94,8 +94,7 @@ func (st *State) Apply(c Changes) error {
 	return first
 }
 
-// Fits says why a change of a set cannot be one of the set that is there, nil =
-// it can.
+// Fits returns an error if a set change can't be applied to the set in the state.
 func (st *State) Fits(id SetID, c *SetChange) error {
 	set := st.Sets[id]
 	switch {
@@ -144,7 +143,7 @@ func (st *State) applySet(id SetID, c *SetChange) error {
 	return nil
 }
 
-// String is the address, with protocol and port where there is one.
+// String returns the address, with protocol and port if it has them.
 func (m Member) String() string {
 	if m.Protocol == 0 {
 		return m.Addr.String()
@@ -163,7 +162,7 @@ func (m Member) Compare(o Member) int {
 	return int(m.Port) - int(o.Port)
 }
 
-// Contains reports whether one of the prefixes holds a.
+// contains reports whether one of the prefixes contains a.
 func contains(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ByTier goes through policies that stand side by side with those of their tier:
-// each tier's name, and its policies in order.
+// ByTier iterates over policies that are grouped by tier: it yields each tier's name with its policies in order.
 func ByTier(ids []RulesID) iter.Seq2[string, []RulesID] {
 	return func(yield func(string, []RulesID) bool) {
 		for len(ids) > 0 {
@@ -28,25 +27,25 @@ func ByTier(ids []RulesID) iter.Seq2[string, []RulesID] {
 	}
 }
 
-// tier is one that policies are in, or that there is metadata of.
+// tier is a tier that has policies or metadata.
 type tier struct {
 	name string
 	says tierSays
-	kept bool               // there is metadata
+	kept bool               // it has metadata
 	all  map[string]*policy // its policies, by name
 }
 
-// tierSays is what the metadata of a tier say.
+// tierSays is the content of a tier's metadata.
 type tierSays struct {
 	rank rank
 	pass bool
-	// invalid says why its policies deny: where they belong, and what follows
-	// them, is not known. "" = they don't.
+	// invalid says why the tier's policies deny: their position, and what follows them, is unknown. It is "" if they
+	// don't.
 	invalid string
 }
 
-// rank is what tiers, and the policies of one, are sorted by. What is invalid comes first: what
-// its order was meant to be is not known, and it must deny.
+// rank is the sort key of tiers, and of the policies in a tier. Invalid ones come first: their intended order is
+// unknown, and they must deny.
 type rank struct {
 	class int // 0 invalid, 1 with an order, 2 without
 	order float64
@@ -70,7 +69,7 @@ func (t *tier) compare(o *tier) int {
 	return cmp.Or(t.says.rank.compare(o.says.rank), strings.Compare(t.name, o.name))
 }
 
-// saysOf is what an entry makes of a tier. A tier without metadata comes last, and denies.
+// saysOf returns what an entry means for a tier. A tier without metadata comes last, and denies.
 func saysOf(name string, entry model.Entry) tierSays {
 	order := model.DefaultTierOrder
 	value, _ := entry.Value.(model.Tier)
@@ -83,7 +82,7 @@ func saysOf(name string, entry model.Entry) tierSays {
 	return tierSays{rank: rankOf(value.Order), pass: value.DefaultAction == model.TierPass}
 }
 
-// checkTier says what is wrong with the metadata of a tier.
+// checkTier returns the problem with a tier's metadata, or nil.
 func checkTier(key model.TierKey, t model.Tier, err error) error {
 	switch {
 	case key.Tier != model.DefaultTier && err != nil:
@@ -96,7 +95,7 @@ func checkTier(key model.TierKey, t model.Tier, err error) error {
 	return nil
 }
 
-// tier is the one of a name, made where it is not known.
+// tier returns the tier of a name, creating it if unknown.
 func (ps *policies) tier(name string) *tier {
 	t := ps.tiers[name]
 	if t == nil {
@@ -113,8 +112,8 @@ func (ps *policies) settle(t *tier) {
 	}
 }
 
-// updateTier takes in the metadata of a tier, and returns its policies if other rules follow for
-// them. Where it comes to stand, and what it does in the end, bears on the endpoints that its policies pick.
+// updateTier processes the metadata of a tier, and returns its policies if their rules change. The tier's position and
+// default action affect the endpoints that its policies select.
 func (ps *policies) updateTier(key model.TierKey, entry model.Entry) map[string]*policy {
 	t := ps.tier(key.Tier)
 	before := t.says

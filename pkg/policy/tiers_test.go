@@ -56,7 +56,7 @@ func TestTiers(t *testing.T) {
 		// A tier of which nothing applies to the direction is passed over.
 		{join(policy("x", "p", deny), says("x", `{"order": 1}`)), toOut, Accept, "profile open"},
 		{says("x", `{"order": 1, "default_action": "deny"}`), toOut, Accept, "profile open"},
-		// Metadata that can't be read: nobody knows where the tier's policies belong.
+		// Metadata that can't be read: the position of the tier's policies is unknown.
 		{join(policy("x", "p", allow), says("x", `{"order": "first"}`), policy("default", "p", allow)), toDB, Drop, "policy x/p: deny: the metadata of tier x: order: want a number"},
 		{join(policy("x", "p", allow), says("x", `{"default_action": "allow"}`)), toDB, Drop, `policy x/p: deny: the metadata of tier x: default_action: "allow": want deny or pass`},
 		{join(policy("x", "p", allow), says("x", `{"order": "first"}`)), fromOut, Accept, "profile open"},

@@ -13,13 +13,13 @@ func (ep *Endpoint) enforcedWorkload() bool {
 	return ep.Workload && ep.Interface != "" && ep.Dropped == ""
 }
 
-// view finds which endpoint of a host has an interface.
+// view finds the endpoint of an interface.
 type view struct {
 	s  Settings
 	st *State
 }
 
-// isWorkload knows the settings' prefixes, and what is shut.
+// isWorkload reports whether the name has one of the settings' prefixes, or the interface is shut.
 func (v *view) isWorkload(name string) bool {
 	return v.hasPrefix(name) || name != "" && name != Loopback && v.isClosed(name)
 }
@@ -28,17 +28,17 @@ func (v *view) hasPrefix(name string) bool {
 	return name != "" && model.IsWorkloadInterface(name, v.s.Prefixes)
 }
 
-// workload is the endpoint of a workload interface, nil where none is active.
+// workload returns the active endpoint of a workload interface, or nil.
 func (v *view) workload(name string) *Endpoint {
 	return v.find(func(ep *Endpoint) bool { return ep.enforcedWorkload() && ep.Interface == name })
 }
 
-// isClosed: a workload interface has an endpoint that is Dropped.
+// isClosed reports whether the endpoint of a workload interface is Dropped.
 func (v *view) isClosed(name string) bool {
 	return v.find(func(ep *Endpoint) bool { return ep.Workload && ep.Interface == name && ep.Dropped != "" }) != nil
 }
 
-// host is the host endpoint of an interface that is no workload's: the one on it, else the wildcard.
+// host returns the host endpoint for an interface that is not a workload's: the one on it, else the wildcard.
 func (v *view) host(name string) *Endpoint {
 	if name == Loopback {
 		return nil
@@ -54,7 +54,7 @@ func (v *view) host(name string) *Endpoint {
 	return of(true, "")
 }
 
-// find is the endpoint of the lowest path that is wanted.
+// find returns the wanted endpoint with the lowest path.
 func (v *view) find(wanted func(*Endpoint) bool) *Endpoint {
 	var found *Endpoint
 	for _, ep := range v.st.Endpoints {
@@ -68,14 +68,14 @@ func (v *view) find(wanted func(*Endpoint) bool) *Endpoint {
 // isHost reports whether In or Out is the host itself.
 func isHost(name string) bool { return name == "" || name == Loopback }
 
-// isTunnel says whether the packet is a tunnel's.
+// isTunnel reports whether the packet is a tunnel packet.
 func (t *Tunnels) isTunnel(p *Packet) bool {
 	return t.VXLANPort != 0 && p.Protocol == model.ProtocolUDP && p.DstPort == t.VXLANPort || t.IPIP && p.Protocol == protocolIPIP && p.Src.Is4()
 }
 
 const protocolIPIP model.Protocol = 4 // IP in IP, RFC 2003
 
-// isOtherHost says whether the address is one of another host's.
+// isOtherHost reports whether the address belongs to another host.
 func (t *Tunnels) isOtherHost(a netip.Addr) bool {
 	return slices.ContainsFunc(t.Hosts, func(h netip.Addr) bool { return h.Unmap().WithZone("") == a })
 }
@@ -84,10 +84,11 @@ func (p *Packet) isDHCP() bool {
 	return p.isUDP4(68, 67) || !p.Src.Is4() && p.Protocol == model.ProtocolUDP && p.SrcPort == 546 && p.DstPort == 547
 }
 
-// allDHCPServers is where DHCPv6's clients ask (RFC 8415, section 7.1).
+// allDHCPServers is the address to which DHCPv6 clients send (RFC 8415, section 7.1).
 var allDHCPServers = netip.MustParseAddr("ff02::1:2")
 
-// asksDHCP says whether it is DHCP of who may have no other address yet: from 0.0.0.0, or over IPv6 from a link-local one.
+// asksDHCP reports whether it is DHCP from a client that may have no other address yet: from 0.0.0.0, or over IPv6 from
+// a link-local address.
 func (p *Packet) asksDHCP() bool {
 	if p.Src.Is4() {
 		return p.isDHCP() && p.Src.IsUnspecified()
@@ -95,12 +96,12 @@ func (p *Packet) asksDHCP() bool {
 	return p.isDHCP() && p.Src.IsLinkLocalUnicast() && (p.Dst == allDHCPServers || !p.Dst.IsMulticast())
 }
 
-// isUDP4 says whether it is UDP over IPv4 between these ports.
+// isUDP4 reports whether it is UDP over IPv4 with these ports.
 func (p *Packet) isUDP4(from, to uint16) bool {
 	return p.Protocol == model.ProtocolUDP && p.Src.Is4() && p.SrcPort == from && p.DstPort == to
 }
 
-// isNeighbour knows neighbour discovery and MLD. A workload is no router.
+// isNeighbour reports whether it is neighbour discovery or MLD. A workload is no router.
 func (p *Packet) isNeighbour(workload bool) bool {
 	if p.Protocol != model.ProtocolICMPv6 || p.Src.Is4() {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// TestAddrs: an address in an endpoint is known at once, that of a name with the first connection.
+// TestAddrs: an address in an endpoint is known at once, that of a name after the first connection.
 func TestAddrs(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	named := strings.Replace(c.endpoints()[0], "127.0.0.1", "localhost", 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// BenchmarkFirstRead is what each run of a plugin pays for etcd: open, connect, read once, close.
-// The processor's time is that of both sides.
+// BenchmarkFirstRead measures etcd's cost for each run of a plugin: open, connect, read once, close. The CPU time is
+// that of both sides.
 func BenchmarkFirstRead(b *testing.B) {
 	lanes := []firstRead{{"plain", startCluster(b, clusterOptions{}), Config{}}}
 	for _, kind := range []string{"ecdsa", "rsa"} {
@@ -57,7 +57,7 @@ func processorTime(b *testing.B) int64 {
 	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
-// BenchmarkWatch is the time from the start of a commit to its update, with one prefix and with several.
+// BenchmarkWatch measures the time from the start of a commit to its update, with one prefix and with several.
 func BenchmarkWatch(b *testing.B) {
 	c := startCluster(b, clusterOptions{})
 	s := open(b, Config{Endpoints: []string{c.members[0].clientAddr}})

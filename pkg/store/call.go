@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// connectPatience is how long one member may take to connect while there are others; it goes on connecting meanwhile
-	// (RFC 8305 uses the same for addresses).
+	// connectPatience is how long a member may take to connect if there are others. It keeps connecting meanwhile. (RFC
+	// 8305 uses the same delay for addresses.)
 	connectPatience = 250 * time.Millisecond
-	// answerPatience bounds one attempt while there are other members.
+	// answerPatience bounds one attempt if there are other members.
 	answerPatience = 5 * time.Second
-	// maxRenewals bounds how often one request authenticates again.
+	// maxRenewals bounds how often one request renews its authentication.
 	maxRenewals = 3
 )
 
-// request is one request of a client, whichever member it goes to.
+// request is one request of a client, regardless of the member that serves it.
 type request struct {
 	what string // for messages: "read /calico/v1/Ready and 2 more"
-	// once: a write, which must not be sent again when it may have reached etcd.
+	// once marks a write, which must not be repeated if it may have reached etcd.
 	once bool
-	// ops is what etcd may deny to the user, to name it; nil = the error doesn't.
+	// ops are the operations that etcd may deny to the user, for the error to name them. nil: it doesn't.
 	ops  []clientv3.Op
 	send func(ctx context.Context, client *clientv3.Client) error
 }
 
-// call sends a request to one member, and to others where that one does not serve it, until the context ends.
+// call sends a request to one member, and to others if that one can't serve it, until the context ends.
 func (c *Client) call(ctx context.Context, r request) error {
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok {
@@ -45,7 +45,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 		defer cancel()
 	}
 	var seen failures
-	served := start // when a member last did other than refuse the connection
+	served := start // when a member last did anything other than refuse the connection
 	refusals := 0   // since then
 	renewals := 0
 	for n := 1; ; n++ {
@@ -72,7 +72,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 			}
 		}
 		if m != nil && (f.next == elsewhere || f.next == others) && !errors.Is(ctx.Err(), context.Canceled) {
-			c.failover(m) // also for the request that comes after one that may not be repeated
+			c.failover(m) // also for the sake of the next request, if this one must not be repeated
 		}
 		_, refused := seen.refused(ring)
 		switch {
@@ -139,7 +139,7 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 	return f, err
 }
 
-// final is the error of a request that etcd answered.
+// final returns the error of a request that etcd answered.
 func final(r request, f failure) error {
 	if f.kind == nil {
 		return fmt.Errorf("%s: %w", r.what, f.err)
@@ -147,7 +147,7 @@ func final(r request, f failure) error {
 	return fmt.Errorf("%s: %w: %s: %s", r.what, f.kind, f.member, f.reason)
 }
 
-// gaveUp is the error of a request that no member answered.
+// gaveUp returns the error of a request that no member answered.
 func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen failures, sent bool) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		if sent {
@@ -177,8 +177,8 @@ func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen fa
 	return fmt.Errorf("%s: %w: %s (after %v): %s", r.what, kind, seen, after, hint)
 }
 
-// pause waits between rounds, longer each time up to half a second, with jitter. It reports false if the context ends, or
-// so soon that another round would come to nothing.
+// pause waits between rounds: longer each time, up to half a second, with jitter. It reports false if the context ends,
+// or will end too soon for another round.
 func pause(ctx context.Context, round int) bool {
 	d := delay(round)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {

@@ -31,7 +31,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// cluster is a real etcd on loopback, each member behind a proxy of its own.
+// cluster is a real etcd on loopback, with each member behind its own proxy.
 type cluster struct {
 	t       testing.TB
 	members []*server
@@ -155,9 +155,8 @@ func (c *cluster) join(m *server, as func(clientv3.Cluster, context.Context, []s
 	return m
 }
 
-// serve keeps requests for the status from a member that is halted: etcd answers
-// them from its database without looking whether that is closed, which here
-// would end the test process. And it counts the passwords that it is asked to look at.
+// serve keeps status requests from a halted member: etcd answers them from its database without checking whether that
+// is closed, which would end the test process. It also counts the passwords that etcd is asked to check.
 func (m *server) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if info.FullMethod == pb.Auth_Authenticate_FullMethodName {
 		m.passwords.Add(1)
@@ -213,7 +212,7 @@ func (m *server) stop() {
 // wipe forgets the member's data, for a start as a new cluster.
 func (m *server) wipe() { m.cfg.Dir = m.c.t.TempDir() }
 
-// endpoints are the proxies' addresses.
+// endpoints returns the proxies' addresses.
 func (c *cluster) endpoints() []string {
 	var all []string
 	for _, m := range c.members {
@@ -231,7 +230,7 @@ func (c *cluster) leader() *server {
 	return nil
 }
 
-// admin is etcd's own client: what this package does is checked by other code.
+// admin is etcd's own client, so that other code checks what this package does.
 func (c *cluster) admin() *clientv3.Client {
 	c.t.Helper()
 	cfg := clientv3.Config{Logger: zap.NewNop()}
@@ -276,7 +275,7 @@ func open(t testing.TB, cfg Config) *Client {
 	return s
 }
 
-// commit makes a change, and makes it again where the members had no time to answer.
+// commit makes a change, and repeats it if the members had no time to answer.
 func commit(t testing.TB, s *Client, change model.Change) (revision int64) {
 	t.Helper()
 	ctx := within(t, eventually.Limit)
@@ -291,8 +290,8 @@ func commit(t testing.TB, s *Client, change model.Change) (revision int64) {
 	return revision
 }
 
-// freeAddrs are addresses that nobody listens at, no two the same, and nobody but this process takes: they are of a
-// loopback address that goes by its number, while others, tests of other packages as well, are at 127.0.0.1.
+// freeAddrs returns distinct addresses on which nothing listens and that no other process takes: they are on a loopback
+// address chosen by the process ID, while others, including tests of other packages, use 127.0.0.1.
 func freeAddrs(t testing.TB, n int) []string {
 	t.Helper()
 	pid := os.Getpid()

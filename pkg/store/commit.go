@@ -15,9 +15,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Commit makes a change, all of it or nothing, and returns its revision. Where a compare fails the error is a
-// *ConflictError. The request is sent once: where no answer came, ErrUnknownOutcome is in the error's chain. An empty
-// change without compares does nothing and returns 0.
+// Commit makes a change as a whole or not at all, and returns its revision. If a compare fails, the error is a
+// *ConflictError. The request is sent once: if no answer comes, the error wraps ErrUnknownOutcome. An empty change
+// without compares does nothing and returns 0.
 func (c *Client) Commit(ctx context.Context, change model.Change) (revision int64, err error) {
 	read, err := c.overwritten(ctx, change)
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *Client) Commit(ctx context.Context, change model.Change) (revision int6
 	return c.commit(ctx, change, clientv3.NoLease, read)
 }
 
-// overwritten reads what the change relies on a revision of and writes anew, of which something may have to be kept.
+// overwritten reads the values that the change overwrites and compares, because parts of them may have to be kept.
 func (c *Client) overwritten(ctx context.Context, change model.Change) (read stored, err error) {
 	var ranges []model.Range
 	for _, p := range change.Puts {
@@ -37,7 +37,7 @@ func (c *Client) overwritten(ctx context.Context, change model.Change) (read sto
 	return c.readInto(ctx, model.NewView(), ranges)
 }
 
-// commit makes a change that was decided on what was read.
+// commit makes a change that was decided from what was read.
 func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3.LeaseID, read stored) (revision int64, err error) {
 	t, err := newTxn(change, lease, read)
 	if err != nil {
@@ -93,7 +93,7 @@ func commitText(c model.Change) string {
 	return "compare keys in etcd"
 }
 
-// txn is a change as etcd takes it. Where a compare fails it reads what was compared, so that a conflict can be named.
+// txn is a change in etcd's form. If a compare fails, the transaction reads the compared keys, to name the conflict.
 type txn struct {
 	compares      []model.Compare // without repetitions
 	cmps          []clientv3.Cmp  // these, then the change's NoneSince
@@ -155,8 +155,8 @@ func newTxn(change model.Change, lease clientv3.LeaseID, read stored) (txn, erro
 	return t, nil
 }
 
-// format writes a value and makes sure that it is read back as the type that
-// the key names, so that a mistake of a caller never reaches etcd.
+// format formats a value and checks that it parses back as the type that belongs to the key, so that a mistake of a
+// caller never reaches etcd.
 func format(p model.Put) ([]byte, error) {
 	data, err := model.FormatValue(p.Value)
 	if err != nil {

@@ -39,8 +39,8 @@ func wantError(t *testing.T, err, is error, parts ...string) {
 	}
 }
 
-// fails calls fn with a deadline, and later ones, until it fails as expected: the first may be over before fn has
-// learned why.
+// fails calls fn with a deadline, and with later ones, until it fails as expected: the first may pass before fn has
+// learned the reason.
 func fails(t *testing.T, fn func(context.Context) error, is error, parts ...string) error {
 	t.Helper()
 	for d := eventually.Limit / 512; ; d *= 2 {
@@ -58,7 +58,7 @@ func fails(t *testing.T, fn func(context.Context) error, is error, parts ...stri
 	}
 }
 
-// ends returns how a read ends that doesn't wait for its deadline.
+// ends returns how a read ends that shouldn't wait for its deadline.
 func ends(t *testing.T, s *Client) error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -66,7 +66,7 @@ func ends(t *testing.T, s *Client) error {
 	return eventually.Receive(t, "an end before the deadline", done)
 }
 
-// during calls fn once a request was tried in vain, and returns how the request ends.
+// during calls fn once a request has been tried in vain, and returns how the request ends.
 func during(t *testing.T, s *Client, request func() error, fn func()) error {
 	t.Helper()
 	before := s.Counters().RoundTrips
@@ -101,7 +101,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestRefused: where nothing listens at any member's place, a request ends sooner than where one may still answer.
+// TestRefused: if nothing listens at any member's address, a request ends sooner than if one may still answer.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
@@ -140,7 +140,7 @@ func TestFailover(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
-	// Whichever member a client begins with, one that is away, cut off, or silent does not stop it.
+	// Whichever member a client begins with, one that is down, cut off or silent does not stop it.
 	for _, mode := range []proxyMode{refuse, stall} {
 		c.members[0].proxy.set(mode)
 		for first := range 3 {
@@ -210,8 +210,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestHungMember has a member keep its answer to a commit to itself: the commit may not be
-// repeated, but it ends before its time does, and what comes next goes to another member.
+// TestHungMember: a member withholds its answer to a commit. The commit may not be repeated, but it ends before its
+// deadline, and the next request goes to another member.
 func TestHungMember(t *testing.T) {
 	long.Test(t)
 	t.Parallel()

@@ -13,9 +13,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// denied names the first of the operations that the user has no permission for, which etcd doesn't say. Each goes alone
-// into that branch of a transaction which is not taken: etcd checks the permissions of both, and does nothing. Where none
-// is found it returns reason. Both come with advice.
+// denied names the first operation that the user has no permission for, which etcd's error doesn't say. It puts each
+// one alone into the branch of a transaction that is not taken: etcd checks the permissions of both branches but does
+// nothing. If it finds none it returns reason. Both come with advice.
 func (c *Client) denied(ctx context.Context, client *clientv3.Client, ops []clientv3.Op, reason string) string {
 	for _, op := range ops {
 		_, err := client.Txn(ctx).Else(op).Commit()
@@ -24,13 +24,13 @@ func (c *Client) denied(ctx context.Context, client *clientv3.Client, ops []clie
 		case errors.Is(err, rpctypes.ErrPermissionDenied):
 			return c.deniedText(op)
 		default:
-			return reason + c.advice() // the rest would take as long, or fail as well
+			return reason + c.advice() // the others would take as long, or fail as well
 		}
 	}
 	return reason + c.advice()
 }
 
-// advice is what to do about a right that is missing.
+// advice says what to do about a missing permission.
 func (c *Client) advice() string {
 	if c.tls != nil {
 		if pair, err := c.tls.loadPair(); err == nil && strings.HasPrefix(pair.Leaf.Subject.CommonName, "node:") {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// discover asks DNS for the members. Records of the TLS service take precedence. With TLS files the plain
-// service is not even asked for, so that someone who controls DNS can't make the client speak plaintext.
+// discover looks up the members in DNS. Records of the TLS service take precedence. If there are TLS files, it doesn't
+// even query the plain service, so that an attacker who controls DNS can't make the client use plaintext.
 func discover(ctx context.Context, lookup lookupSRV, domain string, files *tlsFiles) ([]*member, error) {
 	var errs []error
 	for _, s := range []struct {
@@ -50,7 +50,7 @@ func discover(ctx context.Context, lookup lookupSRV, domain string, files *tlsFi
 	return nil, fmt.Errorf("DNS discovery of etcd in %s: %w", domain, errors.Join(errs...))
 }
 
-// member returns the member to ask now, and how many members there are.
+// member returns the current member and the number of members.
 func (c *Client) member(ctx context.Context) (*member, int, error) {
 	c.mu.Lock()
 	if c.closed {
@@ -79,7 +79,7 @@ func (c *Client) member(ctx context.Context) (*member, int, error) {
 	return c.members[c.current], len(c.members), nil
 }
 
-// adopt replaces the members, keeping those that stay. c.mu is held.
+// adopt replaces the members, keeping those found again. c.mu must be held.
 func (c *Client) adopt(found []*member) {
 	old := make(map[string]*member, len(c.members))
 	for _, m := range c.members {
@@ -98,12 +98,12 @@ func (c *Client) adopt(found []*member) {
 	c.members, c.current = found, 0
 }
 
-// failover moves on from a member that did not answer.
+// failover moves on to the next member after m did not answer.
 func (c *Client) failover(m *member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.members[c.current] != m {
-		return // somebody else did
+		return // another request did already
 	}
 	c.current++
 	if c.current == len(c.members) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// ParseEndpoints reads a comma list of endpoints.
+// ParseEndpoints parses a comma-separated list of endpoints.
 func ParseEndpoints(list string) (endpoints []string) {
 	for e := range strings.SplitSeq(list, ",") {
 		if e = strings.TrimSpace(e); e != "" {
@@ -21,7 +21,7 @@ func ParseEndpoints(list string) (endpoints []string) {
 	return endpoints
 }
 
-// SetDefaults makes the usual endpoint on this host the one, where nothing says where etcd is.
+// SetDefaults sets the usual endpoint on this host if neither Endpoints nor DiscoverySRV is set.
 func (c *Config) SetDefaults() {
 	if len(c.Endpoints) > 0 || c.DiscoverySRV != "" {
 		return
@@ -33,7 +33,7 @@ func (c *Config) SetDefaults() {
 	c.Endpoints = []string{scheme + "://127.0.0.1:2379"}
 }
 
-// parseEndpoint reads one endpoint: scheme://host:port, host:port, or the path of a socket.
+// parseEndpoint parses one endpoint: scheme://host:port, host:port, or the path of a socket.
 func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	s = strings.TrimSpace(s)
 	bad := func(why string) (*member, error) {
@@ -93,7 +93,7 @@ func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	return m, nil
 }
 
-// withoutUser hides the user and the password of a URL: they belong elsewhere, and not into a log.
+// withoutUser hides the user and password of a URL, which must not get into a log.
 func withoutUser(s string) string {
 	scheme, rest, ok := strings.Cut(s, "://")
 	i := strings.LastIndexByte(rest, '@')
@@ -103,7 +103,7 @@ func withoutUser(s string) string {
 	return scheme + "://…" + rest[i:]
 }
 
-// notInHost finds what is in no host name, address or zone.
+// notInHost reports whether r can't be part of a host name, an address or a zone.
 func notInHost(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-:%", r)
 }

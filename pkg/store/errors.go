@@ -18,32 +18,32 @@ import (
 )
 
 var (
-	// ErrUnavailable is in the chain of an error when no member of etcd could
-	// serve the request in time. The text names each member and its reason.
+	// ErrUnavailable is in an error's chain if no member of etcd could serve the request in time. The text lists each member with
+	// its reason.
 	ErrUnavailable = errors.New("etcd is unavailable")
-	// ErrAuth is in the chain when etcd refused the user, the password or the
-	// certificate, or this client refused etcd's certificate.
+	// ErrAuth is in an error's chain if etcd refused the user, the password or the certificate, or this client refused etcd's
+	// certificate.
 	ErrAuth = errors.New("etcd access refused")
-	// ErrDenied is in the chain, with ErrAuth, when no role of the user has the
-	// permission for what was asked. The text names the first key or prefix that lacks it.
+	// ErrDenied, which wraps ErrAuth, is in an error's chain if no role of the user has the permission for the request. The text
+	// names the first key or prefix without permission.
 	ErrDenied = fmt.Errorf("%w: permission denied", ErrAuth)
-	// ErrReadOnly is in the chain when etcd takes no writes: its space quota is used up (alarm NOSPACE).
+	// ErrReadOnly is in an error's chain if etcd takes no writes because its space quota is used up (alarm NOSPACE).
 	ErrReadOnly = errors.New("etcd is read-only")
-	// ErrLimit is in the chain when the request is more than etcd is set to take.
+	// ErrLimit is in an error's chain if the request exceeds etcd's configured limits.
 	ErrLimit = errors.New("etcd's limits are too narrow")
-	// ErrUnknownOutcome is in the chain when a commit was sent and no answer
-	// came: it took effect or will, or never does. Read again before deciding.
+	// ErrUnknownOutcome is in an error's chain if a commit was sent and no answer came: it took effect, or will, or never will.
+	// Read again before deciding.
 	ErrUnknownOutcome = errors.New("it is not known whether the write took effect")
-	// ErrLeaseEnded is in the chain when the lease of a commit has ended.
+	// ErrLeaseEnded is in an error's chain if the lease of a commit has ended.
 	ErrLeaseEnded = errors.New("the lease has ended")
 
 	errClosed = errors.New("the etcd client is closed")
 )
 
-// ConflictError says which compare of a commit failed first. Nothing was written.
+// ConflictError reports the first compare of a commit that failed. Nothing was written.
 type ConflictError struct {
 	Key        model.Key
-	Prefix     string // instead of Key: a key below it was created at revision Have, after Want
+	Prefix     string // instead of Key: a key below it was created at revision Have, later than Want
 	Want, Have int64  // revisions; 0: the key does not exist
 }
 
@@ -62,15 +62,15 @@ func revisionText(r int64) string {
 	return "revision " + strconv.FormatInt(r, 10)
 }
 
-// next is what follows a failed attempt.
+// next says what to do after a failed attempt.
 type next int
 
 const (
 	stop      next = iota // the answer is final
 	renew                 // authenticate again, then ask the same member
-	later                 // as renew after a pause, as often as it takes
+	later                 // like renew, but after a pause, and without a limit
 	elsewhere             // another member, or this one later
-	others                // another member: this one would answer the same again
+	others                // another member: this one would give the same answer again
 )
 
 // failure is one attempt that did not succeed.
@@ -78,12 +78,12 @@ type failure struct {
 	member string
 	reason string
 	err    error // as received
-	kind   error // one of the sentinels above, nil for errors of the request itself
+	kind   error // one of the sentinels above; nil for errors of the request itself
 	next   next
 	sent   bool // the request may have reached etcd
 }
 
-// A verdict is what an answer of etcd means for the request, which had no effect.
+// A verdict is the meaning of an answer with which etcd refused a request.
 type verdict struct {
 	kind error
 	next next
@@ -98,12 +98,12 @@ var verdicts = map[error]verdict{
 	rpctypes.ErrAuthFailed:       {ErrAuth, stop, ": check the etcd user, its roles and the password file"},
 	rpctypes.ErrUserEmpty:        {ErrAuth, renew, ""},
 	rpctypes.ErrInvalidAuthToken: {ErrAuth, renew, ""},
-	rpctypes.ErrAuthOldRevision:  {ErrUnavailable, later, ""}, // somebody's rights are changing
+	rpctypes.ErrAuthOldRevision:  {ErrUnavailable, later, ""}, // permissions are being changed
 	rpctypes.ErrNoLeader:         {ErrUnavailable, elsewhere, ""},
 	rpctypes.ErrTooManyRequests:  {ErrUnavailable, elsewhere, ""},
 	learner:                      {ErrUnavailable, others, ": promote this member (etcdctl member promote), or leave it out of the endpoints"},
 
-	// Answers to the request, which any member would give. The callers know what to do with them.
+	// Answers that any member would give. The callers handle them.
 	rpctypes.ErrCompacted:        {nil, stop, ""},
 	rpctypes.ErrFutureRev:        {nil, stop, ""},
 	rpctypes.ErrLeaseNotFound:    {nil, stop, ""},
@@ -114,10 +114,10 @@ var verdicts = map[error]verdict{
 	rpctypes.ErrRoleNotFound:     {nil, stop, ""},
 }
 
-// learner is the answer of a member that doesn't vote yet.
+// learner is the answer of a non-voting member.
 var learner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
 
-// judge says what an error of etcd or grpc means. sent tells whether a stream for the request existed; user whether a user
+// judge interprets an error of etcd or grpc. sent says whether there was a stream for the request, user whether a user
 // name is configured.
 func judge(member string, err error, sent, user bool) failure {
 	if final, ok := errors.AsType[finalError](err); ok {
@@ -147,19 +147,19 @@ func judge(member string, err error, sent, user bool) failure {
 		if !sent && isCertificateText(f.reason) {
 			f.kind, f.next = ErrAuth, others
 		}
-	default: // whatever answers there has not done what was asked, and won't
+	default: // whatever answers there has not executed the request, and won't
 		f.next, f.sent = others, false
 	}
 	return f
 }
 
-// isTooLarge reports whether etcd's gRPC refused a request unread: it takes 512 KiB more than etcd does.
+// isTooLarge reports whether etcd's gRPC layer refused a request unread; its limit is 512 KiB above etcd's own.
 func isTooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max")
 }
 
-// isCertificateText distinguishes a handshake that one side refused from one that was cut off. grpc returns texts, not
-// errors.
+// isCertificateText distinguishes a handshake that one side refused from one that was cut off. It goes by the text
+// because grpc doesn't return the errors.
 func isCertificateText(s string) bool {
 	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
 }
@@ -169,12 +169,12 @@ func isRefusedText(s string) bool {
 	return strings.HasPrefix(s, "dial ") && (strings.HasSuffix(s, ": connection refused") || strings.HasSuffix(s, ": no such file or directory"))
 }
 
-// isCutOff reports whether the other side closed a connection while it was set up.
+// isCutOff reports whether the other side closed a connection during its setup.
 func isCutOff(s string) bool {
 	return strings.Contains(s, "broken pipe") || strings.Contains(s, "connection reset by peer") || strings.HasSuffix(s, "EOF")
 }
 
-// reason is an error's text without grpc's wrapping.
+// reason returns an error's text without grpc's wrapping.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer"
@@ -195,10 +195,10 @@ func reason(err error) string {
 			s = strings.TrimPrefix(s, p)
 		}
 		if alert, ok := strings.CutPrefix(s, "error reading server preface: "); ok && isCertificateText(alert) {
-			return alert // read by whom is chance
+			return alert // who read it is chance
 		}
 		if s == context.DeadlineExceeded.Error() || strings.HasSuffix(s, net.ErrClosed.Error()) {
-			return "no answer" // to TLS, or to HTTP/2: grpc itself has closed the connection
+			return "no answer" // no TLS or HTTP/2 answer: grpc itself closed the connection
 		}
 		return s
 	}
@@ -217,11 +217,11 @@ func (fs *failures) note(f failure) {
 			continue
 		}
 		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
-			return // the deadline came while it tried again: keep the cause
+			return // the deadline came during a retry: keep the cause
 		}
 		if isCutOff(f.reason) && !f.sent && old.next == others {
-			// In TLS 1.3 the server refuses a client's certificate when the
-			// client already writes, so the refusal is sometimes lost.
+			// In TLS 1.3 the server refuses a client's certificate when the client is already writing, so the refusal
+			// is sometimes lost.
 			return
 		}
 		(*fs)[i] = f
@@ -230,7 +230,7 @@ func (fs *failures) note(f failure) {
 	*fs = append(*fs, f)
 }
 
-// refused reports whether each of n members gave an answer that it would give again, and of which kind they are.
+// refused reports whether each of n members gave an answer that it would give again, and the kind of these answers.
 func (fs failures) refused(n int) (kind error, all bool) {
 	for i, f := range fs {
 		if f.next != others {
@@ -245,7 +245,7 @@ func (fs failures) refused(n int) (kind error, all bool) {
 	return kind, len(fs) >= n
 }
 
-// otherScheme reports whether a member hung up as one that expects https does when it gets http, or the other way round.
+// otherScheme reports whether a member hung up like one that expects https but gets http, or the other way round.
 func (fs failures) otherScheme() bool {
 	for _, f := range fs {
 		plain := strings.HasPrefix(f.member, "http:") && strings.Contains(f.reason, "server preface")

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// startGRPCProxy serves the cluster as "etcd grpc-proxy" does, and returns its address.
+// startGRPCProxy serves the cluster like "etcd grpc-proxy", and returns its address.
 func startGRPCProxy(t *testing.T, c *cluster) string {
 	t.Helper()
 	log, to := zap.NewNop(), c.admin()
@@ -49,8 +49,8 @@ func startGRPCProxy(t *testing.T, c *cluster) string {
 	return l.Addr().String()
 }
 
-// TestGRPCProxy has several clients behind a proxy of etcd's, which has one watch of etcd for all that ask for the same, and
-// leaves out what it thinks nobody needs.
+// TestGRPCProxy uses several clients behind etcd's proxy, which makes one watch for all clients that ask for the same,
+// and leaves out what it considers unnecessary.
 func TestGRPCProxy(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})

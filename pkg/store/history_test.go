@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks waits until no goroutine is left; the error says which are.
+// leaks waits until no goroutine is left; the error lists those that are.
 func leaks(ignore ...goleak.Option) error {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
@@ -76,7 +76,7 @@ func scribble(ctx context.Context, t *testing.T, s *Client, seed uint64) {
 }
 
 // TestHistory changes etcd at random while its members are stopped, killed, cut off and stalled, and the watchers with
-// them. What each watcher knows must be what etcd held, at every revision that it was told of.
+// them. What each watcher knows must be what etcd held, at every revision that it was told about.
 func TestHistory(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -181,7 +181,7 @@ func paired(state map[string]model.Entry, prefix string) map[string]string {
 	return all
 }
 
-// dumps reads what etcd held at a revision.
+// dumps reads the content of etcd at a revision.
 func dumps(t *testing.T, admin *clientv3.Client) func(revision int64) map[string]string {
 	known := map[int64]map[string]string{}
 	return func(revision int64) map[string]string {

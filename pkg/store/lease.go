@@ -14,10 +14,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// revokeTimeout bounds Close: a lease that can't be revoked runs out by itself.
+// revokeTimeout bounds Close. A lease that can't be revoked expires by itself.
 const revokeTimeout = 2 * time.Second
 
-// Lease binds keys to this process: etcd deletes them when it ends.
+// Lease ties keys to the life of this process: etcd deletes them when the lease ends.
 type Lease struct {
 	c    *Client
 	id   clientv3.LeaseID
@@ -29,15 +29,15 @@ type Lease struct {
 	err  error // of Close
 }
 
-// Lease grants a lease of ttl, rounded up to seconds (etcd may grant more), and keeps it alive until it is closed or
-// left. Closing the client leaves it. The context bounds the grant only.
+// Lease grants a lease with the given time to live, rounded up to seconds (etcd may grant more), and keeps it alive
+// until Close or Leave. Closing the client leaves it. The context bounds the grant only.
 func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	if ttl <= 0 {
 		return nil, fmt.Errorf("grant lease: %v is no time to live", ttl)
 	}
 	start := time.Now()
 	var resp *clientv3.LeaseGrantResponse
-	// A grant that is sent twice leaves one lease that runs out.
+	// If a grant is sent twice, the extra lease expires.
 	err := c.call(ctx, request{what: "grant lease", send: func(ctx context.Context, client *clientv3.Client) (err error) {
 		resp, err = client.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
 		return err
@@ -61,7 +61,7 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 		defer stop()
 		l.keepAlive(keep, start)
 	})
-	c.work.Go(func() { // Close leaves it
+	c.work.Go(func() { // closing the client leaves the lease
 		select {
 		case <-c.done:
 			stop()
@@ -71,12 +71,13 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	return l, nil
 }
 
-// Lost is closed when the lease has ended, or must be assumed to have ended because etcd did not answer for its time to
-// live. Its keys are gone: take a new lease and write them again. Close does not close the channel.
+// Lost returns a channel that is closed when the lease has ended, or must be assumed to have ended because etcd did not
+// answer for its time to live. Its keys are gone: take a new lease and write them again. Close does not close the
+// channel.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Close revokes the lease: etcd deletes its keys now. Where etcd can't be
-// reached they go when the time to live is over, and the error says so.
+// Close revokes the lease, so that etcd deletes its keys at once. If etcd can't be reached, the error says so, and the
+// keys are deleted when the time to live is over.
 func (l *Lease) Close() error {
 	l.once.Do(func() {
 		l.stop()
@@ -86,7 +87,7 @@ func (l *Lease) Close() error {
 	return l.err
 }
 
-// Leave stops keeping the lease alive: its keys stay until the time to live is over, or another lease takes its place.
+// Leave stops keeping the lease alive. Its keys stay until the time to live is over, or another lease takes them over.
 func (l *Lease) Leave() {
 	l.once.Do(func() {
 		l.stop()
@@ -94,7 +95,7 @@ func (l *Lease) Leave() {
 	})
 }
 
-// ID is etcd's number of the lease, as in model.Entry.
+// ID returns etcd's ID of the lease, as in model.Entry.
 func (l *Lease) ID() int64 { return int64(l.id) }
 
 func (l *Lease) revoke() error {
@@ -103,8 +104,8 @@ func (l *Lease) revoke() error {
 	return l.c.Revoke(ctx, int64(l.id))
 }
 
-// Revoke ends a lease, whoever holds it: etcd deletes its keys now and takes no more writes under it. A lease that has
-// ended already is no error.
+// Revoke ends a lease of any holder: etcd deletes its keys at once and accepts no more writes under it. It is no error
+// if the lease has already ended.
 func (c *Client) Revoke(ctx context.Context, id int64) error {
 	err := c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Lease.Revoke(ctx, clientv3.LeaseID(id))
@@ -116,8 +117,8 @@ func (c *Client) Revoke(ctx context.Context, id int64) error {
 	return err
 }
 
-// keepAlive renews the lease three times per time to live. granted is when the lease was asked for, so that the deadline
-// errs on the early side.
+// keepAlive renews the lease three times per time to live. granted is when the lease was requested, so that the
+// deadline errs on the early side.
 func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 	deadline := granted.Add(l.ttl)
 	timer := time.NewTimer(l.ttl / 3)
@@ -146,8 +147,8 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 	}
 }
 
-// renew renews the lease once, trying until the deadline: a refusal may end before that, for example when etcd restarts or
-// a password is being changed.
+// renew renews the lease once, retrying until the deadline: a refusal may be temporary, for example while etcd restarts
+// or a password is being changed.
 func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, sent time.Time, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -158,7 +159,7 @@ func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duratio
 	}
 }
 
-// ask asks etcd for another time to live, which begins when the request was sent or later.
+// ask requests another time to live. It begins when the request was sent, or later.
 func (l *Lease) ask(ctx context.Context) (ttl time.Duration, sent time.Time, err error) {
 	err = l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, client *clientv3.Client) error {
 		sent = time.Now()

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// leased writes a key under a new lease, a longer one where that is over too soon.
+// leased writes a key under a new lease, or a longer one if that ends too soon.
 func leased(t *testing.T, s *Client, name string, ttl time.Duration) *Lease {
 	t.Helper()
 	ctx := within(t, eventually.Limit)
@@ -56,12 +56,12 @@ func lost(l *Lease) bool {
 	}
 }
 
-// TestLeaseRefused has nothing listen where etcd was when a lease is to be kept alive, for longer than a request goes on
-// for: it is renewed once etcd is back, and counts from the request that was granted, not from the first.
+// TestLeaseRefused: nothing listens at etcd's address when a lease must be kept alive, for longer than a request goes
+// on. The lease is renewed once etcd is back, and counts from the request that was granted, not from the first one.
 func TestLeaseRefused(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
-	door := startProxyAt(t, freeAddr(t), c.members[0].clientAddr) // where nobody else listens meanwhile
+	door := startProxyAt(t, freeAddr(t), c.members[0].clientAddr) // no other process listens there meanwhile
 	door.set(forward)
 	s := open(t, Config{Endpoints: []string{door.addr}, RefusedTimeout: time.Millisecond})
 	l := leased(t, s, "kept", time.Hour)
@@ -84,7 +84,7 @@ func TestLeaseRefused(t *testing.T) {
 	}
 }
 
-// TestLeaseRest has a refusal of access that may be over before the lease is.
+// TestLeaseRest: access is refused, but maybe only for less time than the lease lasts.
 func TestLeaseRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -99,7 +99,8 @@ func TestLeaseRest(t *testing.T) {
 	})
 }
 
-// TestLeaseLeft: the keys of a lease that is left, by itself or with its client, go when it has run out, and not before.
+// TestLeaseLeft: the keys of a lease that is left, by itself or with its client, are deleted when it has expired, and
+// not before.
 func TestLeaseLeft(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
@@ -125,7 +126,7 @@ func TestLeaseLeft(t *testing.T) {
 	}
 }
 
-// TestLeaseLost has nobody know where etcd is: a lease is lost when its time to live is over, and no later.
+// TestLeaseLost: etcd can't be found. The lease is lost when its time to live is over, and no later.
 func TestLeaseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Config{DiscoverySRV: "example.org"})

@@ -21,10 +21,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// member is one endpoint and, once it has been used, the client of it.
+// member is one endpoint and, once used, its client.
 type member struct {
-	url    string // as messages name it
-	host   string // name or address, "" of a socket
+	url    string // for messages
+	host   string // name or address; "" for a socket
 	tls    *tlsFiles
 	secure bool
 
@@ -33,7 +33,7 @@ type member struct {
 	closed bool
 }
 
-// open makes the client, without connecting.
+// open creates the client, without connecting.
 func (m *member) open() (*clientv3.Client, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,22 +50,22 @@ func (m *member) open() (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.url},
 		Logger:    zap.NewNop(),
-		// Finds a host that vanished without closing a watch's connection. 10 s is the least grpc allows; etcd tolerates
-		// 5 s.
+		// Detects a host that vanished without closing a watch's connection. 10 s is the least that grpc allows; etcd
+		// tolerates 5 s.
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
-		// Retries are call's, which knows what is safe to repeat, turns to other members and keeps the reason.
+		// call does the retries: it knows what is safe to repeat, turns to other members, and keeps the reason.
 		MaxUnaryRetries: 1,
 		DialOptions: []grpc.DialOption{
 			grpc.WithDisableRetry(),
 			grpc.WithChainUnaryInterceptor(interceptUnary),
 			grpc.WithChainStreamInterceptor(interceptStream),
 			grpc.WithTransportCredentials(creds),
-			// No proxy: kubelet's environment may name one, etcd is never behind it.
+			// No proxy: kubelet's environment may name one, but etcd is never behind it.
 			grpc.WithNoProxy(),
 			grpc.WithDisableServiceConfig(), // no balancing over one address
-			// Bounds TCP, TLS and the server's first frame together (grpc: 20 s), and looks for a member that is away
-			// twice a second (grpc: up to 120 s), so that a restart of etcd costs little. call spaces the requests
-			// themselves.
+			// Bounds TCP, TLS and the server's first frame together (grpc's default: 20 s), and retries a member that
+			// is down twice a second (grpc's default: up to 120 s), so that a restart of etcd costs little. call spaces
+			// out the requests themselves.
 			grpc.WithConnectParams(grpc.ConnectParams{
 				MinConnectTimeout: 5 * time.Second,
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
@@ -80,7 +80,7 @@ func (m *member) open() (*clientv3.Client, error) {
 	return client, nil
 }
 
-// connect returns the member's client. If there are other members it waits only a moment for the connection.
+// connect returns the member's client. If there are other members, it waits only briefly for the connection.
 func (m *member) connect(ctx context.Context, others bool) (*clientv3.Client, error) {
 	client, err := m.open()
 	if err != nil || !others {
@@ -114,16 +114,16 @@ func (m *member) close() error {
 	return err
 }
 
-// trace is the outcome of one request as grpc reports it; etcd's client passes on less.
+// trace is the outcome of one request as reported by grpc; etcd's client passes on less.
 type trace struct {
 	err  error
-	peer net.Addr // nil: the request was not sent
+	peer net.Addr // nil if the request was not sent
 }
 
 type traceKey struct{}
 
-// interceptUnary has a request fail as soon as its connection does, with the reason: etcd's client would wait for another
-// connection, and forget the reason.
+// interceptUnary makes a request fail, with the reason, as soon as its connection does. etcd's client would wait for
+// another connection and lose the reason.
 func interceptUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	var p peer.Peer
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false), grpc.Peer(&p))...)
@@ -133,8 +133,8 @@ func interceptUnary(ctx context.Context, method string, req, reply any, cc *grpc
 	return err
 }
 
-// interceptStream has a stream fail as soon as its connection does: etcd's client would open it again at the same member,
-// for ever.
+// interceptStream makes a stream fail as soon as its connection does. etcd's client would reopen it at the same member
+// forever.
 func interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := open(ctx, desc, cc, method, append(opts, grpc.WaitForReady(false))...)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s finalStream) RecvMsg(m any) error {
 	return err
 }
 
-// finalError is an error of a stream after which etcd's client doesn't try again.
+// finalError is an error of a stream that keeps etcd's client from retrying.
 type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }

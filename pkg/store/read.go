@@ -13,10 +13,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// maxOps is how many operations etcd takes in one transaction (--max-txn-ops).
+// maxOps is the maximum number of operations in one etcd transaction (--max-txn-ops).
 const maxOps = 128
 
-// operation is the request for a range at a revision, 0 = the latest.
+// operation returns the request for a range at a revision, 0 for the latest.
 func operation(r model.Range, revision int64) (clientv3.Op, error) {
 	if r.Path() == "" {
 		return clientv3.Op{}, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
@@ -31,14 +31,14 @@ func operation(r model.Range, revision int64) (clientv3.Op, error) {
 	return clientv3.OpGet(max(r.Path(), r.From), opts...), nil
 }
 
-// Read reads several ranges at one revision in one round trip. It sees every write that was acknowledged before it began
-// (etcd's linearizable read). A value that does not parse is an entry with Err.
+// Read reads several ranges at one revision in one round trip. It sees every write that was acknowledged before Read
+// began (etcd's linearizable read). A value that does not parse becomes an entry with Err.
 func (c *Client) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error) {
 	p, err := c.readAt(ctx, 0, ranges)
 	return p.Snapshot, err
 }
 
-// page is a snapshot and what else the answer said.
+// page is a snapshot with further details of the answer.
 type page struct {
 	model.Snapshot
 	cluster uint64
@@ -46,7 +46,7 @@ type page struct {
 	kvs     [][]*mvccpb.KeyValue
 }
 
-// readAt reads several ranges at a revision, 0 = the latest.
+// readAt reads several ranges at a revision, 0 for the latest.
 func (c *Client) readAt(ctx context.Context, revision int64, ranges []model.Range) (page, error) {
 	if len(ranges) == 0 {
 		return page{}, nil
@@ -93,7 +93,7 @@ func readText(ranges []model.Range) string {
 	return "read " + andMore(strings.TrimSuffix(ranges[0].Path(), "/"), len(ranges)-1)
 }
 
-// andMore names one of several keys or prefixes.
+// andMore returns path, followed by the number of further ones if any.
 func andMore(path string, more int) string {
 	if more == 0 {
 		return path
@@ -101,7 +101,7 @@ func andMore(path string, more int) string {
 	return fmt.Sprintf("%s and %d more", path, more)
 }
 
-// entry parses what etcd holds.
+// entry parses a key and its value.
 func (c *Client) entry(kv *mvccpb.KeyValue, keyOnly bool) model.Entry {
 	c.bytesRead.Add(int64(len(kv.Key) + len(kv.Value)))
 	e := model.Entry{Path: string(kv.Key), Revision: kv.ModRevision, Created: kv.CreateRevision, Lease: kv.Lease}

@@ -127,7 +127,7 @@ func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluste
 	}
 	c := startCluster(t, clusterOptions{size: size, tls: info})
 	for _, m := range c.members {
-		// It says that it is ready, and reads its files later: one that finds them half changed serves nobody.
+		// It reports readiness but reads its files later; if they are changed halfway by then, it serves no client.
 		eventually.True(t, m.cfg.Name+" speaks TLS", func() bool {
 			dialer := &net.Dialer{Timeout: eventually.Limit / 4}
 			conn, err := tls.DialWithDialer(dialer, "tcp", m.clientAddr, &tls.Config{InsecureSkipVerify: true})
@@ -358,7 +358,7 @@ func revision(t *testing.T, s *Client) int64 {
 	return snapshot.Revision
 }
 
-// TestDenied takes from a role what a request needs one by one: the error names the user and that.
+// TestDenied removes what a request needs from a role, one by one: the error names the user and the missing permission.
 func TestDenied(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	admin, ctx := c.admin(), within(t, eventually.Limit)
@@ -453,8 +453,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestWatchRenewsToken starts etcd again below a watch: it has forgotten the token then, and
-// another is had at once. A refusal is what a watch rests long after.
+// TestWatchRenewsToken restarts etcd during a watch: etcd has forgotten the token then, and a new one is requested at
+// once. After a refusal a watch would pause for long.
 func TestWatchRenewsToken(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})

@@ -3,10 +3,10 @@
 // Package store reads, writes and watches the objects of the data model in etcd. It is the only package that talks to
 // etcd.
 //
-// It uses etcd's own client with one connection per member, to one member at a time: a CNI plugin has milliseconds and a
-// deadline, so it pays for one TLS handshake, every request ends by its context's deadline with each member's reason for
-// not answering, and a write is never sent twice. Opening a client connects nothing; the first request connects to one
-// member, and to another where that one fails.
+// It uses etcd's own client with one connection per member, and one member at a time. A CNI plugin has milliseconds and
+// a deadline. So it pays for one TLS handshake; every request ends by its context's deadline, with each member's reason
+// for not answering; and a write is never sent twice. Opening a client does not connect; the first request connects to
+// one member, or to another if that fails.
 package store
 
 import (
@@ -22,33 +22,34 @@ import (
 	"time"
 )
 
-// Config says where etcd is and with which credentials to connect. The zero value of a field is its default, and without Endpoints
-// and DiscoverySRV, of which one may be set, etcd is on this host: see SetDefaults.
+// Config says where etcd is and which credentials to use. Zero fields have defaults. At most one of Endpoints and
+// DiscoverySRV may be set; if neither is, etcd is on this host: see SetDefaults.
 type Config struct {
-	// Endpoints are URLs (http, https, unix, unixs) or host:port, which is https where a TLS file is given.
+	// Endpoints are URLs (http, https, unix, unixs) or host:port, which means https if there is a TLS file.
 	Endpoints []string
-	// DiscoverySRV is a domain with the records _etcd-client-ssl._tcp or _etcd-client._tcp.
+	// DiscoverySRV is a domain with records _etcd-client-ssl._tcp or _etcd-client._tcp.
 	DiscoverySRV string
 
-	// CAFile verifies etcd, instead of the system's roots; CertFile and KeyFile are this client's own. PEM.
+	// CAFile, instead of the system's roots, verifies etcd; CertFile and KeyFile are this client's own. All are PEM.
 	CAFile, CertFile, KeyFile string
-	// Username and the password in PasswordFile, which is trimmed and read again at each authentication.
+	// Username authenticates with the password in PasswordFile, which is trimmed and reread at each authentication.
 	Username, PasswordFile string
-	// TokenDir, "" = none, is where a process that ends soon leaves its user's token for the next. It is made; its parent
-	// must exist, and nobody else may write there.
+	// TokenDir, if set, is where a short-lived process leaves its user's token for the next one. It is created if
+	// missing; its parent must exist, and no other user may write there.
 	TokenDir string
 
-	// RefusedTimeout is how long a request goes on where every member refuses the connection: nothing listens there.
-	// 0: until the context's deadline, or 20 s where it has none.
+	// RefusedTimeout is how long a request is retried while every member refuses the connection because nothing listens
+	// there. 0 means until the context's deadline, or 20 s without one.
 	RefusedTimeout time.Duration
-	// Logger, nil = none, gets what Watch and leases recover from by themselves; errors that are returned are not logged.
+	// Logger, if set, gets the problems that Watch and leases recover from by themselves; returned errors are not
+	// logged.
 	Logger *slog.Logger
 }
 
 // defaultTimeout bounds a request whose context has no deadline.
 const defaultTimeout = 20 * time.Second
 
-// lookupSRV is net.Resolver's.
+// lookupSRV is the signature of net.Resolver.LookupSRV.
 type lookupSRV func(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
 
 // Client is a connection to one etcd cluster, safe for concurrent use.
@@ -56,7 +57,7 @@ type Client struct {
 	cfg    Config
 	lookup lookupSRV
 	trial  time.Duration // trialPatience
-	tls    *tlsFiles     // nil: no TLS file given
+	tls    *tlsFiles     // nil if there are no TLS files
 	log    *slog.Logger
 
 	done chan struct{}  // closed by Close
@@ -65,20 +66,20 @@ type Client struct {
 	mu       sync.Mutex
 	members  []*member
 	current  int
-	stale    bool // discovered members don't answer: ask DNS again
+	stale    bool // discovered members don't answer: query DNS again
 	token    token
 	authOff  bool   // the server said that authentication is off
-	rejected string // the last token that etcd didn't know
+	rejected string // the last token that etcd rejected
 	closed   bool
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
-	interrupted                               atomic.Pointer[interruption] // nil: no watch is
-	watches                                   sync.Map                     // *watch, those under way
-	addrs                                     sync.Map                     // netip.Addr, those that members have or had
+	interrupted                               atomic.Pointer[interruption] // nil if no watch is interrupted
+	watches                                   sync.Map                     // the running *watch
+	addrs                                     sync.Map                     // netip.Addr: current and former addresses of members
 }
 
-// Open prepares a client. It connects nothing: the first request finds out whether etcd is there. Files that can't be read
-// and endpoints that make no sense are errors here.
+// Open prepares a client. It does not connect: the first request finds out whether etcd is there. Unreadable files and
+// invalid endpoints are errors.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
@@ -116,7 +117,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		c.members = append(c.members, m)
 	}
 	if n := len(c.members); n > 1 {
-		c.current = rand.IntN(n) // spreads the clients over the members: each connects to one
+		c.current = rand.IntN(n) // each client connects to one member: spread them
 	}
 	return c, nil
 }
@@ -128,7 +129,7 @@ func (c *Client) use(m *member) {
 	}
 }
 
-// Addrs returns the known addresses of etcd's members: those that endpoints name, and those that connections led to.
+// Addrs returns the known addresses of etcd's members: those in endpoints, and those of connections.
 func (c *Client) Addrs() []netip.Addr {
 	var out []netip.Addr
 	for a := range c.addrs.Range {
@@ -137,7 +138,7 @@ func (c *Client) Addrs() []netip.Addr {
 	return out
 }
 
-// Names returns the host names of etcd's members, where endpoints or records of DNS name them so.
+// Names returns the host names of etcd's members, as far as endpoints or DNS records contain names.
 func (c *Client) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +151,7 @@ func (c *Client) Names() []string {
 	return out
 }
 
-// Close ends the connections: watches and requests under way fail, leases that were not closed are left.
+// Close ends the connections: running watches and requests fail, and leases that were not closed are left to expire.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -171,12 +172,12 @@ func (c *Client) Close() error {
 
 // Counters are totals since Open.
 type Counters struct {
-	// RoundTrips are requests to etcd, including those of leases and of authentication, those with a token that etcd no
-	// longer knows and those that found no connection; a watch's stream is not one.
+	// RoundTrips counts requests to etcd, including those of leases and authentication, those with a token that etcd
+	// rejected, and those that got no connection; but not the streams of watches.
 	RoundTrips int64
-	// BytesRead are the keys and values that etcd sent, watches included.
+	// BytesRead counts the bytes of keys and values received, including those of watches.
 	BytesRead int64
-	// Commits are those that etcd applied, Conflicts those it refused because a compare failed.
+	// Commits counts commits that etcd applied, Conflicts those that it refused because a compare failed.
 	Commits, Conflicts int64
 }
 

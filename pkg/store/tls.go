@@ -18,16 +18,16 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// tlsFiles names the files with the certificates, "" = none: the system's authorities, and no certificate of our own.
+// tlsFiles names the certificate files. Empty names mean the system's authorities and no client certificate.
 type tlsFiles struct {
 	caFile, certFile, keyFile string
-	// roots and pair are what Open checked, for the first handshake. Later ones read the files again, so that an agent
-	// notices a rotation.
+	// roots and pair are the content checked by Open, for the first handshake. Later handshakes read the files again,
+	// so that an agent notices a rotation.
 	roots atomic.Pointer[x509.CertPool]
 	pair  atomic.Pointer[tls.Certificate]
 }
 
-// loadTLS reads the files; nil where none is given.
+// loadTLS reads the files. It returns nil if none is given.
 func loadTLS(ca, cert, key string) (*tlsFiles, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -85,7 +85,8 @@ func (f *tlsFiles) loadPair() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// outdated says which file has no certificate that is valid now, and until when or from when it is; "" where each has one.
+// outdated names the file that has no currently valid certificate, and says when it expired or becomes valid; "" if
+// each file has one.
 func (f *tlsFiles) outdated(now time.Time) string {
 	if f == nil {
 		return ""
@@ -98,7 +99,7 @@ func (f *tlsFiles) outdated(now time.Time) string {
 			if err != nil {
 				continue
 			}
-			if why = outdated(cert, now); why == "" || name == f.certFile { // of which the first is our own
+			if why = outdated(cert, now); why == "" || name == f.certFile { // our own certificate is the first one
 				break
 			}
 		}
@@ -119,7 +120,8 @@ func outdated(cert *x509.Certificate, now time.Time) string {
 	return ""
 }
 
-// config is for one handshake; grpc adds the server's name from the endpoint. A nil f verifies with the system's roots.
+// config returns the configuration for one handshake; grpc adds the server's name from the endpoint. A nil f verifies
+// with the system's roots.
 func (f *tlsFiles) config() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f == nil {
@@ -145,7 +147,7 @@ func (f *tlsFiles) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// handshaker makes TLS connections by the files as they are then.
+// handshaker makes TLS connections, using the current content of the files.
 type handshaker struct {
 	credentials.TransportCredentials
 	files *tlsFiles
@@ -171,13 +173,13 @@ func (h handshaker) Clone() credentials.TransportCredentials {
 	return handshaker{h.TransportCredentials.Clone(), h.files}
 }
 
-// refusalWait bounds how long a connection that broke is asked for the reason, which was sent before the end of the
-// connection, or never.
+// refusalWait is how long to wait for the reason after a connection broke: the server sent it before closing, or never
+// will.
 const refusalWait = 100 * time.Millisecond
 
-// refusable is a TLS connection that says why the server refused it. In TLS 1.3 a client is done with the handshake before
-// the server has looked at its certificate (RFC 8446, figure 1); what it writes then meets a closed connection, and the
-// server's alert lies unread.
+// refusable is a TLS connection that reports why the server refused it. In TLS 1.3 the client finishes the handshake
+// before the server has checked its certificate (RFC 8446, figure 1): the client's next write meets a closed
+// connection, while the server's alert is still unread.
 type refusable struct{ net.Conn }
 
 func (c refusable) Write(p []byte) (int, error) {
@@ -188,7 +190,7 @@ func (c refusable) Write(p []byte) (int, error) {
 	if e := c.SetReadDeadline(time.Now().Add(refusalWait)); e != nil {
 		return n, err
 	}
-	// crypto/tls keeps an alert: it is found even if another goroutine has read it.
+	// crypto/tls remembers an alert, so it is found even if another goroutine has read it.
 	if _, e := c.Read(make([]byte, 1)); e != nil && isCertificateText(e.Error()) {
 		return n, e
 	}

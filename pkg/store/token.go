@@ -16,21 +16,21 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// trialPatience bounds a request with a token that an earlier process left. A token of etcd's own kind ends with an index
-// of the cluster's log, which a member waits for before it looks at the token: one of a cluster that was made anew, or
-// from a backup, forever.
+// trialPatience bounds a request with a token that an earlier process left. A simple token of etcd ends with an index
+// of the cluster's log, and a member waits for that index before it checks the token. If the cluster was created anew,
+// or restored from a backup, it would wait forever.
 const trialPatience = 2 * time.Second
 
-// token is what etcd gives a user for the password.
+// token is what etcd issues to a user for the password.
 type token struct {
-	text string // "": none
-	// onTrial: an earlier process left it, and etcd has served no request with it since.
+	text string // "" for none
+	// onTrial says that an earlier process left the token and that etcd has not yet served a request with it.
 	onTrial bool
 }
 
-// authenticate returns a context that carries what each request carries: the user's token, and the demand that the member
-// has a leader. A member that is cut off from the others then says so instead of keeping the request. A write is not sent
-// with a token on trial, as it could not be sent again.
+// authenticate returns a context with what every request carries: the user's token, and the demand that the member have
+// a leader, so that a member cut off from the others says so instead of holding the request. A write is not sent with a
+// token on trial, since it could not be repeated.
 func (c *Client) authenticate(ctx context.Context, m *member, client *clientv3.Client, write bool) (context.Context, token, failure, error) {
 	ctx = clientv3.WithRequireLeader(ctx)
 	if c.cfg.Username == "" {
@@ -89,7 +89,7 @@ func (c *Client) newToken(ctx context.Context, m *member, client *clientv3.Clien
 	return tok, failure{}, nil
 }
 
-// tokenServed notes that etcd knows the token.
+// tokenServed records that etcd accepts the token.
 func (c *Client) tokenServed(used token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *Client) tokenServed(used token) {
 	}
 }
 
-// forgetToken notes that etcd doesn't know the token, or that it wants one.
+// forgetToken records that etcd rejected the token, or that it requires one.
 func (c *Client) forgetToken(used token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,10 +110,10 @@ func (c *Client) forgetToken(used token) {
 	}
 }
 
-// maxPassword bounds what is read: a wrong name may be that of a device without an end. No password is so long.
+// maxPassword bounds the read, in case the path is that of an endless device. No password is that long.
 const maxPassword = 4 << 10
 
-// readPassword reads the file, without the white space around the password.
+// readPassword reads the file and trims white space.
 func readPassword(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

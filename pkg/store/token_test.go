@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// tokenRig is an etcd with users, and calls of the user node, whose password is in a file.
+// tokenRig is an etcd with users, with calls by the user node, whose password is in a file.
 type tokenRig struct {
 	*testing.T
 	*cluster
@@ -50,10 +50,11 @@ func (r *tokenRig) write(path, data string) {
 	}
 }
 
-// file is the one in which a token was left.
+// file returns the file in which a token was left.
 func (r *tokenRig) file() string { return string(newTokenFile(r.cfg)) }
 
-// call is what one run of a plugin does. It returns how often etcd was asked to check the password, and the round trips.
+// call does what one run of a plugin does. It returns how often etcd was asked to check the password, and the number of
+// round trips.
 func (r *tokenRig) call(do func(context.Context, *Client) error) (passwords, trips int64, err error) {
 	r.Helper()
 	before := r.members[0].passwords.Load()
@@ -108,7 +109,7 @@ func TestToken(t *testing.T) {
 	r.wantTrips("others may enter the directory", ready, 1, 2)
 }
 
-// TestTokenUnknown has etcd not know the token: the request, the password, the request.
+// TestTokenUnknown: etcd doesn't know the token. That takes the request, the password, and the request again.
 func TestTokenUnknown(t *testing.T) {
 	t.Parallel()
 	r := newTokenRig(t)
@@ -135,7 +136,7 @@ func TestTokenUnknown(t *testing.T) {
 	r.wantTrips("etcd was restarted, replaced", ready, 0, 1)
 }
 
-// TestTokenOfUser has the password change, in the file and in etcd.
+// TestTokenOfUser: the password changes, in the file and in etcd.
 func TestTokenOfUser(t *testing.T) {
 	r := newTokenRig(t)
 	r.wantTrips("the first call", ready, 1, 2)

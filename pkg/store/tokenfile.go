@@ -14,9 +14,9 @@ import (
 	"syscall"
 )
 
-// tokenFile is where processes leave each other the token of one user of one etcd, "" where they leave none. Whatever goes
-// wrong with it costs a request to authenticate. Its name says what the token belongs to, the version of the password file
-// included: who sets another password there wants to see that one used.
+// tokenFile is the path of the file through which processes share the token of one user of one etcd, "" for none. Any
+// problem with it merely costs an extra request to authenticate. The name identifies what the token belongs to,
+// including the version of the password file, so that a changed password is actually used.
 type tokenFile string
 
 func newTokenFile(cfg Config) tokenFile {
@@ -33,7 +33,7 @@ func newTokenFile(cfg Config) tokenFile {
 	return tokenFile(filepath.Join(cfg.TokenDir, hex.EncodeToString(sum[:16])))
 }
 
-// read returns the token, "" where there is none of use.
+// read returns the token, or "" if there is no usable one.
 func (f tokenFile) read(log *slog.Logger) string {
 	if f == "" {
 		return ""
@@ -45,7 +45,7 @@ func (f tokenFile) read(log *slog.Logger) string {
 	return text
 }
 
-// readPrivate reads the file, which only this user can have written.
+// readPrivate reads the file after checking that only this user can have written it.
 func (f tokenFile) readPrivate() (string, error) {
 	if err := private(filepath.Dir(string(f))); err != nil {
 		return "", err
@@ -85,12 +85,12 @@ func (f tokenFile) replace(text string) error {
 		err = os.Rename(file.Name(), string(f))
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
+		_ = os.Remove(file.Name()) // report the first error
 	}
 	return err
 }
 
-// private checks that nobody but this user may do anything in the directory.
+// private checks that no other user may do anything in the directory.
 func private(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

@@ -31,29 +31,29 @@ type hooks struct {
 	unknown func(context.Context, model.Change) error
 }
 
-// UnderLease binds the puts to the lease: etcd deletes their keys when it ends.
+// UnderLease ties the written keys to the lease: etcd deletes them when it ends.
 func UnderLease(l *Lease) TransactOption {
 	return func(t *hooks) { t.lease = l.id }
 }
 
-// BeforeCommit has fn run each time a change is decided, an empty one as well, before it is committed. Its error ends the
-// transaction.
+// BeforeCommit makes Transact call fn each time a change, even an empty one, is decided, before it is committed. An
+// error from fn ends the transaction.
 func BeforeCommit(fn func(*model.View) error) TransactOption {
 	return func(t *hooks) { t.before = fn }
 }
 
-// AfterUnknown has fn run where no answer to a commit came, even if the context has ended. If it returns nil, the change
-// either took effect or never will, and the transaction reads and decides again. Without this option, or with another
-// answer, the transaction ends with ErrUnknownOutcome in its error.
+// AfterUnknown makes Transact call fn if no answer to a commit came, even if the context has ended. If fn returns nil,
+// the change either took effect or never will, and the transaction reads and decides again. Otherwise, or without this
+// option, the transaction ends with an error that wraps ErrUnknownOutcome.
 func AfterUnknown(fn func(context.Context, model.Change) error) TransactOption {
 	return func(t *hooks) { t.unknown = fn }
 }
 
-// Transact changes etcd by a decision on what it holds. It reads the wanted ranges at one revision, calls decide, and
-// commits the change, whose compares must cover whatever the decision relies on. Where decide returns a
-// *model.NeedRangesError, these ranges are read at the same revision and decide is called again; any other error ends the
-// transaction. Where another writer was faster, it reads and decides anew, on a new view, until the context ends: decide
-// must have no effect but its result. It returns the revision of the commit, or of the view where the change is empty.
+// Transact changes etcd according to a decision on its content. It reads the ranges in wants at one revision, calls
+// decide, and commits the change, whose compares must cover everything that the decision relies on. If decide returns a
+// *model.NeedRangesError, Transact reads those ranges at the same revision and calls decide again; any other error ends
+// the transaction. If another writer was faster, it starts again with a new view, until the context ends, so decide
+// must have no side effects. Transact returns the revision of the commit, or that of the view if the change is empty.
 func (c *Client) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...TransactOption) (revision int64, err error) {
 	var t hooks
 	for _, opt := range opts {
@@ -79,7 +79,7 @@ func (c *Client) Transact(ctx context.Context, wants []model.Range, decide func(
 			return 0, errors.Join(pauseErr, err)
 		}
 		if len(view.Ranges()) <= maxOps {
-			wants = wholeRanges(view) // what was needed is needed again, most likely: one round trip reads it
+			wants = wholeRanges(view) // the same ranges are probably needed again: read them in one round trip
 		}
 	}
 }
@@ -129,10 +129,10 @@ func (c *Client) readInto(ctx context.Context, view *model.View, ranges []model.
 	return read, nil
 }
 
-// stored is what a decision was made on, as etcd has it.
+// stored is what a decision was based on, as stored in etcd.
 type stored [][]*mvccpb.KeyValue
 
-// keep returns the value to write for a key of which the change relies on a revision: see model.Keep.
+// keep returns the value to write for a key that the change compares with revision relied: see model.Keep.
 func (s stored) keep(k model.Key, relied int64, written []byte) []byte {
 	path := []byte(k.Path())
 	for _, kvs := range s {
@@ -145,12 +145,12 @@ func (s stored) keep(k model.Key, relied int64, written []byte) []byte {
 	return written
 }
 
-// wholeRanges are the ranges of a view but for the later pages of a prefix, whose beginnings may be others now.
+// wholeRanges returns the ranges of a view without the later pages of a prefix, which may begin elsewhere by now.
 func wholeRanges(view *model.View) []model.Range {
 	return slices.DeleteFunc(slices.Clone(view.Ranges()), func(r model.Range) bool { return r.From != "" })
 }
 
-// pauseBeforeRetry waits before another attempt at a change that conflicted: a random time, longer after each.
+// pauseBeforeRetry waits for a random time before retrying a conflicting change. The time grows with each attempt.
 func pauseBeforeRetry(ctx context.Context, attempt int) error {
 	return retry.Wait(ctx, rand.N(min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// increment decides on a counter that is one greater.
+// increment decides to increment a counter.
 func increment(name string) func(*model.View) (model.Change, error) {
 	return func(v *model.View) (model.Change, error) {
 		key := configKey(name)
@@ -38,7 +38,7 @@ func text(t *testing.T, s *Client, name string) string {
 	return string(value)
 }
 
-// TestTransactConflict has many writers increment one counter.
+// TestTransactConflict: many writers increment one counter.
 func TestTransactConflict(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
@@ -60,7 +60,7 @@ func TestTransactConflict(t *testing.T) {
 	}
 }
 
-// TestTransactDeadline has another writer always be faster.
+// TestTransactDeadline: another writer is always faster.
 func TestTransactDeadline(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, faster := c.open(), c.open()
@@ -161,7 +161,7 @@ func TestTransactUnknown(t *testing.T) {
 	}
 }
 
-// TestWriteKeeps: of a value that is changed, what the change isn't about stays as etcd has it.
+// TestWriteKeeps: parts of a value that a change isn't about stay as they are in etcd.
 func TestWriteKeeps(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	admin, s := c.admin(), c.open()

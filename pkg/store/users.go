@@ -15,18 +15,18 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// RootUser is etcd's administrator, who may do everything.
+// RootUser is etcd's administrator, who has all permissions.
 const RootUser = "root"
 
-// User is one of etcd's. It has no password: etcd knows it by the common name of its certificate.
+// User is a user of etcd. It has no password: etcd identifies it by the common name of its certificate.
 type User struct {
 	Name string
-	// Write are the prefixes below which the user may write. It may read all of the data model.
+	// Write lists the prefixes below which the user may write. It may read the whole data model.
 	Write []string
 }
 
-// SetUsers makes the users and gives each the role of its name with exactly these rights, and then has etcd ask everybody
-// for a certificate of a user. This client's must be that of RootUser.
+// SetUsers creates the users, gives each the role of the same name with exactly these permissions, and then enables
+// authentication, so that etcd demands a user's certificate from every client. This client must be RootUser.
 func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 	for _, u := range users {
 		if err := c.SetUser(ctx, u); err != nil {
@@ -42,8 +42,8 @@ func (c *Client) SetUsers(ctx context.Context, users ...User) error {
 	})
 }
 
-// SetUser makes a user and gives it the role of its name with exactly these rights. Where it ends before its time, it completes the
-// user the next time; one that is new can do nothing before it can do all.
+// SetUser creates a user and gives it the role of the same name with exactly these permissions. If it is interrupted,
+// the next call completes it; a new user can do nothing until it can do everything.
 func (c *Client) SetUser(ctx context.Context, u User) error {
 	if err := c.addRole(ctx, u.Name); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *Client) SetUser(ctx context.Context, u User) error {
 	wanted := []right{{model.Root, clientv3.PermissionType(clientv3.PermRead)}}
 	for _, prefix := range u.Write {
 		if prefix == model.Root {
-			wanted = nil // one permission for a range
+			wanted = nil // etcd keeps one permission per range
 		}
 		wanted = append(wanted, right{prefix, clientv3.PermissionType(clientv3.PermReadWrite)})
 	}
@@ -76,7 +76,7 @@ func (c *Client) SetUser(ctx context.Context, u User) error {
 		if slices.ContainsFunc(has, func(p *clientv3.Permission) bool {
 			return w.prefix == string(p.Key) && clientv3.GetPrefixRangeEnd(w.prefix) == string(p.RangeEnd) && w.kind == clientv3.PermissionType(p.PermType)
 		}) {
-			continue // a grant makes etcd ask everybody anew
+			continue // a grant makes all clients authenticate again
 		}
 		err := c.administer(ctx, fmt.Sprintf("let etcd's user %s reach %s", u.Name, w.prefix), func(ctx context.Context, client *clientv3.Client) error {
 			_, err := client.RoleGrantPermission(ctx, u.Name, w.prefix, clientv3.GetPrefixRangeEnd(w.prefix), w.kind)
@@ -114,7 +114,7 @@ func (c *Client) addRole(ctx context.Context, name string) error {
 	return err
 }
 
-// AddUser makes a user and the role of its name, where they are not there. A new role has no rights.
+// AddUser creates a user and the role of the same name if missing. A new role has no permissions.
 func (c *Client) AddUser(ctx context.Context, name string) error {
 	if err := c.addRole(ctx, name); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *Client) AddUser(ctx context.Context, name string) error {
 	})
 }
 
-// Users are the names of etcd's users that begin so.
+// Users returns the names of etcd's users that begin with prefix.
 func (c *Client) Users(ctx context.Context, prefix string) (names []string, err error) {
 	err = c.administer(ctx, "list etcd's users", func(ctx context.Context, client *clientv3.Client) error {
 		resp, err := client.UserList(ctx)
@@ -144,7 +144,7 @@ func (c *Client) Users(ctx context.Context, prefix string) (names []string, err 
 	return names, err
 }
 
-// RemoveUser deletes users and the roles of their names, where they are there.
+// RemoveUser deletes users and their roles if they exist.
 func (c *Client) RemoveUser(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := c.administer(ctx, "delete etcd's user "+name, func(ctx context.Context, client *clientv3.Client) error {
@@ -164,16 +164,17 @@ func (c *Client) RemoveUser(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// administer sends a request that may be sent again: whatever it does, it does once.
+// administer sends a request that may be repeated: doing it twice is the same as doing it once.
 func (c *Client) administer(ctx context.Context, what string, send func(context.Context, *clientv3.Client) error) error {
 	return c.call(ctx, request{what: what, send: send})
 }
 
-// wasteful is how much of a member's file may be unused, besides what is used again.
+// wasteful is how many bytes of a member's file may be unused, or as many as are in use if that is more.
 const wasteful = 64 << 20
 
-// Defragment has each member give back the space that it doesn't use, where that is most of its file. A member serves
-// nobody meanwhile, so it is one after the other. This client's user must be RootUser. It returns how many did.
+// Defragment makes each member release unused space if that is most of its file. A member serves no requests meanwhile,
+// so it goes through them one by one. This client's user must be RootUser. It returns how many members were
+// defragmented.
 func (c *Client) Defragment(ctx context.Context) (done int, err error) {
 	var errs []error
 	for _, m := range c.members {

@@ -28,7 +28,7 @@ func connectAs(t *testing.T, a *authority, c *cluster, user string) *Client {
 	return client
 }
 
-// TestSetUsers holds users, known by their certificates, to their rights.
+// TestSetUsers checks the permissions of users, who are identified by their certificates.
 func TestSetUsers(t *testing.T) {
 	a := newAuthority(t)
 	c := startSecure(t, a, 1, true)
@@ -101,7 +101,8 @@ func TestSetUsers(t *testing.T) {
 	}
 }
 
-// TestUsersWhileOthersWrite: nobody's request fails as users are made and removed, and one that is gone is told what that means.
+// TestUsersWhileOthersWrite: no request fails while users are created and removed, and a removed user is told what that
+// means.
 func TestUsersWhileOthersWrite(t *testing.T) {
 	a := newAuthority(t)
 	c := startSecure(t, a, 1, true)

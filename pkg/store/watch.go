@@ -24,35 +24,35 @@ const pageSize = 1000
 // errResync ends a stream that can't be resumed.
 var errResync = errors.New("the watch can't be resumed")
 
-// errRestored is an errResync of an etcd whose history is another one than that which was delivered.
+// errRestored is an errResync of an etcd whose history differs from the one delivered.
 var errRestored = fmt.Errorf("%w", errResync)
 
-// callbackError is what the caller's function returned.
+// callbackError is an error of the caller's function.
 type callbackError struct{ error }
 
-// watch is one call of Watch. It is one watch of etcd, on all that begins with what its prefixes have in common: etcd
-// sends the events of one watch in order, and those of one transaction together.
+// watch is one call of Watch. It uses a single etcd watch on the longest common beginning of its prefixes: etcd sends
+// the events of one watch in order, and those of one transaction together.
 type watch struct {
 	c        *Client
 	prefixes []string
 	common   string
 	fn       func(model.Update) error
 
-	expected chan int64       // the last revision given to Expect
-	seen     int64            // up to this revision all has been delivered; 0: a snapshot is due
-	restored bool             // since the last snapshot etcd was, or is another one
-	page     int64            // entries per request of a snapshot, 0 = all in one
+	expected chan int64       // the latest revision passed to Expect
+	seen     int64            // everything up to this revision has been delivered; 0: a snapshot is due
+	restored bool             // etcd was restored, or is another one, since the last snapshot
+	page     int64            // entries per request of a snapshot; 0 = no limit
 	cluster  uint64           // etcd's cluster id
-	last     *mvccpb.KeyValue // the last that was written since the snapshot; nil = none
-	trouble  string           // the last that was logged, "" = none
-	renewals int              // of the token, since all was well
+	last     *mvccpb.KeyValue // the last one written since the snapshot; nil = none
+	trouble  string           // last problem logged; "" = none
+	renewals int              // of the token, since the last success
 }
 
-// Watch calls fn with all that the prefixes hold, then with each change, in one goroutine, until the context ends (it
-// returns nil) or fn returns an error (it returns that). Leader changes, disconnections and restarts of etcd are
-// logged, and Watch goes on after them: no change is lost, and none is delivered twice. Where etcd has compacted what
-// was missed, a Resync follows. The user must have the permission to read all that begins with what the prefixes have in
-// common.
+// Watch calls fn with the content of the prefixes and then with each change, in one goroutine, until the context ends
+// (Watch returns nil) or fn returns an error (Watch returns it). Leader changes, disconnections and restarts of etcd
+// are logged, and Watch continues after them without losing or repeating a change. If etcd has compacted changes that
+// were missed, a Resync follows. The user must have the permission to read everything that begins with the longest
+// common beginning of the prefixes.
 func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Update) error) error {
 	roots, common, err := disjoint(prefixes)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 		var callback callbackError
 		switch {
 		case errors.As(err, &callback):
-			w.recovered() // what ends by the caller's will isn't interrupted
+			w.recovered() // a watch ended by the caller isn't interrupted
 			return callback.error
 		case ctx.Err() != nil:
 			return nil
@@ -88,13 +88,14 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 	}
 }
 
-// Expect tells the watches of a revision in which something of theirs was written, as the caller knows from elsewhere. One
-// whose member says nothing for a while turns to another: a member whose disk hangs keeps its connections alive.
+// Expect tells the watches that something of theirs was written at this revision, as the caller knows from elsewhere. A
+// watch whose member then stays silent for a while turns to another one: a member whose disk hangs keeps its
+// connections alive.
 func (c *Client) Expect(revision int64) {
 	c.watches.Range(func(w, _ any) bool {
 		select {
 		case w.(*watch).expected <- revision:
-		default: // one waits
+		default: // one is pending already
 		}
 		return true
 	})
@@ -105,7 +106,7 @@ func (w *watch) run(ctx context.Context) error {
 	if w.seen == 0 {
 		p, err := w.c.snapshot(ctx, w.prefixes, w.page)
 		if errors.Is(err, errResync) {
-			w.page = 0 // one request is at one revision, however fast etcd compacts
+			w.page = 0 // a single request is at one revision, however fast etcd compacts
 		}
 		if err != nil {
 			return err
@@ -116,19 +117,19 @@ func (w *watch) run(ctx context.Context) error {
 			return callbackError{err}
 		}
 		w.restored = false
-		w.recovered() // only now: what was known before may be of another history
+		w.recovered() // only now: what was known before may belong to another history
 	}
 	return w.follow(ctx)
 }
 
-// lastTry is how long before its context's end a pause ends, for etcd to check a password in time.
+// lastTry is how long before the end of its context a pause ends, so that etcd has time to check a password.
 const lastTry = time.Second
 
-// rest waits before the next try. It reports false if the context ends.
+// rest waits before the next attempt. It reports false if the context ends.
 func rest(ctx context.Context, round int, err error) bool {
 	d := delay(round)
 	if errors.Is(err, ErrAuth) {
-		d = 5*time.Second + rand.N(5*time.Second) // checking a password costs etcd much: ask seldom
+		d = 5*time.Second + rand.N(5*time.Second) // checking a password is expensive for etcd: ask rarely
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := time.Until(deadline) - lastTry; left > 0 {
@@ -138,7 +139,7 @@ func rest(ctx context.Context, round int, err error) bool {
 	return retry.Wait(ctx, d) == nil
 }
 
-// report logs a trouble once, however often it comes.
+// report logs a problem once, however often it occurs.
 func (w *watch) report(err error) {
 	since := time.Now()
 	if before := w.c.interrupted.Load(); before != nil {
@@ -160,13 +161,13 @@ func (w *watch) recovered() {
 	}
 }
 
-// An interruption is why a watch is interrupted, and since when.
+// An interruption is the reason why a watch is interrupted, and the time since when.
 type interruption struct {
 	since time.Time
 	err   error
 }
 
-// Away says why nothing was read yet.
+// Away says why nothing has been read yet.
 func (c *Client) Away() string {
 	if _, err := c.WatchTrouble(); err != nil {
 		return err.Error()
@@ -177,7 +178,7 @@ func (c *Client) Away() string {
 	return "no answer yet from " + strings.Join(c.cfg.Endpoints, ", ")
 }
 
-// WatchTrouble returns since when a watch of this client is interrupted and the last reason; nil = none is.
+// WatchTrouble returns since when a watch of this client has been interrupted and the latest reason, or nil if none is.
 func (c *Client) WatchTrouble() (since time.Time, err error) {
 	if i := c.interrupted.Load(); i != nil {
 		return i.since, i.err
@@ -185,7 +186,7 @@ func (c *Client) WatchTrouble() (since time.Time, err error) {
 	return time.Time{}, nil
 }
 
-// disjoint sorts the prefixes and drops those inside another. common is what all begin with.
+// disjoint sorts the prefixes and drops those inside another. common is their longest common beginning.
 func disjoint(prefixes []string) (roots []string, common string, err error) {
 	sorted := slices.Sorted(slices.Values(prefixes))
 	if len(sorted) > 0 {
@@ -208,7 +209,7 @@ func disjoint(prefixes []string) (roots []string, common string, err error) {
 	return roots, common, nil
 }
 
-// snapshot reads the prefixes in pages, all at one revision. If etcd compacts that revision meanwhile, the error is
+// snapshot reads the prefixes page by page, all at one revision. If etcd compacts that revision meanwhile, the error is
 // errResync.
 func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (page, error) {
 	first := make([]model.Range, len(prefixes))

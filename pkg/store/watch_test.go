@@ -24,7 +24,7 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// folded is what a watcher knows, from its updates alone.
+// folded is what a watcher knows from its updates alone.
 type folded struct {
 	mu       sync.Mutex
 	state    map[string]model.Entry
@@ -234,7 +234,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchAlone has nobody know where etcd is, for an hour.
+// TestWatchAlone: etcd can't be found for an hour.
 func TestWatchAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, asked := open(t, Config{DiscoverySRV: "example.org"}), 0
@@ -251,7 +251,7 @@ func TestWatchAlone(t *testing.T) {
 	})
 }
 
-// TestWatchResumes breaks the connection and asks that what was missed comes, without a resync.
+// TestWatchResumes breaks the connection and checks that missed changes are delivered, without a resync.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
@@ -320,7 +320,7 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// TestWatchOtherCluster replaces etcd by an empty one: revisions start over.
+// TestWatchOtherCluster replaces etcd with an empty one: revisions start over.
 func TestWatchOtherCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
@@ -372,7 +372,7 @@ func TestWatchOtherCluster(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutLeader leaves a member alone: it must not be taken for quiet.
+// TestWatchWithoutLeader isolates a member: it must not be mistaken for a quiet one.
 func TestWatchWithoutLeader(t *testing.T) {
 	long.Test(t)
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestWatchRolledBack puts back etcd's data directory, and has other changes take the
-// revisions of those that are gone before a watch is back: it tells one history from the other.
+// TestWatchRolledBack restores etcd's data directory, and lets other changes take the lost revisions before a watch is
+// back: the watch distinguishes the histories.
 func TestWatchRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string][]model.Change{
@@ -83,7 +83,8 @@ func TestWatchRolledBack(t *testing.T) {
 	}
 }
 
-// TestWatchExpects tells a watch of what it has heard, of what it then hears, and of what never comes: it leaves the member.
+// TestWatchExpects announces revisions to a watch: some that it has received, some that it then receives, and one that
+// never comes, upon which it leaves the member.
 func TestWatchExpects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan clientv3.WatchResponse)

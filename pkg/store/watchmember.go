@@ -23,14 +23,14 @@ import (
 const (
 	// createTimeout is how long a member may take to set up the watch.
 	createTimeout = answerPatience
-	// silence is how long a member may say nothing where something is expected.
+	// silence is how long a member may stay silent when a change is expected.
 	silence = 3 * time.Second
 )
 
-// errSilent ends the watch of a member that does not answer.
+// errSilent ends the watch at a member that does not answer.
 var errSilent = errors.New("no answer")
 
-// follow delivers the changes since the last from one member, until that fails. It always returns an error.
+// follow delivers changes from one member, until that fails. It always returns an error.
 func (w *watch) follow(ctx context.Context) error {
 	m, ring, err := w.c.member(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (w *watch) follow(ctx context.Context) error {
 	case f.next == renew, f.next == later:
 		w.c.forgetToken(tok)
 		if w.renewals++; w.renewals <= maxRenewals {
-			f.kind = ErrUnavailable // until the next token is there
+			f.kind = ErrUnavailable // until there is a new token
 		}
 	case f.kind == ErrDenied:
 		f.reason = w.c.denied(authCtx, client, []clientv3.Op{clientv3.OpGet(w.common, clientv3.WithPrefix(), clientv3.WithCountOnly())}, f.reason)
@@ -65,11 +65,11 @@ func (w *watch) follow(ctx context.Context) error {
 	return fmt.Errorf("watch: %w: %s: %s", f.kind, m.url, f.reason)
 }
 
-// followMember delivers what one stream of the member brings.
+// followMember delivers what one stream of the member sends.
 func (w *watch) followMember(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	watcher := clientv3.NewWatcher(client)
-	defer func() { _ = watcher.Close() }() // there is nothing to lose
+	defer func() { _ = watcher.Close() }() // nothing can be lost
 	defer cancel()
 
 	tooLate := time.AfterFunc(createTimeout, cancel)
@@ -77,14 +77,14 @@ func (w *watch) followMember(ctx context.Context, client *clientv3.Client) error
 	if !tooLate.Stop() {
 		return fmt.Errorf("%w within %v", errSilent, createTimeout)
 	}
-	// A watch that could not be created says so on its channel; what else came meanwhile is kept there.
+	// If the watch could not be created, its channel says so. The channel also keeps what arrives meanwhile.
 	if err := w.checkHistory(ctx, client); err != nil {
 		return err
 	}
 	return w.hear(answers)
 }
 
-// hear delivers what the channel brings, until it ends or keeps silent where something is expected.
+// hear delivers what the channel sends, until it ends or stays silent when a change is expected.
 func (w *watch) hear(answers clientv3.WatchChan) error {
 	var expected int64
 	var silent <-chan time.Time
@@ -92,7 +92,7 @@ func (w *watch) hear(answers clientv3.WatchChan) error {
 		select {
 		case r, ok := <-answers:
 			if !ok {
-				return errors.New("the stream ended") // without a word
+				return errors.New("the stream ended") // without an error
 			}
 			if err := w.take(r); err != nil {
 				return err
@@ -110,7 +110,7 @@ func (w *watch) hear(answers clientv3.WatchChan) error {
 	}
 }
 
-// take delivers one answer of etcd, an update for each revision. What is in none of the prefixes is left out.
+// take delivers one answer of etcd as an update per revision. It skips keys outside of all prefixes.
 func (w *watch) take(r clientv3.WatchResponse) error {
 	switch {
 	case r.CompactRevision != 0:
@@ -120,7 +120,7 @@ func (w *watch) take(r clientv3.WatchResponse) error {
 	case r.Created:
 		w.recovered()
 	}
-	// A proxy of etcd leaves the id out.
+	// etcd's proxy leaves the ID out.
 	if id := r.Header.ClusterId; id != w.cluster && id != 0 && w.cluster != 0 {
 		return fmt.Errorf("%w: the endpoints lead to another etcd cluster now", errRestored)
 	}
@@ -154,7 +154,7 @@ func (w *watch) take(r clientv3.WatchResponse) error {
 	return nil
 }
 
-// cancelError is why a watch ended. etcd's own reason is the text of a status that was not sent as one.
+// cancelError returns the reason why a watch ended. etcd sends it as the text of a status instead of as a status.
 func cancelError(r clientv3.WatchResponse) error {
 	err := r.Err()
 	if _, final := errors.AsType[finalError](err); final {
@@ -167,8 +167,8 @@ func cancelError(r clientv3.WatchResponse) error {
 	return err
 }
 
-// checkHistory checks that etcd has the history that was delivered. One that was restored from a backup has it no more:
-// a watch would wait for the revision to be reached again, or miss what changed where others have reached it already.
+// checkHistory checks that etcd still has the history that was delivered. An etcd restored from a backup doesn't: a
+// watch would wait until the revision is reached again, or miss changes if other writers have already reached it.
 func (w *watch) checkHistory(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -176,7 +176,7 @@ func (w *watch) checkHistory(ctx context.Context, client *clientv3.Client) error
 	if w.last != nil {
 		key, revision = string(w.last.Key), w.last.ModRevision
 	}
-	resp, err := client.Get(ctx, key, clientv3.WithRev(revision)) // no member that is behind answers it
+	resp, err := client.Get(ctx, key, clientv3.WithRev(revision)) // a member that lags behind doesn't answer this
 	switch {
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return fmt.Errorf("%w: etcd has gone back behind revision %d", errRestored, revision)

@@ -19,29 +19,30 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// leastPause and mostPause are between two tries to connect.
+	// leastPause and mostPause bound the pause between two attempts to connect.
 	leastPause = 50 * time.Millisecond
 	mostPause  = 3 * time.Second
-	// provenAfter is how long a connection must have lasted for the next to be tried at once.
+	// provenAfter is how long a connection must have lasted for an immediate attempt to reconnect.
 	provenAfter = 5 * time.Second
 )
 
-// Peer is whom a socket connects to.
+// Peer is the peer that a socket connects to.
 type Peer struct {
 	Config
-	// Address is the peer's, host:port. The name is resolved at each try.
+	// Address is the peer's host:port. The name is resolved at each attempt.
 	Address string
-	// Stands is told why there is no connection, at each try; nil = there is one, and publications arrive, maybe again.
+	// Stands is called with the reason whenever there is no connection; with nil, there is one, and publications arrive
+	// (again).
 	Stands func(error)
 }
 
 // link is the connection of a socket to its peer.
 type link struct {
 	mu   sync.Mutex
-	conn *conn // nil: there is none
+	conn *conn // nil if there is none
 }
 
-// dial keeps a connection until the context ends; each begins with what greet sends.
+// dial keeps a connection until the context ends. Each connection begins with what greet sends.
 func (l *link) dial(ctx context.Context, p Peer, kind zmq4.SocketType, greet func(), take func(parts [][]byte) error) error {
 	backoff := retry.Backoff{First: leastPause, Longest: mostPause}
 	for ctx.Err() == nil {
@@ -57,7 +58,7 @@ func (l *link) dial(ctx context.Context, p Peer, kind zmq4.SocketType, greet fun
 		if time.Since(began) > provenAfter {
 			backoff.Reset()
 		}
-		_ = retry.Wait(ctx, backoff.Next()) // the loop asks the context
+		_ = retry.Wait(ctx, backoff.Next()) // the loop checks the context
 	}
 	return nil
 }
@@ -84,14 +85,14 @@ func (l *link) connect(ctx context.Context, p Peer, kind zmq4.SocketType, greet 
 	return c.run(ctx, take)
 }
 
-// send sends a message where there is a connection; l.mu is held.
+// send sends a message if there is a connection. l.mu must be held.
 func (l *link) send(message []byte) {
 	if l.conn != nil {
 		l.conn.send(message)
 	}
 }
 
-// Reconnect ends the connection, and another is made.
+// Reconnect closes the connection, so that another is made.
 func (l *link) Reconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,26 +102,26 @@ func (l *link) Reconnect() {
 	}
 }
 
-// Requester is a REQ socket that connects. What is asked is asked again over the next connection where the one breaks: the
-// requests of these APIs may be repeated.
+// Requester is a REQ socket that connects. If the connection breaks, a pending request is repeated over the next one:
+// the requests of these APIs may be repeated.
 type Requester struct {
 	Peer
-	// Take takes a reply, which is one only if Accept says so.
+	// Take receives a message, which is a reply only if Accept says so.
 	Take func(Reply)
 
 	link
-	asked *question // nil: nothing
+	asked *question // nil if there is no request
 }
 
 type question struct{ message []byte }
 
-// Reply is what came after a request.
+// Reply is a message received after a request.
 type Reply struct {
 	Body []byte
 	of   *question
 }
 
-// Ask asks; what was asked before is answered no more.
+// Ask sends a request. An earlier request gets no answer any more.
 func (r *Requester) Ask(body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +129,7 @@ func (r *Requester) Ask(body []byte) {
 	r.send(r.asked.message)
 }
 
-// Accept says whether a reply is to what was asked last, and the first. Nothing is asked then.
+// Accept reports whether a reply is the first one to the latest request. Then no request is pending any more.
 func (r *Requester) Accept(reply Reply) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +140,7 @@ func (r *Requester) Accept(reply Reply) bool {
 	return is
 }
 
-// Forget is Reconnect with nothing asked.
+// Forget drops a pending request and reconnects.
 func (r *Requester) Forget() {
 	r.mu.Lock()
 	r.asked = nil
@@ -169,14 +170,14 @@ func (r *Requester) Run(ctx context.Context) error {
 // Subscriber is a SUB socket that connects.
 type Subscriber struct {
 	Peer
-	// Take takes a publication. While it doesn't return, nothing more is read.
+	// Take receives a publication. Until it returns, nothing more is read.
 	Take func(topic string, body []byte)
 
 	link
 	topics map[string]struct{}
 }
 
-// Subscribe subscribes to topics that begin so, now and over every connection to come.
+// Subscribe subscribes to topics with this prefix, now and on every later connection.
 func (s *Subscriber) Subscribe(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +188,7 @@ func (s *Subscriber) Subscribe(topic string) {
 	s.send(subscription(1, topic))
 }
 
-// Unsubscribe ends what Subscribe began.
+// Unsubscribe ends a subscription.
 func (s *Subscriber) Unsubscribe(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

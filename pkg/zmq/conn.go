@@ -18,28 +18,27 @@ import (
 
 const (
 	handshakeTimeout = 10 * time.Second
-	// writeTimeout is what a peer takes at most to read one message.
+	// writeTimeout is how long a peer may take to read one message.
 	writeTimeout = 10 * time.Second
-	// maxQueue and maxPublished bound what waits for a peer that reads more slowly than it is told, in bytes. Publications are
-	// the same bytes for all peers.
+	// maxQueue and maxPublished bound the bytes queued for a slow peer. Publications share their bytes among all peers.
 	maxQueue     = 4 << 20
 	maxPublished = 128 << 20
 )
 
-// conn is a connection to a peer whose handshake is done.
+// conn is a connection to a peer after the handshake.
 type conn struct {
 	wire   *wire
 	mu     sync.Mutex
 	queue  [][]byte // messages to be written
-	queued int      // their bytes
-	most   int      // of these
+	queued int      // size of queue in bytes
+	most   int      // limit of queued
 	wake   chan struct{}
-	reason error // why it ends, nil = it doesn't
+	reason error // why it has ended, or nil
 	ended  chan struct{}
 	lib    *zmq4.Conn
 }
 
-// open greets a peer. The connection is closed when the context ends.
+// open performs the handshake with a peer. If the context ends meanwhile, the connection is closed.
 func open(ctx context.Context, raw net.Conn, kind zmq4.SocketType, server bool) (c *conn, err error) {
 	defer context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Now()) })()
 	c = &conn{wire: newWire(buffered{raw, bufio.NewReader(raw)}), most: maxQueue, wake: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -47,11 +46,11 @@ func open(ctx context.Context, raw net.Conn, kind zmq4.SocketType, server bool) 
 		c.most = maxPublished
 	}
 	defer func() {
-		if r := recover(); r != nil { // the library reads past the end of some, and knows no other socket types
+		if r := recover(); r != nil { // the library reads past the end of some messages, and panics for unknown socket types
 			err = errors.New("it introduces itself by what is no READY of a ZeroMQ socket")
 		}
 		if err != nil {
-			_ = raw.Close() // the first error is the one to tell
+			_ = raw.Close() // report the first error
 		}
 	}()
 	if err := raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
@@ -73,7 +72,7 @@ type buffered struct {
 
 func (b buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
 
-// send queues a message, which is written as one.
+// send queues a message, to be written in one piece.
 func (c *conn) send(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +90,7 @@ func (c *conn) send(message []byte) {
 	}
 }
 
-// write writes what is queued until the connection ends.
+// write writes queued messages until the connection ends.
 func (c *conn) write() {
 	for {
 		c.mu.Lock()
@@ -122,7 +121,7 @@ func (c *conn) write() {
 	}
 }
 
-// run reads messages until the connection ends, and returns why. It is closed then.
+// run reads messages until the connection ends, and returns the reason. The connection is closed then.
 func (c *conn) run(ctx context.Context, take func(parts [][]byte) error) error {
 	defer context.AfterFunc(ctx, func() { c.end(ctx.Err()) })()
 	var writing sync.WaitGroup
@@ -140,7 +139,7 @@ func (c *conn) run(ctx context.Context, take func(parts [][]byte) error) error {
 	}
 }
 
-// end ends the connection, for the first reason that is given.
+// end ends the connection. The first reason counts.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,10 +152,10 @@ func (c *conn) endLocked(reason error) {
 	}
 	c.reason, c.queue = reason, nil
 	close(c.ended)
-	_ = c.wire.Close() // nobody reads or writes it any more
+	_ = c.wire.Close() // it is not used any more
 }
 
-// enveloped reads what a REQ, REP, DEALER or ROUTER socket sends.
+// enveloped returns the body of a message of a REQ, REP, DEALER or ROUTER socket.
 func enveloped(parts [][]byte) ([]byte, error) {
 	if len(parts) != 2 || len(parts[0]) != 0 {
 		return nil, errors.New("it sends no request or reply of an empty delimiter and one part")

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// MaxMessage bounds one frame, in bytes; a peer that sends more loses its connection, and so would this host with a peer
-	// of its kind.
+	// MaxMessage bounds one frame, in bytes. A peer that sends more loses its connection, and so would this host at
+	// such a peer.
 	MaxMessage = 1 << 20
 	// maxParts bounds a message: an envelope's empty delimiter or a topic, and the body.
 	maxParts = 2
-	// maxHandshake bounds what a peer says of itself before it is known, in bytes.
+	// maxHandshake bounds what a peer sends before it is known, in bytes.
 	maxHandshake = 4 << 10
-	// frameTimeout is what a frame takes at most once it has begun.
+	// frameTimeout is how long a frame may take once it has begun.
 	frameTimeout = 30 * time.Second
 
 	greetingSize = 64 // https://rfc.zeromq.org/spec/23/#formal-grammar
@@ -26,17 +26,17 @@ const (
 	flagLong     = 2
 )
 
-// frames follows the bytes of one direction of a connection by their headers, so that what is too large is refused before
-// the library, which believes any length, makes room for it.
+// frames tracks the headers in one direction of a connection, so that a frame which is too large is rejected before the
+// library, which trusts any length, allocates memory for it.
 type frames struct {
-	most  uint64 // bytes of a frame
-	seen  int    // bytes of the greeting
-	head  []byte // a header that isn't whole
-	left  uint64 // bytes of the frame still to come
-	parts int    // of the message that isn't whole
+	most  uint64 // maximum bytes of a frame
+	seen  int    // bytes of the greeting so far
+	head  []byte // an incomplete header
+	left  uint64 // remaining bytes of the frame
+	parts int    // parts so far of an incomplete message
 }
 
-// take follows bytes; the error says why they can't be the peer's of a ZeroMQ socket of ours.
+// take tracks bytes. The error says why they can't come from a ZeroMQ socket that we support.
 func (f *frames) take(b []byte) error {
 	for len(b) > 0 {
 		switch {
@@ -61,7 +61,7 @@ func (f *frames) take(b []byte) error {
 	return nil
 }
 
-// begin begins a frame, if its header is whole.
+// begin begins a frame if its header is complete.
 func (f *frames) begin() error {
 	flags, size := f.head[0], uint64(0)
 	switch {
@@ -86,13 +86,13 @@ func (f *frames) begin() error {
 	return nil
 }
 
-// whole says whether no frame is under way.
+// whole reports whether no frame is incomplete.
 func (f *frames) whole() bool {
 	return f.left == 0 && len(f.head) == 0 && (f.seen == 0 || f.seen == greetingSize)
 }
 
-// checkGreeting says what is wrong with the byte of a greeting at a place. A peer of an older version waits after its first
-// bytes for an answer that it knows: it must not be waited for.
+// checkGreeting returns an error if a byte of a greeting is wrong at its place. A peer of an older version waits after
+// its first bytes for an answer that it knows, so this side must not wait for more.
 func checkGreeting(at int, b byte) error {
 	switch {
 	case at == 0 && b != 0xff, at == 9 && b != 0x7f:
@@ -103,7 +103,7 @@ func checkGreeting(at int, b byte) error {
 	return nil
 }
 
-// wire is the connection as the library sees it.
+// wire is the connection as seen by the library.
 type wire struct {
 	net.Conn
 	in, out frames
@@ -114,7 +114,7 @@ func newWire(c net.Conn) *wire {
 	return &wire{Conn: c, in: frames{most: maxHandshake}, out: frames{most: MaxMessage}}
 }
 
-// Read is of net.Conn. A frame that has begun must end in time.
+// Read implements net.Conn. A frame that has begun must end in time.
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
@@ -127,13 +127,13 @@ func (w *wire) Read(p []byte) (int, error) {
 			if !after {
 				limit = time.Now().Add(frameTimeout)
 			}
-			_ = w.SetReadDeadline(limit) // it fails once the connection is closed, as the next Read does
+			_ = w.SetReadDeadline(limit) // fails once the connection is closed, as does the next Read
 		}
 	}
 	return n, err
 }
 
-// Write is of net.Conn. It writes whole frames, as others write to the connection too.
+// Write implements net.Conn. It writes complete frames, because others write to the connection too.
 func (w *wire) Write(p []byte) (int, error) {
 	w.pending = append(w.pending, p...)
 	if err := w.out.take(p); err != nil {
@@ -143,14 +143,14 @@ func (w *wire) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	if w.in.most == MaxMessage { // the handshake has a limit of its own
-		_ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) // it fails once the connection is closed, as the Write does
+		_ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails once the connection is closed, as does the Write
 	}
 	_, err := w.Conn.Write(w.pending)
 	w.pending = w.pending[:0]
 	return len(p), err
 }
 
-// appendFrame is one frame as it is written.
+// appendFrame appends one frame.
 func appendFrame(b, body []byte, more bool) []byte {
 	flags := byte(0)
 	if more {

@@ -14,26 +14,26 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// acceptPause is after which connections are accepted again where that failed, as for want of file descriptors.
+// acceptPause is the pause after a failure to accept connections, as for lack of file descriptors.
 const acceptPause = time.Second
 
-// Request is what a peer asks.
+// Request is a peer's request.
 type Request struct {
 	Body []byte
 	conn *conn
 }
 
-// Reply answers the request. It doesn't wait for the peer; one that is gone gets nothing.
+// Reply answers the request. It doesn't wait for the peer; a peer that is gone gets nothing.
 func (r Request) Reply(body []byte) { r.conn.send(envelope(body)) }
 
-// Server is a REP or ROUTER socket that is bound.
+// Server is a bound REP or ROUTER socket.
 type Server struct {
 	Config
-	// Take takes a request. While it doesn't return, nothing more is read of that peer.
+	// Take receives a request. Until it returns, nothing more is read from that peer.
 	Take func(Request)
 }
 
-// Serve takes requests of all who connect, until the context ends, when it closes the listener and returns nil.
+// Serve accepts requests until the context ends; then it closes the listener and returns nil.
 func (s Server) Serve(ctx context.Context, l net.Listener) error {
 	return serve(ctx, s.Config, l, zmq4.Router, func(ctx context.Context, c *conn) error {
 		return c.run(ctx, func(parts [][]byte) error {
@@ -46,13 +46,13 @@ func (s Server) Serve(ctx context.Context, l net.Listener) error {
 	})
 }
 
-// serve has each connection served by itself.
+// serve runs each for every connection, concurrently.
 func serve(ctx context.Context, cfg Config, l net.Listener, kind zmq4.SocketType, each func(context.Context, *conn) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // there is nothing to lose
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // nothing can be lost
 	for {
 		raw, err := l.Accept()
 		switch {
@@ -81,28 +81,28 @@ func serve(ctx context.Context, cfg Config, l net.Listener, kind zmq4.SocketType
 }
 
 const (
-	// maxSubscriptions and maxTopic bound what is kept of a subscriber.
+	// maxSubscriptions and maxTopic bound what is stored for a subscriber.
 	maxSubscriptions = 1 << 16
 	maxTopic         = 255
 )
 
-// Publisher is a PUB socket that is bound.
+// Publisher is a bound PUB socket.
 type Publisher struct {
 	cfg        Config
 	subscribed func(topic string)
 
 	mu   sync.Mutex
-	subs map[string]map[*conn]struct{} // by the topics' beginning
+	subs map[string]map[*conn]struct{} // by prefix of the topics
 }
 
-// NewPublisher returns a publisher that tells each subscription, those included that another peer has too, once what is
-// published reaches it. While subscribed doesn't return, nothing more is read of that peer.
+// NewPublisher returns a publisher. It calls subscribed for each subscription, even if another peer has the same one,
+// once publications reach it. Until subscribed returns, nothing more is read from that peer.
 func NewPublisher(cfg Config, subscribed func(topic string)) *Publisher {
 	return &Publisher{cfg: cfg, subscribed: subscribed, subs: map[string]map[*conn]struct{}{}}
 }
 
-// Publish sends a message to all that subscribed to a beginning of the topic. It waits for nobody. The error says that the
-// message is too large for any peer.
+// Publish sends a message to all subscribers of a prefix of the topic. It waits for none of them. The error says that
+// the message is too large for any peer.
 func (p *Publisher) Publish(topic string, body []byte) error {
 	if len(body) > MaxMessage {
 		return fmt.Errorf("a publication of %d bytes: at most %d can be sent", len(body), MaxMessage)
@@ -126,7 +126,7 @@ func (p *Publisher) Publish(topic string, body []byte) error {
 	return nil
 }
 
-// Serve takes subscriptions of all who connect, until the context ends, when it closes the listener and returns nil.
+// Serve accepts subscriptions until the context ends; then it closes the listener and returns nil.
 func (p *Publisher) Serve(ctx context.Context, l net.Listener) error {
 	return serve(ctx, p.cfg, l, zmq4.Pub, func(ctx context.Context, c *conn) error {
 		own := map[string]struct{}{}

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// export makes a profile's rules those of a group, which only allow. A rule that can't be expressed is left out; what
-// follows one that denies is too, and denies says that no other group may allow it either.
+// export converts a profile's rules to those of a group, which only allow. It leaves out rules that can't be expressed,
+// and all rules after one that denies; denies reports that no other group may allow these packets either.
 func (s *Source) export(in model.Rules) (out classic.Rules, denies bool, left []error) {
 	for _, side := range [...]struct {
 		d  model.Direction
@@ -38,13 +38,13 @@ func (s *Source) export(in model.Rules) (out classic.Rules, denies bool, left []
 				}
 				denies = true
 			}
-			break // a deny, or the profile's end by next-tier
+			break // a deny, or next-tier, which ends the profile
 		}
 	}
 	return out, denies, left
 }
 
-// exportRule makes a rule that allows the rules of a group.
+// exportRule converts a rule that allows to rules of a group.
 func (s *Source) exportRule(r model.Rule, d model.Direction) ([]classic.Rule, error) {
 	m, far, near := r.Match, end{r.Match.SrcTag, r.Match.SrcNets}, end{r.Match.DstTag, r.Match.DstNets}
 	if d == model.Outbound {
@@ -105,7 +105,7 @@ func (s *Source) exportRule(r model.Rule, d model.Direction) ([]classic.Rule, er
 	return out, nil
 }
 
-// end is one end of a connection, as a rule has it.
+// end is one end of a connection in a rule.
 type end struct {
 	tag  string
 	nets []netip.Prefix

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source makes what the plugin of the 2014 APIs tells of what etcd holds.
+// Package source derives what the plugin of the 2014 APIs publishes from the content of etcd.
 package source
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Source makes what the plugin tells of what etcd holds: workload endpoints of the plugin's hosts are endpoints, profiles
-// are security groups. What these APIs can't express is closed, and told.
+// Source derives what the plugin publishes from the content of etcd: workload endpoints of the plugin's hosts become
+// endpoints, profiles become security groups. What these APIs can't express is denied and reported.
 type Source struct {
 	prefix    string
-	hosts     map[string]*policy.Engine // knows which endpoints of the host policies select
-	selected  map[string]string         // by the path of an endpoint, a policy that selects it
+	hosts     map[string]*policy.Engine // finds which endpoints of the host are selected by policies
+	selected  map[string]string         // by path of an endpoint, a policy that selects it
 	endpoints map[model.WorkloadEndpointKey]model.WorkloadEndpoint
 	rules     map[string]model.Rules // of profiles, by name
 	tags      map[string]model.Tags
 }
 
-// Prefixes are the prefixes of etcd that a Source is to be told of.
+// Prefixes returns the prefixes in etcd that a Source needs.
 func Prefixes() []string { return []string{model.HostPrefix(""), model.PolicyPrefix()} }
 
-// New returns the source for a plugin that serves these hosts, whose endpoints' interfaces begin with the prefix.
+// New returns the source for a plugin that serves these hosts, whose endpoints' interfaces have the prefix.
 func New(hosts []string, prefix string) *Source {
 	s := &Source{prefix: prefix, hosts: map[string]*policy.Engine{}}
 	for _, h := range hosts {
@@ -50,10 +50,10 @@ func (s *Source) clear() {
 	s.rules, s.tags = map[string]model.Rules{}, map[string]model.Tags{}
 }
 
-// Serves says whether a host is one of the plugin's.
+// Serves reports whether a host is one of the plugin's.
 func (s *Source) Serves(host string) bool { return s.hosts[host] != nil }
 
-// Take takes in what became of etcd.
+// Take processes an update of etcd.
 func (s *Source) Take(u model.Update) {
 	if u.Resync {
 		s.clear()
@@ -82,7 +82,7 @@ func (s *Source) Take(u model.Update) {
 	}
 }
 
-// set keeps a value that can be read; one that can't denies, as if it weren't there.
+// set stores a readable value; an unreadable one denies, as if it didn't exist.
 func set[K comparable, V any](all map[K]V, key K, e model.Entry) {
 	if v, ok := e.Value.(V); ok && e.Err == nil {
 		all[key] = v
@@ -91,11 +91,11 @@ func set[K comparable, V any](all map[K]V, key K, e model.Entry) {
 	}
 }
 
-// World is what there is to tell, and of what of etcd something can't be told.
+// World returns what to publish, and the problems of what can't be published.
 func (s *Source) World() (w classic.World, problems map[string]error) {
 	problems = map[string]error{}
 	w = classic.World{Endpoints: map[string]map[string]classic.Endpoint{}, Groups: map[string]classic.Group{}}
-	members := map[string]map[string][]netip.Addr{} // of profiles
+	members := map[string]map[string][]netip.Addr{} // by profile
 	closing := map[string]bool{}                    // profiles that deny what a later one might allow
 	exported := map[string]classic.Rules{}
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
@@ -156,16 +156,17 @@ func (s *Source) endpoint(key model.WorkloadEndpointKey, spec model.WorkloadEndp
 	return ep, nil
 }
 
-// EndpointID is the ID of an endpoint: the name of its key where that is a UUID, as OpenStack has it, else one made of it.
+// EndpointID returns the ID of an endpoint: the name of its key if that is a UUID, as in OpenStack, else one derived
+// from it.
 func EndpointID(key model.WorkloadEndpointKey) string {
 	if isUUID(key.Endpoint) {
 		return key.Endpoint
 	}
-	key.Host = "" // it may move
+	key.Host = "" // it may move to another host
 	return named("endpoint", fmt.Sprintf("%q", key))
 }
 
-// GroupID is the ID of a profile's group: its name where that is a UUID, else one made of it.
+// GroupID returns the ID of a profile's group: its name if that is a UUID, else one derived from it.
 func GroupID(profile string) string {
 	if isUUID(profile) {
 		return profile
@@ -177,10 +178,10 @@ func isUUID(s string) bool {
 	return len(s) == 36 && uuid.Validate(s) == nil
 }
 
-// space is what named makes UUIDs of version 5 in (RFC 9562, section 5.5).
+// space is the namespace of named's UUIDs of version 5 (RFC 9562, section 5.5).
 var space = uuid.MustParse("9c7a3e5d-2184-4b0f-8e6a-53d7c21094bb")
 
-// named is the same for the same name.
+// named returns the same UUID for the same name.
 func named(kind, name string) string {
 	return uuid.NewSHA1(space, []byte(kind+"\x00"+name)).String()
 }

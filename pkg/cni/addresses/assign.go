@@ -16,9 +16,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Wanted are the addresses that were asked for by number: of each family the first
-// source that names any decides. nerdctl passes an IPv4 address in CNI_ARGS, and the IPv6
-// address of the same container in runtimeConfig.
+// Wanted returns the specific addresses that were asked for. Per family, the first source that names any wins: nerdctl
+// passes the IPv4 address of a container in CNI_ARGS and its IPv6 address in runtimeConfig.
 func Wanted(conf *netconf.Config, args netconf.Args) []netip.Addr {
 	if conf.Pod.IPAddrsNoIPAM != nil {
 		return conf.Pod.IPAddrsNoIPAM
@@ -35,7 +34,7 @@ func Wanted(conf *netconf.Config, args netconf.Args) []netip.Addr {
 	return out
 }
 
-// Request is what address management is asked for.
+// Request returns the request to address management for the container interface id.
 func Request(conf *netconf.Config, id protocol.Identity, wanted []netip.Addr, now time.Time) ipam.Request {
 	return ipam.Request{
 		Host:       id.Key.Host,
@@ -57,25 +56,25 @@ type Addition struct {
 	ID   protocol.Identity
 	MAC  model.MAC
 	MTU  int
-	// Request is for addresses of our own.
+	// Request is the request for addresses from our own address management.
 	Request ipam.Request
-	// Addrs are those that another plugin gave, or that nobody gives, in place of the request.
+	// Addrs replaces Request if non-nil: addresses assigned by another plugin, or fixed without address management.
 	Addrs []netip.Addr
-	// Pod is what the Kubernetes API knows of the pod; without a UID it wasn't asked.
+	// Pod is what the Kubernetes API knows about the pod. An empty UID means that the API wasn't asked.
 	Pod gate.Pod
 }
 
-// Decision is what was decided for an ADD.
+// Decision is the outcome of an Addition.
 type Decision struct {
 	Addrs    []netip.Addr
 	Endpoint model.WorkloadEndpoint
-	// Unchanged is the revision of the endpoint where there is nothing to write.
+	// Unchanged is the revision of the endpoint if there is nothing to write.
 	Unchanged int64
-	// NewAddrs and NewEndpoint say what an undo takes back.
+	// NewAddrs and NewEndpoint say what an undo must take back.
 	NewAddrs, NewEndpoint bool
 }
 
-// FirstRead is what Decide must see first.
+// FirstRead returns the ranges that Decide must see first.
 func (a Addition) FirstRead() []model.Range {
 	ranges := []model.Range{model.KeyRange(model.ReadyKey{}), model.KeyRange(a.ID.Key)}
 	for _, k := range profileKeys(a.Conf) {
@@ -87,8 +86,7 @@ func (a Addition) FirstRead() []model.Range {
 	return append(ranges, ipam.FirstRead(a.Request)...)
 }
 
-// Decide makes the one change of an ADD: addresses, endpoint and, where it is
-// missing, the network's profile.
+// Decide returns the single change that an ADD makes: addresses, the endpoint and, if missing, the network's profile.
 func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 	if err := CheckReady(v); err != nil {
 		return Decision{}, model.Change{}, err
@@ -123,9 +121,10 @@ func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
 	return d, change, nil
 }
 
-// choose gives the pod its addresses, and takes those of its former sandbox back. Where the choice falls on an address of a
-// host, as in a pool that contains the hosts' network, that is set aside for good and the choice is made again; so it is where a
-// workload lives with it, to which it is given.
+// choose assigns the pod's addresses and releases those of its former sandbox. If it picks an address of a host, as it
+// may in a pool that contains the hosts' network, that address is reserved for good and the choice is repeated. If it
+// picks one that a workload already uses, that address is recorded as the workload's, and the choice is repeated as
+// well.
 func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan, ipam.Choice, error) {
 	var reserved []netip.Addr
 	var living []ipam.Request
@@ -175,7 +174,7 @@ func (a Addition) choose(v *model.View, old model.WorkloadEndpoint) (*ipam.Plan,
 	}
 }
 
-// releaseFormer takes back what the endpoint's former sandbox held, where the pod has a new one.
+// releaseFormer releases what the endpoint's former sandbox held, if the pod has a new sandbox.
 func (a Addition) releaseFormer(plan *ipam.Plan, old model.WorkloadEndpoint) error {
 	if old.ContainerID == "" || old.ContainerID == a.ID.Container {
 		return nil
@@ -189,12 +188,12 @@ func (a Addition) releaseFormer(plan *ipam.Plan, old model.WorkloadEndpoint) err
 	return releaseOlder(plan, former.OlderHandles(), old, &Removed{Addrs: freed}, a.Request.Now)
 }
 
-// maxBlocks is in how many blocks the addresses of one container may lie. To claim or to
-// delete one is two operations of the 128 that etcd takes at once, and the next sandbox of a
-// pod takes as many as the former one gives back.
+// maxBlocks limits how many blocks the addresses of one container may lie in. Claiming or deleting a block takes two of
+// the 128 operations that etcd accepts in one transaction, and the pod's next sandbox claims as many as the former one
+// releases.
 const maxBlocks = 30
 
-// fits refuses addresses, asked for by number, that etcd could not take at once.
+// fits rejects requested addresses that are spread over more blocks than one etcd transaction can write.
 func fits(choice ipam.Choice) error {
 	blocks := make(map[netip.Prefix]bool)
 	for _, a := range choice.Addrs {
@@ -207,9 +206,9 @@ func fits(choice ipam.Choice) error {
 		"the addresses that are asked for lie in %d blocks: those of one container may lie in %d", len(blocks), maxBlocks)
 }
 
-// assign gives a handle its addresses. What it has is what an earlier ADD for the
-// same interface has reported, and is all that this one gets, whatever is
-// configured by now: nothing is allocated twice.
+// assign returns the addresses of a handle. Addresses that the handle already holds were reported by an earlier ADD for
+// the same interface; they are all that this ADD gets, whatever the configuration says by now, so nothing is allocated
+// twice.
 func assign(plan *ipam.Plan, r ipam.Request) (ipam.Choice, error) {
 	held, err := plan.Held(r.Handle)
 	if err != nil {
@@ -240,7 +239,7 @@ func assign(plan *ipam.Plan, r ipam.Request) (ipam.Choice, error) {
 				"address %s: the container's interface has %s already, as handle %s", addr, strings.Join(names, " and "), r.Handle)
 		}
 	}
-	// In the order of the first answer.
+	// Keep the order of the first answer.
 	place := func(a netip.Addr) int { return slices.Index(r.Addrs, a) }
 	slices.SortStableFunc(held, func(a, b ipam.Assigned) int {
 		return cmp.Or(cmp.Compare(a.Addr.BitLen(), b.Addr.BitLen()), cmp.Compare(place(a.Addr), place(b.Addr)))

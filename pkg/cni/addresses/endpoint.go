@@ -11,14 +11,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// endpoint is what an ADD writes to etcd for the agents. Where the endpoint of
-// this same container is there already, what others have added to it stays.
+// endpoint returns the endpoint that an ADD writes to etcd for the agents. If it replaces an endpoint of the same
+// container, fields that others have set are kept.
 func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) (model.WorkloadEndpoint, error) {
 	e, mtu := model.WorkloadEndpoint{State: model.StateActive}, a.MTU
 	if old.ContainerID == a.ID.Container {
 		e = old
 		if old.MTU > 0 {
-			mtu = min(mtu, old.MTU) // its link gets no greater one
+			mtu = min(mtu, old.MTU) // the MTU of its link is never raised
 		}
 	}
 	e.Name, e.MAC, e.MTU, e.ContainerID = a.ID.HostIf, a.MAC, mtu, a.ID.Container
@@ -34,7 +34,7 @@ func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) (mode
 	e.MaxConnections = a.Conf.Pod.MaxConnections
 	profiles := []string{a.ID.Network}
 	switch {
-	case a.Pod.UID != "": // all that the controllers keep so
+	case a.Pod.UID != "": // the same fields that the controllers maintain
 		e.Labels, e.ProfileIDs = model.PodLabels(a.ID.PodSpace, a.Pod.ServiceAccount, a.Pod.Labels), model.PodProfiles(a.ID.PodSpace, a.Pod.ServiceAccount)
 		e.Ports, e.PodUID = a.Pod.Ports, a.Pod.UID
 	case a.Conf.Policy.Kubernetes:
@@ -51,8 +51,8 @@ func (a Addition) endpoint(addrs []netip.Addr, old model.WorkloadEndpoint) (mode
 	return e, a.float(&e)
 }
 
-// float has the pod's floating addresses lead to the first of its own of their family. Without any, the NAT of the
-// endpoint is others' to set.
+// float maps the pod's floating addresses to its first address of the same family. Without floating addresses, the
+// endpoint's NAT is left for others to set.
 func (a Addition) float(e *model.WorkloadEndpoint) error {
 	if a.Conf.Pod.FloatingIPs == nil {
 		return nil
@@ -72,8 +72,8 @@ func (a Addition) float(e *model.WorkloadEndpoint) error {
 	return nil
 }
 
-// profileKeys are the keys of the network's own profile that an ADD makes, and the one that it
-// doesn't; none where Kubernetes says what the policy is.
+// profileKeys returns the keys of the network's own profile: those that an ADD writes and the one that it doesn't. It
+// returns none if policy comes from Kubernetes.
 func profileKeys(conf *netconf.Config) []model.Key {
 	if conf.Policy.Kubernetes {
 		return nil
@@ -82,9 +82,8 @@ func profileKeys(conf *netconf.Config) []model.Key {
 	return []model.Key{model.ProfileRulesKey{Profile: name}, model.ProfileTagsKey{Profile: name}, model.ProfileLabelsKey{Profile: name}}
 }
 
-// profile makes the network's own profile where no part of it is there:
-// endpoints of the network may talk to each other and out. What an operator
-// has made of it stays.
+// profile creates the network's own profile if no part of it exists: it allows endpoints of the network to talk to each
+// other and out. A profile that an operator has changed is left alone.
 func profile(conf *netconf.Config, v *model.View) (c model.Change) {
 	keys := profileKeys(conf)
 	for _, k := range keys {

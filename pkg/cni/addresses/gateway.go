@@ -18,35 +18,33 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Subnets gives addresses to another main plugin, which expects a subnet with each and a gateway in it.
+// Subnets assigns addresses for another main plugin, which expects each one with a subnet and a gateway in it.
 //
-// The subnet is the pool. Where the main plugin makes a gateway of this host (ptp,
-// and bridge where that is configured) it is the first address of the pool, the
-// same on every host. It is reserved under the handle gateway.<address> and
-// stays so, as do the addresses that mean the network as a whole.
+// The subnet is the pool. If the main plugin uses a gateway on this host (ptp, and bridge if so configured), the
+// gateway is the first address of the pool, the same on every host. That address is reserved for good under the handle
+// gateway.<address>, as are the addresses that mean the network as a whole.
 type Subnets struct {
 	Conf    *netconf.Config
 	Request ipam.Request
 }
 
-// FirstRead is what Decide must see first.
+// FirstRead returns the ranges that Decide must see first.
 func (s Subnets) FirstRead() []model.Range {
 	return append(ipam.FirstRead(s.Request), model.KeyRange(model.ReadyKey{}))
 }
 
-// maxReserved is how many addresses are reserved at once, besides those of hosts: each takes a handle, and a block
-// that may be another than the address's.
+// maxReserved limits how many addresses are reserved at once, not counting those of hosts: each takes a handle, and
+// maybe another block than the chosen address.
 const maxReserved = maxBlocks / 2
 
-// Decide chooses addresses. Where the choice falls on one that is to be reserved, that is done first and the choice is
-// made again.
+// Decide chooses addresses. If it picks one that must be reserved, it reserves that one and chooses again.
 func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 	var none model.Change
 	if err := CheckReady(v); err != nil {
 		return ipam.Choice{}, none, err
 	}
 	var reserved []netip.Addr
-	hosts := 0 // of these
+	hosts := 0 // how many of these are addresses of hosts
 	for {
 		plan := ipam.NewPlan(v)
 		needed := &model.NeedRangesError{}
@@ -81,7 +79,7 @@ func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
 					return choice, none, isHosts(a.Addr, whose)
 				}
 				reserved = append(reserved, a.Addr)
-			case why == "" || a.Existing || s.Conf.Type == string(protocol.Calico): // whose pods have no subnet
+			case why == "" || a.Existing || s.Conf.Type == string(protocol.Calico): // calico's pods have no subnet
 			case slices.Contains(s.Request.Addrs, a.Addr):
 				return choice, none, protocol.Failf(protocol.CodeAddress, "ask for another address", "address %s: %s of %s, which is the network that %s is told",
 					a.Addr, why, subnet(a), cmp.Or(s.Conf.Type, "the main plugin"))
@@ -115,7 +113,7 @@ func (s Subnets) reserve(plan *ipam.Plan, a netip.Addr) error {
 	return fmt.Errorf("reserve %s: %w", what, err)
 }
 
-// setAside reserves an address for links of hosts, as what.
+// setAside reserves an address for the hosts' links. what is recorded as the reason.
 func setAside(plan *ipam.Plan, r ipam.Request, a netip.Addr, what string) error {
 	_, err := plan.Assign(ipam.Request{
 		Host: r.Host, HostLabels: r.HostLabels, Now: r.Now,
@@ -124,8 +122,8 @@ func setAside(plan *ipam.Plan, r ipam.Request, a netip.Addr, what string) error 
 	return err
 }
 
-// gateway is the gateway that the main plugin is told, invalid for none, and
-// whether it is to be the default.
+// gateway returns the gateway reported to the main plugin, the zero Addr for none, and whether to add a default route
+// through it.
 func (s Subnets) gateway(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
 	first := subnet(a).Masked().Addr().Next()
 	switch configured := s.Conf.IPAM.Gateway; {
@@ -137,12 +135,12 @@ func (s Subnets) gateway(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
 	case s.Conf.Type == "ptp":
 		return first, true
 	case s.Conf.IsGateway:
-		return first, false // the bridge plugin adds the route if it is to
+		return first, false // the bridge plugin adds the route itself if configured
 	}
 	return netip.Addr{}, false
 }
 
-// Result is what the main plugin is told.
+// Result returns the result for the main plugin.
 func (s Subnets) Result(choice ipam.Choice) *types100.Result {
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: protocol.DNS(s.Conf.DNS)}
 	for _, a := range choice.Addrs {
@@ -159,8 +157,7 @@ func (s Subnets) Result(choice ipam.Choice) *types100.Result {
 	return r
 }
 
-// subnet is the network that an address is in: its pool, or its block where
-// the pool was deleted.
+// subnet returns the network of an address: its pool, or its block if the pool was deleted.
 func subnet(a ipam.Assigned) netip.Prefix {
 	if a.Pool.IsValid() {
 		return a.Pool
@@ -168,9 +165,9 @@ func subnet(a ipam.Assigned) netip.Prefix {
 	return a.Block
 }
 
-// meansNetwork says what an address is of its subnet, "" where it is any. A workload can't
-// have IPv4's first and last one (RFC 1122, 3.2.1.3), nor IPv6's first, which every router
-// of the subnet has (RFC 4291, 2.6.1). Subnets for the two ends of a link have none.
+// meansNetwork says which special role an address has in its subnet, "" for none. A workload can't have IPv4's first
+// and last address (RFC 1122, 3.2.1.3), nor IPv6's first, which belongs to every router of the subnet (RFC 4291,
+// 2.6.1). Subnets for the two ends of a link have no such addresses.
 func meansNetwork(a netip.Addr, subnet netip.Prefix) string {
 	switch {
 	case subnet.Bits() >= a.BitLen()-1:

@@ -11,12 +11,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// maxHosts is how many addresses of hosts one ADD sets aside, and of workloads it enters: more than the 110 pods that kubelet runs on
-// a node. Each takes a handle, of the 128 operations that etcd takes at once.
+// maxHosts limits how many host addresses one ADD reserves, and how many addresses in use by workloads it records. It
+// exceeds the 110 pods that kubelet runs on a node. Each address takes a handle, one of the 128 operations per etcd
+// transaction.
 const maxHosts = 112
 
-// hostOf names the host that has an address which was chosen, "" for none: this one, or another, which etcd says. Others
-// are read where the pool contains the hosts' network, as an address of this one shows, but for its workloads' gateway.
+// hostOf reports which host owns the chosen address, "" if none: this host, or another one according to etcd. It reads
+// the other hosts only if the pool contains the hosts' network, which it does if this host has an address in it besides
+// the workloads' gateway.
 func hostOf(v *model.View, a ipam.Assigned, gateway netip.Addr) (string, error) {
 	if a.Existing {
 		return "", nil
@@ -46,7 +48,7 @@ func hostOf(v *model.View, a ipam.Assigned, gateway netip.Addr) (string, error) 
 	return "", nil
 }
 
-// isHosts refuses an address that a host has.
+// isHosts returns the error for an address that belongs to a host.
 func isHosts(a netip.Addr, whose string) error {
 	return protocol.Failf(protocol.CodeAddress, "ask for another address, or take the hosts' network out of the pool", "address %s: %s has it itself", a, whose)
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// living asks for the addresses in the block of one that was chosen, for the workloads of this host that live with them and that address
-// management may know nothing of: another IPAM plugin gave the same range out before. It asks for none where nobody lives with the one
-// that was chosen. The kernel tells that somebody may, so that an ordinary ADD reads nothing for it.
+// living returns requests for the addresses in the chosen address's block that workloads of this host already use, and
+// that address management may not know: another IPAM plugin may have assigned from the same range before. It returns
+// none if no workload uses the chosen address. The kernel's routes show whether one may, so an ordinary ADD reads
+// nothing for this.
 func (a Addition) living(v *model.View, c ipam.Assigned) (all []ipam.Request, err error) {
 	if c.Existing {
 		return nil, nil
@@ -45,7 +46,7 @@ func (a Addition) living(v *model.View, c ipam.Assigned) (all []ipam.Request, er
 	return all, nil
 }
 
-// ofLiving asks for the address that a workload lives with.
+// ofLiving returns the request that records an address as that of the workload using it.
 func (a Addition) ofLiving(key model.WorkloadEndpointKey, spec model.WorkloadEndpoint, l link.Link, addr netip.Addr) ipam.Request {
 	id := protocol.Identity{Key: key, Handle: cmp.Or(spec.ContainerID, key.Workload)}
 	handle, ours := strings.CutPrefix(l.Alias, link.WorkloadAlias)
@@ -61,7 +62,8 @@ func (a Addition) ofLiving(key model.WorkloadEndpointKey, spec model.WorkloadEnd
 	}
 }
 
-// enter gives living workloads their addresses, but for those that a handle of another form has. It returns how many had none.
+// enter records the addresses that workloads already use, except those held by another kind of handle. It returns how
+// many were not recorded before.
 func enter(plan *ipam.Plan, living []ipam.Request) (entered int, err error) {
 	needed := &model.NeedRangesError{}
 	for _, r := range living {

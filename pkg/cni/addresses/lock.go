@@ -17,21 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks is the host's lock file. One file holds every lock: byte 0 is for
-// address management, one byte further on for each interface. The kernel
-// drops the locks of a process that dies. They are open file description
-// locks, see fcntl(2): they belong to the open file, not to the process.
+// Locks is the host's lock file. One file holds every lock: byte 0 is the lock of address management, and each
+// interface has a byte further on. They are open file description locks (see fcntl(2)), which belong to the open file
+// rather than to the process; the kernel drops them when the process dies.
 type Locks struct{ path string }
 
 const ipamLock = int64(0)
 
-// InterfaceLock is the byte of a host interface.
+// InterfaceLock returns the offset of a host interface's lock.
 func InterfaceLock(hostIf string) int64 {
 	sum := sha1.Sum([]byte(hostIf))
 	return 1 + int64(binary.BigEndian.Uint64(sum[:8])>>8)
 }
 
-// NewLocks are those below the directory.
+// NewLocks returns the locks below runDir.
 func NewLocks(runDir string) Locks { return Locks{filepath.Join(runDir, "cni.lock")} }
 
 // take waits for the lock at offset until ctx ends.
@@ -40,8 +39,8 @@ func (l Locks) take(ctx context.Context, offset int64) (release func(), err erro
 	return func() { _ = f.Close() }, err
 }
 
-// Interface takes the lock of a host interface, until release. While it is inheritable, processes that
-// this one starts hold it too: should this one be killed, the next call for the interface waits until they have ended.
+// Interface takes the lock of a host interface until release is called. After inheritable is called, child processes
+// hold the lock too: if this process is killed, the next call for the interface waits until they have ended.
 func (l Locks) Interface(ctx context.Context, hostIf string) (release func(), inheritable func(), err error) {
 	f, err := l.takeFile(ctx, InterfaceLock(hostIf))
 	if err != nil {
@@ -49,7 +48,7 @@ func (l Locks) Interface(ctx context.Context, hostIf string) (release func(), in
 	}
 	release = func() {
 		lock := unix.Flock_t{Type: unix.F_UNLCK, Start: InterfaceLock(hostIf), Len: 1}
-		_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) // fails for no lock that was taken
+		_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) // can't fail for a lock that is held
 		_ = f.Close()
 	}
 	return release, func() { _, _ = unix.FcntlInt(f.Fd(), unix.F_SETFD, 0) }, nil
@@ -68,9 +67,8 @@ func (l Locks) takeFile(ctx context.Context, offset int64) (*os.File, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", l.path, err)
 	}
-	// The kernel queues those that wait, so that none starves; but it knows
-	// no timeout. A wait that is given up ends with the process, or else drops
-	// the lock as soon as it has it.
+	// The kernel queues waiters, so none starves, but it has no timeout. A wait that is given up ends with the process,
+	// or drops the lock as soon as it gets it.
 	locked := make(chan error, 1)
 	go func() { locked <- lockFile(f, unix.F_OFD_SETLKW, offset) }()
 	select {
@@ -99,7 +97,7 @@ func (l Locks) open() (*os.File, error) {
 	return f, nil
 }
 
-// Try takes the lock only if it is free, and never waits for it.
+// Try takes the lock only if it is free; it never waits.
 func (l Locks) Try(offset int64) (release func(), err error) {
 	f, err := l.open()
 	if err != nil {
@@ -126,9 +124,8 @@ const (
 	hintBytes = 256
 )
 
-// hints are the blocks that calls of this host took addresses from lately. The
-// lock file keeps them: that a call reads them together with what it must see
-// in any case saves it a round trip. They may be wrong, and then save nothing.
+// hints returns the blocks that calls on this host recently took addresses from. They are kept in the lock file.
+// Reading them along with what a call must read anyway saves a round trip; hints that are wrong merely save nothing.
 func (l Locks) hints() []netip.Prefix {
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -146,7 +143,7 @@ func (l Locks) hints() []netip.Prefix {
 	return out
 }
 
-// remember makes blocks the first hints.
+// remember puts blocks first among the hints.
 func (l Locks) remember(blocks []netip.Prefix) {
 	old := l.hints()
 	if !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return !slices.Contains(old, b) }) {
@@ -162,8 +159,8 @@ func (l Locks) remember(blocks []netip.Prefix) {
 	if err != nil {
 		return
 	}
-	// One write of the whole, so that a reader never sees a part. Closing
-	// drops no lock: they belong to other open files.
+	// Write everything at once, so that a reader never sees a part. Closing drops no lock: the locks belong to other
+	// open files.
 	_, _ = f.WriteAt(append(text, bytes.Repeat([]byte{' '}, hintBytes-len(text))...), 0)
 	_ = f.Close()
 }

@@ -39,7 +39,7 @@ func TestLocks(t *testing.T) {
 		t.Errorf("bounded waiting: %v", err)
 	}
 	release()
-	// One that gave up drops the lock when it gets it.
+	// A waiter that gave up drops the lock as soon as it gets it.
 	if release, err = l.take(ctx, ipamLock); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestLocksExclude(t *testing.T) {
 	}
 }
 
-// TestHints has the lock file remember blocks.
+// TestHints checks that the lock file remembers blocks.
 func TestHints(t *testing.T) {
 	l := NewLocks(t.TempDir())
 	check := func(after string, blocks ...netip.Prefix) {

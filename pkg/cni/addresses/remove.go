@@ -14,36 +14,36 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Removal is what one container interface holds in etcd, to be taken away.
+// Removal describes what to remove from etcd for one container interface.
 type Removal struct {
 	ID protocol.Identity
-	// Addresses: what our own address management gave goes too.
+	// Addresses removes what our own address management assigned.
 	Addresses bool
-	// Endpoint: the container's endpoint goes. Otherwise addresses that it has are refused.
+	// Endpoint removes the container's endpoint. Otherwise, freeing addresses that an endpoint has is refused.
 	Endpoint bool
-	// Linked: the container's link was on this host.
+	// Linked says that the container's link was on this host.
 	Linked bool
-	// Elsewhere: the container is in another network by the interface, and so is the endpoint that lives there.
+	// Elsewhere says that the interface connects the container to another network, whose endpoint must stay.
 	Elsewhere bool
-	// Blocks may have addresses of the handle that it doesn't name.
+	// Blocks are blocks that may hold addresses of the handle without the handle naming them.
 	Blocks []netip.Prefix
-	// Undo: it takes back what this call has written, also where etcd is not ready.
+	// Undo takes back what this call has written, even if etcd is not marked ready.
 	Undo bool
 }
 
-// Removed is what a removal takes away.
+// Removed describes what a removal deletes.
 type Removed struct {
 	Addrs []netip.Addr
 	Any   bool // anything at all
-	// Endpoint: the endpoint that the container's names make goes.
+	// Endpoint reports that the endpoint under the key made from the container's names is deleted.
 	Endpoint bool
-	Links    []string // other links than the container's that its endpoints live on
+	Links    []string // links, other than the container's own, that its endpoints use
 	Left     []any    // why the addresses stay, for the log
-	// Unknown is an endpoint that stays, as nothing tells whether it is the container's.
+	// Unknown is the path of an endpoint that is kept because nothing shows whether it is the container's.
 	Unknown string
 }
 
-// Remove takes it away. before runs when it is decided what that is.
+// Remove performs the removal. before runs once the change is decided, before it is committed.
 func (s *Store) Remove(ctx context.Context, r Removal, before func(*model.View, Removed) error) error {
 	ranges := []model.Range{model.KeyRange(model.ReadyKey{})}
 	if r.ID.Key != (model.WorkloadEndpointKey{}) {
@@ -88,14 +88,14 @@ func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, 
 	plan := ipam.NewPlan(v)
 	if r.Addresses {
 		held, err := plan.Held(r.ID.Handle)
-		if _, invalid := errors.AsType[*ipam.InvalidError](err); err != nil && !invalid { // Release says whether that matters
+		if _, invalid := errors.AsType[*ipam.InvalidError](err); err != nil && !invalid { // Release decides whether an invalid handle matters
 			return out, change, err
 		}
 		for _, a := range held {
 			if out.Left, err = s.anothers(r, v, a.Attributes); err != nil || out.Left != nil {
 				return out, change, err
 			}
-			// The ADD may have known the pod or the node by another name.
+			// The ADD may have known the pod or the node under another name.
 			if key, ok := protocol.Attributed(a.Attributes, r.ID.IfName); ok && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
@@ -154,7 +154,8 @@ func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, 
 	return out, change, nil
 }
 
-// releaseOlder frees the addresses of an endpoint that goes which an older version of Calico gave it, under one of these handles.
+// releaseOlder frees those addresses of a deleted endpoint that an older version of Calico assigned under one of
+// handles.
 func releaseOlder(plan *ipam.Plan, handles []string, endpoint model.WorkloadEndpoint, out *Removed, now time.Time) error {
 	for _, a := range endpoint.Addrs() {
 		if slices.Contains(out.Addrs, a) {
@@ -175,9 +176,10 @@ func releaseOlder(plan *ipam.Plan, handles []string, endpoint model.WorkloadEndp
 	return nil
 }
 
-// anothers says why an address of the handle, by what is kept beside it, is another container's: of a network
-// whose name makes the same handle, or of another node, which has a container of the same id, as a disk that was copied
-// brings along. A node is another one as long as it reports; afterwards it is this one under a former name.
+// anothers explains why an address of the handle belongs to another container, judging by the attributes kept with it:
+// one in a network whose name makes the same handle, or one on another node that has a container with the same ID, as
+// on a copied disk. Another node is distinct as long as it reports its status; after that its name counts as a former
+// name of this node.
 func (s *Store) anothers(r Removal, v *model.View, kept map[string]string) (why []any, err error) {
 	if network := kept["network"]; network != "" && r.ID.Network != "" && network != r.ID.Network {
 		return []any{"handle", r.ID.Handle, "network", network}, nil
@@ -198,10 +200,10 @@ func (s *Store) anothers(r Removal, v *model.View, kept map[string]string) (why 
 	return []any{"handle", r.ID.Handle, "node", node}, nil
 }
 
-// startAgent says how a node whose name was guessed gets it.
+// startAgent is the hint for a node whose name was guessed.
 const startAgent = "start calico-node, which writes the file with this node's name, or set nodename in the network configuration"
 
-// lostBlocks are the blocks that commits compared whose answer was lost.
+// lostBlocks returns the blocks compared by commits whose answer was lost.
 func (s *Store) lostBlocks() (ranges []model.Range) {
 	for _, lost := range s.lost {
 		for _, c := range lost.Compares {
@@ -213,8 +215,8 @@ func (s *Store) lostBlocks() (ranges []model.Range) {
 	return ranges
 }
 
-// settleLost writes these blocks anew: a commit that has not taken effect by now never will. Otherwise a member of etcd
-// that hung may pass it on long after.
+// settleLost rewrites these blocks, so that a commit that has not taken effect by now never will. Otherwise an etcd
+// member that hung might apply it long after.
 func (s *Store) settleLost(v *model.View) (out model.Change) {
 	for _, lost := range s.lost {
 		for _, c := range lost.Compares {
@@ -230,9 +232,8 @@ func (s *Store) settleLost(v *model.View) (out model.Change) {
 	return out
 }
 
-// owns reports whether the endpoint is still this container's. One that does
-// not parse belongs to no container and goes; one without a container, written by other
-// software, is ours if its addresses are.
+// owns reports whether the endpoint is still this container's. An endpoint that does not parse belongs to no container
+// and is deleted; one without a container ID, written by other software, is ours if its addresses are.
 func (r Removal) owns(entry model.Entry, freed []netip.Addr) bool {
 	endpoint, ok := entry.Value.(model.WorkloadEndpoint)
 	key, _ := entry.Key.(model.WorkloadEndpointKey)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package addresses is what the plugins do in etcd: it takes addresses and
-// gives them back, in one transaction with the endpoint that has them.
+// Package addresses does the plugins' work in etcd: it assigns and releases addresses, in one transaction with the
+// endpoint that has them.
 package addresses
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Store is etcd as one call of a plugin uses it.
+// Store is etcd as used by one call of a plugin.
 type Store struct {
 	Conf    *netconf.Config
 	Command string // CNI_COMMAND
 	Node    string
-	Guessed bool // Node is the system's host name, for want of the file with this node's name
+	Guessed bool // Node is the system's host name, because the file with the node's name is missing
 	RunDir  string
 	Log     *slog.Logger
 	Now     time.Time
@@ -35,7 +35,7 @@ type Store struct {
 	lost   []model.Change // commits whose answer was lost
 }
 
-// open prepares the client. Nothing is sent yet.
+// open prepares the client. It sends nothing.
 func (s *Store) open(ctx context.Context) error {
 	if s.client != nil {
 		return nil
@@ -46,8 +46,7 @@ func (s *Store) open(ctx context.Context) error {
 		CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 		Username: e.Username, PasswordFile: e.PasswordFile, Logger: s.Log,
 		TokenDir: filepath.Join(s.RunDir, "etcd-tokens"),
-		// Long enough for etcd to be started again; then the runtime, which asks
-		// again, should know.
+		// Long enough for a restart of etcd. After that, report the failure to the runtime, which retries.
 		RefusedTimeout: s.Conf.DatastoreTimeout / 4,
 	})
 	if err != nil {
@@ -60,7 +59,7 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection, and returns what it has cost, for the log.
+// Close ends the connection and returns its cost as log attributes.
 func (s *Store) Close() []any {
 	if s.client == nil {
 		return nil
@@ -70,10 +69,10 @@ func (s *Store) Close() []any {
 	return []any{"round_trips", n.RoundTrips, "bytes_read", n.BytesRead, "conflicts", n.Conflicts}
 }
 
-// decide makes a change from what was read. It has no effect but that.
+// decide makes a change from what was read. It has no side effects.
 type decide func(*model.View) (model.Change, error)
 
-// Transact is store.Transact. before runs when a change is decided, before it is committed.
+// Transact is like store.Client.Transact. before runs once a change is decided, before it is committed.
 func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide decide, before func(*model.View) error) (int64, error) {
 	if err := s.open(ctx); err != nil {
 		return 0, err
@@ -95,10 +94,10 @@ func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide decid
 			killpoint.Step("before commit")
 			return nil
 		}),
-		// What it writes depends on keys that the next attempt writes too: if the commit took effect that finds it, and if it
-		// didn't it never will once the next one has.
+		// What the commit writes depends on keys that the next attempt writes too: if it took effect, the next attempt
+		// sees that; if it didn't, it can't any more once the next attempt has.
 		store.AfterUnknown(func(ctx context.Context, change model.Change) error {
-			if s.Command == "ADD" { // a GC has many at once, and undoes nothing
+			if s.Command == "ADD" { // a GC has many changes at once, and undoes nothing
 				s.lost = append(s.lost, change)
 			}
 			return ctx.Err()
@@ -112,8 +111,8 @@ func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide decid
 // Lost reports whether the answer to a commit of an ADD was lost.
 func (s *Store) Lost() bool { return len(s.lost) > 0 }
 
-// Address is Transact where addresses are given out or given back. The host's lock keeps its calls from
-// fighting over its blocks, and the blocks of the last calls are read at once.
+// Address is Transact for assigning or releasing addresses. It takes the host's lock, so that calls on this host don't
+// conflict over its blocks, and reads the blocks of recent calls up front.
 func (s *Store) Address(ctx context.Context, ranges []model.Range, decide decide, before func(*model.View) error) (int64, error) {
 	if err := s.open(ctx); err != nil {
 		return 0, err
@@ -143,15 +142,15 @@ func (s *Store) Address(ctx context.Context, ranges []model.Range, decide decide
 	return revision, err
 }
 
-// lock takes the host's lock for a while. It is a courtesy: what keeps the data right is the compares of the commit. So
-// where there is no lock to be had the call goes on without.
+// lock takes the host's lock, waiting only for a limited time. The lock avoids conflicts; correctness comes from the
+// commit's compares. So the call goes on if it can't have the lock.
 func (s *Store) lock(ctx context.Context) (release func()) {
 	ctx, cancel := context.WithTimeout(ctx, s.Conf.DatastoreTimeout/2)
 	defer cancel()
 	locks := NewLocks(s.RunDir)
 	release, err := locks.Try(ipamLock)
 	if err != nil && !errors.Is(err, os.ErrPermission) {
-		_ = s.Read(ctx, []model.Range{model.KeyRange(model.ReadyKey{})}, nil) // connects while it waits; an error comes again
+		_ = s.Read(ctx, []model.Range{model.KeyRange(model.ReadyKey{})}, nil) // connects while waiting; an error will recur
 		release, err = locks.take(ctx, ipamLock)
 	}
 	if err != nil {
@@ -166,7 +165,7 @@ func (s *Store) lock(ctx context.Context) (release func()) {
 	return release
 }
 
-// Read reads for a decision that changes nothing.
+// Read is Transact for a decision that changes nothing.
 func (s *Store) Read(ctx context.Context, ranges []model.Range, look func(*model.View) error) error {
 	if err := s.open(ctx); err != nil {
 		return err
@@ -183,7 +182,7 @@ func (s *Store) Read(ctx context.Context, ranges []model.Range, look func(*model
 	return err
 }
 
-// warnInvalid logs what can't be read of what a decision was made from last.
+// warnInvalid logs entries that don't parse among those the latest decision was made from.
 func (s *Store) warnInvalid(v *model.View) {
 	if v == nil {
 		return
@@ -198,14 +197,14 @@ func (s *Store) warnInvalid(v *model.View) {
 	}
 }
 
-// Writable finds out whether etcd takes what an ADD would write, without writing it: a compare
-// that can't hold is tested after the server's own checks, of room and of permissions.
+// Writable checks whether etcd would accept what an ADD writes, without writing it. It adds a compare that can't
+// succeed, which etcd evaluates only after its own checks for space and permissions.
 func (s *Store) Writable(ctx context.Context, change model.Change) error {
 	change.Compares = []model.Compare{{Key: model.ReadyKey{}, Revision: 1<<62 - 1}}
 	puts := change.Puts
 	change.Puts = nil
 	for _, p := range puts {
-		if _, large := p.Key.(model.BlockKey); large { // members write to disk what is not done, too; to delete takes the same permission
+		if _, large := p.Key.(model.BlockKey); large { // members also write a failed transaction to disk; deleting takes the same permission
 			change.Deletes = append(change.Deletes, p.Key)
 		} else {
 			change.Puts = append(change.Puts, p)
@@ -218,7 +217,7 @@ func (s *Store) Writable(ctx context.Context, change model.Change) error {
 	return err
 }
 
-// pageSize is how many entries one round trip lists.
+// pageSize is the number of entries that one round trip lists.
 const pageSize = 1000
 
 // List reads everything below a prefix, page by page.
@@ -237,8 +236,8 @@ func (s *Store) List(ctx context.Context, prefix string, keysOnly bool) (all []m
 	}
 }
 
-// Owner finds an endpoint of this host that lives on the interface, and is not the one named. It reads all of
-// the host's endpoints, and is only asked where a link is in the way.
+// Owner finds an endpoint of this host, other than except, that uses the interface. It reads all of the host's
+// endpoints, so it is called only if a link is in the way.
 func (s *Store) Owner(ctx context.Context, hostIf string, except model.WorkloadEndpointKey) (path string, found bool, err error) {
 	entries, err := s.List(ctx, model.WorkloadEndpointPrefix(s.Node), false)
 	for _, e := range entries {
@@ -249,7 +248,7 @@ func (s *Store) Owner(ctx context.Context, hostIf string, except model.WorkloadE
 	return "", false, err
 }
 
-// CheckReady says whether the data in etcd may be used.
+// CheckReady returns an error if the data in etcd may not be used.
 func CheckReady(v *model.View) error {
 	path := model.ReadyKey{}.Path()
 	e := v.Get(model.ReadyKey{})

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestReadyThatDoesNotParse: it is not the same as false, and nothing to wait for.
+// TestReadyThatDoesNotParse: this differs from false, and waiting does not help.
 func TestReadyThatDoesNotParse(t *testing.T) {
 	v, k := model.NewView(), model.ReadyKey{}
 	v.Add(model.KeyRange(k), 1, []model.Entry{{Path: k.Path(), Key: k, Err: errors.New(`"banana": want true or false`), Revision: 1}})

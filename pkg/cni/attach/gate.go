@@ -17,18 +17,17 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// askAgain is how long the plugin waits before it asks an agent again that
-// wasn't ready, or wasn't there.
+// askAgain is how long the plugin waits before it asks an agent again that wasn't ready or wasn't running.
 const askAgain = 20 * time.Millisecond
 
-// AgentNeverRan reports whether no agent has ever run on this node, and none has to.
+// AgentNeverRan reports whether no agent has ever run on this node and the configuration doesn't require one.
 func AgentNeverRan(conf *netconf.Config) bool {
 	_, err := os.Stat(conf.Nodename.File)
 	return os.IsNotExist(err) && !conf.Nodename.FileRequired
 }
 
-// WaitAtGate returns when the agent has programmed the endpoint as of the
-// revision, and has read that back from the kernel.
+// WaitAtGate returns once the agent has programmed the endpoint as of revision and has verified it by reading it back
+// from the kernel.
 func WaitAtGate(ctx context.Context, conf *netconf.Config, log *slog.Logger, key model.WorkloadEndpointKey, revision int64) error {
 	timeout := conf.Agent.Timeout
 	if timeout == 0 {
@@ -53,11 +52,11 @@ func WaitAtGate(ctx context.Context, conf *netconf.Config, log *slog.Logger, key
 		"the agent didn't confirm within %v that the pod's network is programmed: %w", timeout, err)
 }
 
-// podTimeout bounds the question for a pod where no wait at the gate is configured.
+// podTimeout bounds the question for a pod if no agent timeout is configured.
 const podTimeout = 10 * time.Second
 
-// AskPod returns what the agent knows of a pod by the Kubernetes API. Where no agent ever ran it is nothing, which must do
-// for a trial by hand.
+// AskPod returns what the agent knows about a pod from the Kubernetes API. If no agent ever ran on this node it returns
+// the zero Pod, which is good enough for trying the plugin by hand.
 func AskPod(ctx context.Context, conf *netconf.Config, log *slog.Logger, r gate.PodRequest) (p gate.Pod, err error) {
 	timeout := cmp.Or(conf.Agent.Timeout, podTimeout)
 	answered, err := untilAnswered(ctx, conf, timeout, func(ctx context.Context) error {
@@ -74,7 +73,7 @@ func AskPod(ctx context.Context, conf *netconf.Config, log *slog.Logger, r gate.
 	return gate.Pod{}, explainPod(ctx, answered, timeout, err)
 }
 
-// TryPod is AskPod that asks once, for the node alone: could a pod be asked for now?
+// TryPod is AskPod without retries and for the node alone: it checks whether a pod could be asked for now.
 func TryPod(ctx context.Context, conf *netconf.Config) (gate.Pod, error) {
 	p, err := gate.AskPod(ctx, conf.Agent.Socket, gate.PodRequest{})
 	if err == nil || errors.Is(err, gate.ErrNoAgent) && AgentNeverRan(conf) && !conf.IPAM.PodCIDR {
@@ -105,14 +104,14 @@ func explainPod(ctx context.Context, answered bool, waited time.Duration, err er
 		"the agent didn't say%s %s: %w", within, what, err)
 }
 
-// isAnswer reports whether asking again would bring nothing else.
+// isAnswer reports whether err is final, so that asking again would give the same.
 func isAnswer(conf *netconf.Config, err error) bool {
 	rejected, refused := errors.AsType[*gate.RejectedError](err)
 	return err == nil || refused && !rejected.Retry || errors.Is(err, gate.ErrNoPod) || errors.Is(err, gate.ErrNoAgent) && AgentNeverRan(conf)
 }
 
-// untilAnswered asks the agent again and again until it answers, or the time is over. Then err is its latest word that
-// wasn't just the end of the time.
+// untilAnswered asks the agent repeatedly until it answers or the timeout expires. In the latter case err is the last
+// error that wasn't merely the timeout.
 func untilAnswered(ctx context.Context, conf *netconf.Config, timeout time.Duration, ask func(context.Context) error) (answered bool, err error) {
 	answered = poll(ctx, timeout, func(ctx context.Context) bool {
 		says := ask(ctx)
@@ -125,8 +124,8 @@ func untilAnswered(ctx context.Context, conf *netconf.Config, timeout time.Durat
 	return answered, err
 }
 
-// UntilTold waits for what the agent writes for plugins when it starts, as long as a pod waits at the gate. told returns an error with
-// CodeTryAgain until it is there.
+// UntilTold waits, for at most as long as a pod waits at the gate, until told succeeds: it checks for something that
+// the agent writes for plugins when it starts. told returns an error with CodeTryAgain until it is there.
 func UntilTold(ctx context.Context, conf *netconf.Config, log *slog.Logger, told func() error) (err error) {
 	waits := false
 	poll(ctx, conf.Agent.Timeout, func(context.Context) bool {
@@ -141,7 +140,7 @@ func UntilTold(ctx context.Context, conf *netconf.Config, log *slog.Logger, told
 	return err
 }
 
-// poll tries again and again, and reports false where the time is over before it has done it.
+// poll calls try repeatedly until it returns true. It reports false if the timeout expires first.
 func poll(ctx context.Context, timeout time.Duration, try func(context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

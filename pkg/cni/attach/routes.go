@@ -18,8 +18,8 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/pod"
 )
 
-// RouteOf is a route that another IPAM plugin gave, false for one without a destination. Its gateway
-// isn't used: all that a pod sends goes by its host.
+// RouteOf converts a route from another IPAM plugin. ok is false if the route has no destination. Its gateway is
+// ignored: all traffic of a pod goes through its host.
 func RouteOf(r *types.Route) (out pod.Route, ok bool, err error) {
 	dst, ok := protocol.PrefixOf(r.Dst)
 	if !ok {
@@ -56,12 +56,13 @@ func RouteOf(r *types.Route) (out pod.Route, ok bool, err error) {
 		return out, false, err
 	}
 	if dst.Addr().Is6() {
-		out.Scope = 0 // the kernel has none
+		out.Scope = 0 // the kernel has no scopes for IPv6
 	}
 	return out, true, nil
 }
 
-// Net is what the pod's end gets: its addresses, with the routes that an IPAM plugin gave in place of the default ones.
+// Net returns the configuration of the pod's end: its addresses, and the IPAM plugin's routes in place of the default
+// ones.
 func Net(conf *netconf.Config, ifName string, addrs []netip.Addr, routes []pod.Route) pod.Net {
 	p := pod.Net{IfName: ifName, Addrs: addrs, IPForward: conf.IPForward}
 	v4, v6 := protocol.Families(addrs)
@@ -80,7 +81,7 @@ func Net(conf *netconf.Config, ifName string, addrs []netip.Addr, routes []pod.R
 		}
 	}
 	for _, r := range p.Routes {
-		if r.Table == 0 && r.Metric == 0 { // it is that default route
+		if r.Table == 0 && r.Metric == 0 { // it replaces the default route
 			p.DefaultV4 = p.DefaultV4 && r.Dst != protocol.DefaultV4()
 			p.DefaultV6 = p.DefaultV6 && r.Dst != protocol.DefaultV6()
 		}
@@ -88,9 +89,8 @@ func Net(conf *netconf.Config, ifName string, addrs []netip.Addr, routes []pod.R
 	return p
 }
 
-// Result says what an ADD has made. Its first interface is the host's end, its
-// second the pod's, which has every address. A result of an older version has no
-// word for what CNI 1.1.0 brought, so it lists the routes of the main table alone.
+// Result returns the result of an ADD. Its first interface is the host's end, its second the pod's, which has every
+// address. Results of older versions can't express what CNI 1.1.0 added, so they list the main table's routes alone.
 func (w *Veth) Result(cniVersion, sandbox string, mtu int, p pod.Net, dns types.DNS) types.Result {
 	out := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attach wires a container to this host: the veth, its addresses and
-// routes, and the wait until the agent has programmed what belongs to it.
+// Package attach wires a container to this host: it makes the veth, sets its addresses and routes, and waits until the
+// agent has programmed the endpoint.
 package attach
 
 import (
@@ -18,7 +18,7 @@ import (
 // undoTimeout bounds all undoing of one call.
 const undoTimeout = 10 * time.Second
 
-// Undo is a stack of what takes back each thing that a call has done.
+// Undo is a stack of steps, each taking back one thing that a call has done.
 type Undo struct {
 	mu    sync.Mutex
 	steps []undoStep
@@ -29,19 +29,18 @@ type undoStep struct {
 	undo func(context.Context) error
 }
 
-// Push adds a step; it runs before all that were pushed earlier.
+// Push adds a step, which runs before all steps pushed earlier.
 func (u *Undo) Push(name string, undo func(context.Context) error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.steps = append(u.steps, undoStep{name, undo})
 }
 
-// Run takes everything back, last first. It goes on after an error: DEL and
-// GC get what remains.
+// Run runs the steps, last first. It goes on after an error: a later DEL or GC removes what remains.
 func (u *Undo) Run(log *slog.Logger) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	// The call's own context may have ended: that may be why we are here.
+	// Don't use the call's own context: that it ended may be the reason for the undo.
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
 	for i := len(u.steps) - 1; i >= 0; i-- {
@@ -56,14 +55,14 @@ func (u *Undo) Run(log *slog.Logger) {
 	u.steps = nil
 }
 
-// Future is work under way in another goroutine.
+// Future is work running in another goroutine.
 type Future struct {
 	done chan struct{}
 	err  error
 }
 
-// Async starts work. A panic in it is its error: it would otherwise end the
-// process without undo, and without an error object.
+// Async starts work. A panic in it becomes its error; otherwise it would end the process without undo and without an
+// error object.
 func Async(log *slog.Logger, work func() error) *Future {
 	f := &Future{done: make(chan struct{})}
 	go func() {
@@ -79,7 +78,7 @@ func Async(log *slog.Logger, work func() error) *Future {
 	return f
 }
 
-// Wait returns the work's error when it has ended.
+// Wait waits for the work to end and returns its error.
 func (f *Future) Wait() error {
 	<-f.done
 	return f.err

@@ -19,35 +19,34 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// MinMTU6 is what IPv6 needs: RFC 8200, section 5. Below, the kernel has none on
-// the link.
+// MinMTU6 is the least MTU for IPv6 (RFC 8200, section 5). Below it, the kernel disables IPv6 on the link.
 const MinMTU6 = 1280
 
-// Veth is the veth of one ADD. It is made while etcd is asked for an address,
-// and gets that while etcd takes the write.
+// Veth is the veth of one ADD. It is made while etcd is asked for an address, and configured while the write to etcd is
+// under way.
 type Veth struct {
 	ID  protocol.Identity
 	NS  *pod.Namespace
 	MTU int
 	MAC model.MAC
-	// Bandwidth is what the pod may receive and send.
+	// Bandwidth limits what the pod receives and sends.
 	Bandwidth netconf.Bandwidth
 
 	Log *slog.Logger
-	// Owner finds the endpoint of this host, other than the container's own, that lives on the interface.
+	// Owner finds the endpoint of this host, other than the container's own, that uses the interface.
 	Owner func(ctx context.Context, hostIf string) (path string, found bool, err error)
 
 	// Replaced is the alias of the link that was replaced, such as that of the pod's former sandbox.
 	Replaced string
 
-	undo    func() error // nil where the veth was there before this call
+	undo    func() error // nil if the veth existed before this call
 	found   pod.State    // of that veth
 	making  *Future
 	setting *Future
-	set     pod.Net // what setting sets
+	set     pod.Net // what setting configures
 }
 
-// OpenNamespace opens the pod's network namespace, which must not be ours.
+// OpenNamespace opens the pod's network namespace. It must not be the host's own.
 func OpenNamespace(path string) (*pod.Namespace, error) {
 	ns, err := pod.OpenNamespace(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -68,7 +67,7 @@ func OpenNamespace(path string) (*pod.Namespace, error) {
 	return ns, nil
 }
 
-// Start looks at what has the host end's name, and begins to make the veth unless it is there already.
+// Start checks which link has the host end's name, and starts making the veth unless it exists already.
 func (w *Veth) Start(ctx context.Context) error {
 	l, err := link.Find(w.ID.HostIf)
 	switch {
@@ -89,13 +88,13 @@ func (w *Veth) Start(ctx context.Context) error {
 	return nil
 }
 
-// Made returns when the veth is there, and whether an earlier ADD has made it.
+// Made waits until the veth exists and reports whether an earlier ADD made it.
 func (w *Veth) Made() (adopted bool, err error) {
 	err = w.making.Wait()
 	return w.undo == nil, err
 }
 
-// Wait returns when nothing is under way any more.
+// Wait waits for all work in the background and returns its error.
 func (w *Veth) Wait() error {
 	if w.making == nil {
 		return nil
@@ -107,7 +106,7 @@ func (w *Veth) Wait() error {
 	return err
 }
 
-// Undo deletes the veth if this call has made it.
+// Undo deletes the veth if this call made it.
 func (w *Veth) Undo(context.Context) error {
 	if err := w.Wait(); w.undo == nil {
 		return err
@@ -115,8 +114,8 @@ func (w *Veth) Undo(context.Context) error {
 	return w.undo()
 }
 
-// mayReplace refuses to replace a link that isn't calico's or that an endpoint lives on. What remains was left behind by
-// this pod's former sandbox, or by a process that died before it had set the alias.
+// mayReplace refuses to replace a link that isn't calico's or that an endpoint uses. Any other link was left behind by
+// the pod's former sandbox, or by a process that died before it set the alias.
 func (w *Veth) mayReplace(ctx context.Context, l link.Link) error {
 	if w.ID.SameInterface(l.Alias) {
 		return protocol.Failf(protocol.CodeInterface, "give another CNI_IFNAME, or delete the container from the other network first",
@@ -135,7 +134,7 @@ func (w *Veth) mayReplace(ctx context.Context, l link.Link) error {
 	return nil
 }
 
-// foreign says why a link is none of calico's.
+// foreign returns an error if the link isn't calico's.
 func foreign(l link.Link) error {
 	if l.Kind == "veth" && protocol.IsOurAlias(l.Alias) || l.IsUnnamed() {
 		return nil
@@ -147,7 +146,7 @@ func foreign(l link.Link) error {
 	return protocol.Failf(protocol.CodeInterface, hint, "host interface %s exists and is not one of calico's (kind %q, alias %q)", l.Name, l.Kind, l.Alias)
 }
 
-// adopt takes over our own veth, or replaces it.
+// adopt takes over our own veth, or replaces it if it differs.
 func (w *Veth) adopt(l link.Link) error {
 	held, err := pod.Read(w.NS, w.ID.IfName)
 	if err != nil || held.HostIndex != l.Index || held.MAC != w.MAC ||
@@ -158,7 +157,7 @@ func (w *Veth) adopt(l link.Link) error {
 	return nil
 }
 
-// Replace makes the veth in place of what has its name.
+// Replace deletes the link that has the host end's name and makes the veth.
 func (w *Veth) Replace() error {
 	if err := link.Delete(w.ID.HostIf); err != nil {
 		return protocol.Fail(protocol.CodeKernel, err, "")
@@ -186,8 +185,8 @@ func (w *Veth) create() error {
 	return nil
 }
 
-// Configure begins to give the pod's end its addresses and routes. After a
-// conflict in etcd it is called again, with other ones.
+// Configure starts setting the addresses and routes of the pod's end. After a conflict in etcd it is called again with
+// other ones.
 func (w *Veth) Configure(p pod.Net) {
 	former := w.setting
 	if former != nil && slices.Equal(w.set.Addrs, p.Addrs) {
@@ -214,18 +213,18 @@ func (w *Veth) Configure(p pod.Net) {
 	})
 }
 
-// hasOthers reports whether the interface has addresses that it isn't to have.
+// hasOthers reports whether the interface has addresses that it should not have.
 func hasOthers(held pod.State, p pod.Net) bool {
 	return slices.ContainsFunc(held.Addrs, func(a netip.Prefix) bool { return !slices.Contains(p.Addrs, a.Addr()) })
 }
 
-// tooSmall reports whether the interface's MTU leaves no IPv6 where there is to be some.
-// Else one that has shrunk stays so: a running pod's link is not made anew for it.
+// tooSmall reports whether the pod needs IPv6 and the interface's MTU is too small for it. Otherwise a shrunken MTU is
+// kept: a running pod's link is not replaced for that.
 func tooSmall(held pod.State, p pod.Net) bool {
 	return held.MTU < MinMTU6 && slices.ContainsFunc(p.Addrs, netip.Addr.Is6)
 }
 
-// kernelError is one that only the kernel's own messages may tell more about, or a read-only /proc/sys.
+// kernelError wraps an error from the kernel. Only the kernel's log can tell more, except about a read-only /proc/sys.
 func kernelError(err error) error {
 	if errors.Is(err, syscall.EROFS) {
 		return protocol.Fail(protocol.CodeKernel, err, "mount /proc/sys read-write where the plugin runs (mount -o remount,rw /proc/sys), or give it CAP_SYS_ADMIN to do so")

@@ -20,8 +20,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestConfigureAgain has an ADD that takes over the link of the pod's former sandbox decide again, after a conflict in etcd:
-// the pod has what was decided last.
+// TestConfigureAgain: an ADD that takes over the link of the pod's former sandbox decides again after a conflict in
+// etcd. The pod gets the result of the last decision.
 func TestConfigureAgain(t *testing.T) {
 	l := lab.ForTest(t, lab.Config{NoAgent: true, NoFsync: true})
 	open := func(name string) *pod.Namespace {
@@ -68,7 +68,7 @@ func TestConfigureAgain(t *testing.T) {
 	}
 }
 
-// TestKernelError has a read-only /proc/sys named with its remedy.
+// TestKernelError: the error for a read-only /proc/sys names the remedy.
 func TestKernelError(t *testing.T) {
 	err := kernelError(fmt.Errorf("set sysctl: %w", &os.PathError{Op: "open", Path: "/proc/sys/net/ipv4/ip_forward", Err: syscall.EROFS}))
 	e, ok := errors.AsType[*protocol.Error](err)

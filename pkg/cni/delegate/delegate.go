@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delegate asks another IPAM plugin for addresses, by the CNI protocol.
+// Package delegate asks another IPAM plugin for addresses, using the CNI protocol.
 package delegate
 
 import (
@@ -24,31 +24,30 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/pod"
 )
 
-// timeout bounds one run of another plugin: dhcp's daemon asks for about a
-// minute, kubelet waits for four.
+// timeout bounds one run of another plugin: the dhcp daemon asks for about a minute, and kubelet waits for four.
 const timeout = 2 * time.Minute
 
-// mainPlugins ask ipam.type for addresses: in its place they would ask themselves, without an end.
+// mainPlugins ask ipam.type for addresses themselves; used as ipam.type, they would call themselves without end.
 var mainPlugins = []string{"calico", "bridge", "dummy", "host-device", "ipvlan", "loopback", "macvlan", "ptp", "tap", "vlan"}
 
-// Plugin is the one that ipam.type names.
+// Plugin is the IPAM plugin that ipam.type names.
 type Plugin struct {
 	Conf *netconf.Config
 	Env  protocol.Environ
-	// PodCIDRs are the Kubernetes Node's, for an ADD.
+	// PodCIDRs are those of the Kubernetes Node, for an ADD.
 	PodCIDRs []netip.Prefix
-	// Inheritable has processes that are started hold the interface's lock as well; nil for none.
+	// Inheritable makes child processes hold the interface's lock as well. It may be nil.
 	Inheritable func()
 }
 
-// Answer is what a plugin gave.
+// Answer is the result of an IPAM plugin.
 type Answer struct {
 	Addrs  []netip.Addr
 	Routes []pod.Route // in place of the default routes
 	DNS    types.DNS
 }
 
-// Check finds out whether the plugin can be asked.
+// Check returns an error if the plugin can't be called.
 func (p Plugin) Check() error {
 	if slices.Contains(mainPlugins, p.Conf.IPAM.Type) {
 		return protocol.Failf(protocol.CodeConfig, "set ipam.type to calico-ipam, or to another IPAM plugin",
@@ -87,7 +86,7 @@ func (p Plugin) Add(ctx context.Context) (Answer, error) {
 	return p.read(result)
 }
 
-// configuration is what the plugin is told for an ADD.
+// configuration returns the network configuration passed to the plugin for an ADD.
 func (p Plugin) configuration() ([]byte, error) {
 	conf, err := p.Conf.WithPodCIDRs(p.PodCIDRs)
 	if err != nil {
@@ -96,13 +95,13 @@ func (p Plugin) configuration() ([]byte, error) {
 	return conf, nil
 }
 
-// CheckPodCIDRs finds out whether the Node has the CIDRs that the network configuration asks for.
+// CheckPodCIDRs returns an error if the Node lacks the pod CIDRs that the network configuration asks for.
 func (p Plugin) CheckPodCIDRs() error {
 	_, err := p.configuration()
 	return err
 }
 
-// read takes from a result what a pod can use.
+// read extracts from a result what a pod can use.
 func (p Plugin) read(r *types100.Result) (Answer, error) {
 	name := p.Conf.IPAM.Type
 	addrs, err := addrsOf(r)
@@ -134,7 +133,7 @@ func (p Plugin) read(r *types100.Result) (Answer, error) {
 	return out, nil
 }
 
-// addrsOf are the addresses of a plugin's result, each once.
+// addrsOf returns the addresses of a plugin's result without duplicates.
 func addrsOf(r *types100.Result) ([]netip.Addr, error) {
 	if err := protocol.Complete(r); err != nil {
 		return nil, err
@@ -152,10 +151,11 @@ func addrsOf(r *types100.Result) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Del has the plugin take back what it gave to a container interface, the call's own or another.
+// Del makes the plugin release what it assigned to a container interface, the call's own or another.
 func (p Plugin) Del(ctx context.Context, id protocol.Identity) error {
 	args := p.args("DEL", id.Container, id.IfName)
-	// A container that no ADD was done for because of its arguments must be deletable. What is held goes by the container.
+	// It must be possible to delete a container whose ADD failed because of its arguments. The plugin finds what it
+	// holds by the container.
 	if p.Env.ArgsErr != nil {
 		args.PluginArgsStr = "IgnoreUnknown=1"
 	} else if args.PluginArgsStr != "" {
@@ -174,11 +174,11 @@ func (p Plugin) Verb(ctx context.Context, verb string) error {
 	return p.run(ctx, p.args(verb, p.Env.ContainerID, p.Env.IfName))
 }
 
-// run runs a verb that has no result. None of these needs to know the node's pod CIDR, as an ADD does, nor should it depend
-// on the Kubernetes API. Some plugins, host-local among them, go by the container and yet want a subnet that parses.
+// run runs a verb that has no result. Unlike ADD, these verbs need no pod CIDR of the node, and they should not depend
+// on the Kubernetes API. Some plugins, such as host-local, go by the container and yet require a subnet that parses.
 func (p Plugin) run(ctx context.Context, args *invoke.Args) error {
 	if slices.Contains(mainPlugins, p.Conf.IPAM.Type) {
-		return nil // no ADD was done so, and it would ask itself without an end
+		return nil // no ADD can have succeeded like this, and the plugin would call itself without end
 	}
 	path, err := p.find()
 	if err != nil {
@@ -220,7 +220,7 @@ func (p Plugin) exec() invoke.Exec {
 	return &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
 }
 
-// explain names the plugin that failed. Its error keeps its code.
+// explain adds the plugin's name to its error. The error keeps its code.
 func (p Plugin) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/cni/protocol"
 )
 
-// FuzzResult: of whatever another IPAM plugin prints a pod gets addresses and routes that it can have, each address once, or the error has a code.
+// FuzzResult: from any output of another IPAM plugin a pod gets only addresses and routes that it can have, without
+// duplicates, or the error has a code.
 func FuzzResult(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"},{"address":"fd00::5/64"}],"routes":[{"dst":"0.0.0.0/0"},{"dst":"fd01::/64","gw":"fd00::1","mtu":1400}],"dns":{"nameservers":["10.0.0.2"]}}`))
 	f.Add([]byte(`{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.5/24","routes":[{"dst":"10.1.0.0/16"}]}}`))

@@ -15,8 +15,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Knows reports whether the plugin can be asked for a verb that came with the version. One that knows no version that
-// is known here can't be asked for anything: that is an error.
+// Knows reports whether the plugin supports a verb introduced in CNI version since. It returns an error if the plugin
+// supports none of the versions known here.
 func (p Plugin) Knows(ctx context.Context, since string) (bool, error) {
 	path, err := p.find()
 	if err != nil {
@@ -29,7 +29,7 @@ func (p Plugin) Knows(ctx context.Context, since string) (bool, error) {
 	return version.GreaterThanOrEqualTo(newest, since)
 }
 
-// newest is the newest version of the protocol that the plugin knows, of those that are known here.
+// newest returns the newest CNI version that both the plugin and this package support.
 func (p Plugin) newest(ctx context.Context, path string) (string, error) {
 	info, err := invoke.GetVersionInfo(ctx, path, p.exec())
 	if err != nil {
@@ -44,8 +44,8 @@ func (p Plugin) newest(ctx context.Context, path string) (string, error) {
 	return "", types.NewError(types.ErrInvalidNetworkConfig, "it knows the versions "+strings.Join(theirs, ", ")+" of CNI alone", "install one that knows 1.0.0")
 }
 
-// speak calls with the configuration and, where the plugin refuses its cniVersion, the list's, again with the newest that
-// the plugin knows.
+// speak runs call with the configuration. If the plugin rejects its cniVersion, speak runs call again with the newest
+// version that the plugin supports.
 func (p Plugin) speak(ctx context.Context, path string, conf []byte, call func(conf []byte) error) error {
 	err := call(conf)
 	if theirs, ok := errors.AsType[*types.Error](err); !ok || theirs.Code != types.ErrIncompatibleCNIVersion {
@@ -61,7 +61,7 @@ func (p Plugin) speak(ctx context.Context, path string, conf []byte, call func(c
 	return call(conf)
 }
 
-// inVersion is a configuration in another version, with the prevResult.
+// inVersion converts a configuration, including its prevResult, to CNI version v.
 func inVersion(conf []byte, v string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(conf, &fields); err != nil {

@@ -14,15 +14,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// stale is a container interface that is to be taken away, as far as it is known.
+// stale is what is known of a container interface to be removed.
 type stale struct {
 	protocol.Identity
-	blocks  []netip.Prefix // that name the handle, where any were seen
-	unnamed bool           // its link doesn't say whose it is, as those of older versions of Calico
+	blocks  []netip.Prefix // blocks with addresses of the handle, if any were seen
+	unnamed bool           // the link doesn't say whose it is, as in older versions of Calico
 }
 
-// find looks for what is stale: in the kernel, among this host's endpoints, and
-// in the blocks.
+// find looks for stale interfaces: in the kernel, among this host's endpoints, and in the blocks.
 func (g *Collection) find(ctx context.Context) error {
 	if g.Plugin == protocol.CalicoIPAM {
 		return g.findAddresses(ctx)
@@ -44,14 +43,14 @@ func (g *Collection) add(s stale) {
 	blocks := append(have.blocks, s.blocks...)
 	none := model.WorkloadEndpointKey{}
 	if ok && (have.Key != none || s.Key == none && have.HostIf != "") {
-		s = have // it is known better
+		s = have // it has more information
 	}
 	s.blocks = blocks
 	g.stale[s.Handle] = s
 }
 
-// findLinks finds the links that carry a handle of this network and were never
-// entered in etcd, or are entered as another's.
+// findLinks finds links that carry a handle of this network and have no endpoint in etcd, or whose endpoint is
+// another's.
 func (g *Collection) findLinks() error {
 	all, err := link.List(protocol.HostPrefix)
 	if err != nil {
@@ -72,14 +71,14 @@ func (g *Collection) findLinks() error {
 		if !protocol.AliasOfNetwork(l.Alias, network) || keep[l.Alias] {
 			continue
 		}
-		// The handle of a shortened alias is unknown: the link alone is stale.
+		// The handle of a shortened alias is unknown, so only the link is stale.
 		g.add(stale{Identity: protocol.Identity{Network: network, HostIf: l.Name, Alias: l.Alias, Handle: protocol.AliasedHandle(l.Alias)}})
 	}
 	return nil
 }
 
-// findEndpoints finds the endpoints of this network: those whose handle is one
-// of it, or whose link or MAC address says so. An endpoint alone does not tell its network.
+// findEndpoints finds the endpoints of this network: those whose handle is the network's, or whose link or MAC address
+// says so. An endpoint by itself does not name its network.
 func (g *Collection) findEndpoints(ctx context.Context) error {
 	entries, err := g.Etcd.List(ctx, model.WorkloadEndpointPrefix(g.Etcd.Node), false)
 	if err != nil {
@@ -98,7 +97,7 @@ func (g *Collection) findEndpoints(ctx context.Context) error {
 		}
 		handle := protocol.HandleID(network, ep.ContainerID, key.Endpoint)
 		if e.Revision > g.began {
-			// The list of attachments could not have it.
+			// The container is newer than the list of attachments.
 			g.valid[handle] = true
 			delete(g.stale, handle)
 		}
@@ -135,7 +134,8 @@ func (g *Collection) findEndpoints(ctx context.Context) error {
 	})
 }
 
-// olderHandles are those that older versions of Calico gave a container of the network: others don't tell the network.
+// olderHandles returns the handles that older versions of Calico gave a container and that contain the network's name.
+// Other handles don't tell the network.
 func olderHandles(id protocol.Identity) (handles []string) {
 	for _, h := range id.OlderHandles() {
 		if strings.HasPrefix(h, id.Network+".") {
@@ -145,9 +145,9 @@ func olderHandles(id protocol.Identity) (handles []string) {
 	return handles
 }
 
-// findAddresses finds handles of this network in the blocks that this host has
-// affinity to. Borrowed addresses are found by their endpoints; where there are
-// none, as under another main plugin, everywhere, by all handles of the network.
+// findAddresses finds handles of this network in the blocks that this host has affinity to. Borrowed addresses are
+// found through their endpoints; if there are none, as with another main plugin, they are found through all handles of
+// the network.
 func (g *Collection) findAddresses(ctx context.Context) error {
 	affinities, err := g.Etcd.List(ctx, model.AffinityPrefix(g.Etcd.Node), true)
 	if err != nil {
@@ -200,9 +200,9 @@ func (g *Collection) findAddresses(ctx context.Context) error {
 	})
 }
 
-// attributed is what a block says of a handle, false where older attributes leave open whose it is. Its link and its endpoint may not
-// have been found: an ADD may have made them since. The lock is the host
-// interface's all the same, and the endpoint goes with the addresses.
+// attributed returns what a block's attributes say about a handle. ok is false if they are older ones that leave its
+// owner open. The link and the endpoint may not have been found, since an ADD may have made them after that. The host
+// interface's lock is taken all the same, and the endpoint is deleted along with the addresses.
 func (g *Collection) attributed(a model.Attributes, block netip.Prefix) (s stale, ok bool) {
 	s = stale{Identity: protocol.Identity{Network: g.Conf.Name, Handle: a.HandleID}, blocks: []netip.Prefix{block}}
 	sandboxes := slices.DeleteFunc(protocol.Sandboxes(s.Network, s.Handle), func(id protocol.Identity) bool {

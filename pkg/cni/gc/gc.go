@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gc frees and deletes what a network holds on this node for containers
-// that are gone.
+// Package gc frees and deletes what a network holds on this node for containers that are gone.
 package gc
 
 import (
@@ -23,25 +22,25 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Collection is one GC under way.
+// Collection is one GC run.
 type Collection struct {
 	Conf     *netconf.Config
 	Plugin   protocol.Plugin
 	Etcd     *addresses.Store
 	Locks    addresses.Locks
-	Delegate *delegate.Plugin // that gave the addresses, nil for our own
+	Delegate *delegate.Plugin // the plugin that assigned the addresses; nil for our own
 	Log      *slog.Logger
 
-	began int64            // etcd's revision
+	began int64            // etcd's revision at the start
 	valid map[string]bool  // handles
 	stale map[string]stale // by handle
 	links map[string]link.Link
-	seen  map[model.WorkloadEndpointKey]bool // endpoints, when they were listed
+	seen  map[model.WorkloadEndpointKey]bool // endpoints found by listing
 
-	collected atomic.Int64 // how many of the stale were taken away
+	collected atomic.Int64 // number of stale interfaces removed
 }
 
-// Run collects what is not of the list of valid attachments, and returns how much that was.
+// Run removes what is not in the list of valid attachments and returns how many interfaces that was.
 func (g *Collection) Run(ctx context.Context) (int64, error) {
 	err := g.Etcd.Read(ctx, []model.Range{model.KeyRange(model.ReadyKey{})}, func(v *model.View) error {
 		g.began = v.Revision()
@@ -62,7 +61,7 @@ func (g *Collection) Run(ctx context.Context) (int64, error) {
 	return g.collected.Load(), err
 }
 
-// firstOf joins the first few errors, and counts the rest: one cause fails each.
+// firstOf joins the first few errors and counts the rest, which usually have the same cause.
 func firstOf(errs []error) error {
 	const most = 3
 	if more := len(errs) - most; more > 0 {
@@ -71,12 +70,12 @@ func firstOf(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// atOnce is how many interfaces are collected at once: the kernel keeps a caller
-// waiting 20 ms for each link, and a runtime gives GC some twenty seconds.
+// atOnce is how many interfaces are collected concurrently: deleting a link takes the kernel 20 ms, and a runtime
+// allows GC about twenty seconds.
 const atOnce = 16
 
-// collectAll takes away what is stale, endpoints first: a link stays while an
-// endpoint lives on it, even one of a former sandbox.
+// collectAll removes everything stale, interfaces with endpoints first: a link stays while an endpoint uses it, even
+// one of a former sandbox.
 func (g *Collection) collectAll(ctx context.Context) (errs []error) {
 	var lonely, living []stale
 	for _, s := range g.stale {
@@ -87,7 +86,7 @@ func (g *Collection) collectAll(ctx context.Context) (errs []error) {
 		}
 	}
 	for _, all := range [][]stale{living, lonely} {
-		// One after the other where they share a lock.
+		// Interfaces that share a lock are collected one after another.
 		byLock := make(map[string][]stale)
 		for _, s := range all {
 			byLock[g.lockName(s)] = append(byLock[g.lockName(s)], s)
@@ -116,7 +115,7 @@ func (g *Collection) collectAll(ctx context.Context) (errs []error) {
 	return errs
 }
 
-// lockName says which lock keeps other calls away.
+// lockName returns the name of the lock that keeps other calls away.
 func (g *Collection) lockName(s stale) string {
 	if g.Plugin == protocol.CalicoIPAM || s.HostIf == "" {
 		return s.Handle
@@ -124,8 +123,8 @@ func (g *Collection) lockName(s stale) string {
 	return s.HostIf
 }
 
-// collect takes one stale container interface away, unless a call for it is at
-// work right now. What tells of it goes last: should this call die, the next GC finds the rest.
+// collect removes one stale container interface, unless a call for it is running. It deletes the records that lead to
+// the rest last, so that if this call dies the next GC finds what remains.
 func (g *Collection) collect(ctx context.Context, s stale) error {
 	release, err := g.Locks.Try(addresses.InterfaceLock(g.lockName(s)))
 	if err != nil && !errors.Is(err, os.ErrPermission) {
@@ -144,7 +143,7 @@ func (g *Collection) collect(ctx context.Context, s stale) error {
 		return err
 	}
 	g.Log.Info("collecting", "handle", s.Handle, "link", s.HostIf)
-	if g.Delegate != nil { // its own GC may do nothing: host-local has none
+	if g.Delegate != nil { // call DEL: the plugin's own GC may do nothing, and host-local has none
 		for _, id := range protocol.Sandboxes(s.Network, s.Handle) {
 			if err := g.Delegate.Del(ctx, id); err != nil {
 				return err
@@ -158,7 +157,7 @@ func (g *Collection) collect(ctx context.Context, s stale) error {
 		}
 		killpoint.Step("link deleted")
 	}
-	if s.HostIf == "" || s.Alias != "" { // more than a link is known of it
+	if s.HostIf == "" || s.Alias != "" { // more than its link is known
 		err := g.Etcd.Remove(ctx, r, nil)
 		if used, ok := errors.AsType[*protocol.Error](err); ok && used.Code == protocol.CodeAddress {
 			g.Log.Info("leaving addresses that an endpoint has: GC of calico takes both", "handle", s.Handle, "error", err)
@@ -172,8 +171,8 @@ func (g *Collection) collect(ctx context.Context, s stale) error {
 	return nil
 }
 
-// link is the host's end that is to be deleted, nil for none. leave says that all else is to
-// stay, too: an endpoint lives on it.
+// link returns the host's end if it must be deleted, else nil. leave reports that everything else must stay too,
+// because an endpoint uses the link.
 func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l *link.Link, leave bool, err error) {
 	if s.HostIf == "" {
 		return nil, false, nil
@@ -189,7 +188,7 @@ func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l
 		return nil, false, nil
 	}
 	if s.Key == (model.WorkloadEndpointKey{}) {
-		// Known by its alias alone, which another network's may resemble.
+		// The interface is known by its alias alone, which may look like one of another network.
 		owner, owned, err := g.Etcd.Owner(ctx, found.Name, s.Key)
 		if err != nil {
 			return nil, false, err
@@ -203,17 +202,16 @@ func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l
 	return &found, false, nil
 }
 
-// halfMade reports whether the process that made the link died before it could
-// say whose it is. Others, too, have links whose names begin as ours do.
+// halfMade reports whether the process that made the link died before it could set the alias. Other software, too,
+// makes links whose names begin like ours.
 func halfMade(l link.Link) bool {
 	digits, ok := strings.CutPrefix(l.Name, protocol.HostPrefix)
 	ours := ok && len(digits) == 11 && strings.Trim(digits, "0123456789abcdef") == ""
 	return ours && l.IsUnnamed() && !l.Up
 }
 
-// isNew reports whether the container, known by a block alone, was added since GC began:
-// it has an endpoint by now that wasn't listed, or, under another main plugin, its handle is
-// that new.
+// isNew reports whether a container known only from a block was added after GC began: it has an endpoint by now that
+// wasn't listed or, with another main plugin, its handle is newer than that.
 func (g *Collection) isNew(ctx context.Context, s stale) (isNew bool, err error) {
 	handle := model.HandleKey{ID: s.Handle}
 	ranges := []model.Range{model.KeyRange(handle)}

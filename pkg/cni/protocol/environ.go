@@ -9,9 +9,8 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 )
 
-// Where the agent keeps its things, unless the environment says otherwise:
-// CALICO_RUN_DIR and CALICO_VAR_DIR, so that several virtual hosts fit on one
-// machine.
+// Default directories of the agent. CALICO_RUN_DIR and CALICO_VAR_DIR override them, so that several virtual hosts fit
+// on one machine.
 const (
 	defaultRunDir = "/run/calico"
 	defaultVarDir = "/var/lib/calico"
@@ -26,12 +25,12 @@ type Environ struct {
 	Path        string
 	RawArgs     string
 	Args        netconf.Args
-	ArgsErr     error  // of a DEL: what of the arguments makes no sense
+	ArgsErr     error  // set for a DEL only: which arguments are invalid
 	RunDir      string // has the agent's socket and our locks
 	VarDir      string // has the nodename and mtu files
 }
 
-// verbs names the variables that each command needs.
+// verbs lists the variables that each command requires.
 var verbs = map[string][]string{
 	"ADD":     {"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"},
 	"DEL":     {"CNI_CONTAINERID", "CNI_IFNAME"},
@@ -41,7 +40,7 @@ var verbs = map[string][]string{
 	"VERSION": nil,
 }
 
-// ParseEnviron reads them, and refuses what no call can work with.
+// ParseEnviron reads the environment, and rejects values that no call can work with.
 func ParseEnviron(getenv func(string) string) (Environ, error) {
 	e := Environ{
 		Command:     getenv("CNI_COMMAND"),
@@ -89,12 +88,12 @@ func ParseEnviron(getenv func(string) string) (Environ, error) {
 		return e, Failf(CodeEnvironment, "give another name, without %", "CNI_IFNAME %q: the kernel has no interface of that name", e.IfName)
 	}
 	e.Args, e.ArgsErr = netconf.ParseArgs(e.RawArgs)
-	// A pod that no ADD was done for because of its arguments, or of such a name, must be deletable.
+	// It must be possible to delete a pod whose ADD failed because of its arguments or its name.
 	if e.ArgsErr != nil && e.Command != "DEL" {
 		return e, Fail(CodeEnvironment, e.ArgsErr, "the container runtime must set it")
 	}
 	return e, nil
 }
 
-// OfOneContainer reports whether the call is about one container.
+// OfOneContainer reports whether the command is about a single container.
 func (e Environ) OfOneContainer() bool { return len(verbs[e.Command]) > 0 }

@@ -17,8 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// The error codes of both plugins. Those below 100 are the CNI
-// specification's, those from 100 on are ours.
+// The error codes of both plugins. Codes below 100 are from the CNI specification, codes from 100 on are our own.
 //
 //	  1  the cniVersion of the configuration is not supported
 //	  4  an environment variable (CNI_COMMAND, CNI_NETNS, …) is missing or wrong
@@ -35,7 +34,7 @@ import (
 //	103  no pool to take an address from
 //	104  every address of the pools is in use
 //	105  the address that was asked for is in use, is in no pool, or comes on top of others,
-//	     or is to be freed while an endpoint has it
+//	     or cannot be freed because an endpoint has it
 //	106  the interface name is taken
 //	107  CHECK found a difference
 //	108  the kernel refused a change
@@ -75,7 +74,7 @@ type Error struct {
 	Err  error  // the cause, for errors.Is and As; may be nil
 }
 
-// Error is the sentence and the hint.
+// Error returns the sentence and the hint.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return e.Text
@@ -83,21 +82,21 @@ func (e *Error) Error() string {
 	return e.Text + "; " + e.Hint
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Fail makes an error from its cause.
+// Fail returns an error with the given cause.
 func Fail(code uint, err error, hint string) *Error {
-	// Joined errors stand on a line each.
+	// errors.Join puts each error on a line of its own.
 	return &Error{Code: code, Text: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: hint, Err: err}
 }
 
-// Failf makes an error without a further cause than what a %w in format names.
+// Failf returns an error with a formatted text. Its cause is what %w in format names, if any.
 func Failf(code uint, hint, format string, args ...any) *Error {
 	return Fail(code, fmt.Errorf(format, args...), hint)
 }
 
-// Explain turns any error into one with a code, and something to do about it.
+// Explain turns any error into one with a code and a hint.
 func Explain(err error) *Error {
 	e := classify(err)
 	if e.Hint == "" {
@@ -108,7 +107,7 @@ func Explain(err error) *Error {
 	return e
 }
 
-// lastHint is what to do about an error of whose cause no more is known.
+// lastHint returns the hint for an error whose cause is not known more precisely.
 func lastHint(code uint) string {
 	switch code {
 	case CodeIO:
@@ -124,7 +123,7 @@ func lastHint(code uint) string {
 	return LookAtIPAM
 }
 
-// LookAtIPAM is what to do about an error of an IPAM plugin that says only that.
+// LookAtIPAM is the hint for an error of an IPAM plugin that comes without one.
 const LookAtIPAM = "look at the ipam section of the network configuration, and at what its plugin keeps"
 
 func classify(err error) *Error {
@@ -140,7 +139,7 @@ func classify(err error) *Error {
 	case errors.As(err, &ours):
 		return ours
 	case errors.As(err, &theirs):
-		// From a plugin that we delegated to: its code is its own.
+		// An error from a plugin that we delegated to keeps its own code.
 		return &Error{Code: theirs.Code, Text: theirs.Msg, Hint: theirs.Details, Err: err}
 	case errors.As(err, &noPool):
 		return Fail(CodeNoPool, err, "make a pool, as the README's page on installing says, or correct ipv4_pools and ipv6_pools of the network configuration")
@@ -180,7 +179,7 @@ func classify(err error) *Error {
 	return Fail(CodeInternal, err, "")
 }
 
-// Print writes CNI's error object.
+// Print writes the error as CNI's error object.
 func (e *Error) Print(w io.Writer, cniVersion string) error {
 	data, err := json.MarshalIndent(struct {
 		CNIVersion string `json:"cniVersion,omitempty"`
@@ -195,7 +194,7 @@ func (e *Error) Print(w io.Writer, cniVersion string) error {
 	return err
 }
 
-// Bug is the error of a panic.
+// Bug returns the error for a panic.
 func Bug(r any) error {
 	return Failf(CodeInternal, "report it, with the log", "this is a bug in the plugin: %v", r)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-go/calico/netconf"
 )
 
-// FuzzPrevResult: whatever a runtime passes for the result of an ADD, addresses of it are addresses, its interfaces are the container's and the
-// host's, and an error has a code.
+// FuzzPrevResult: for any ADD result from a runtime, its addresses are valid, its interfaces are the container's and
+// the host's, and an error has a code.
 func FuzzPrevResult(f *testing.F) {
 	f.Add("1.0.0", []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"cali1"},{"name":"eth0","sandbox":"/n"}],"ips":[{"address":"10.0.0.5/32","interface":1},{"address":"fd00::5/128","interface":7}]}`))
 	f.Add("0.3.1", []byte(`{"ips":[{"version":"4","address":"10.0.0.5/32"}]}`))

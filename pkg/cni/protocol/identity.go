@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Identity says who a container interface is, in etcd and in the kernel.
+// Identity names a container interface in etcd and in the kernel.
 type Identity struct {
 	Key       model.WorkloadEndpointKey
 	Network   string
@@ -26,7 +26,7 @@ type Identity struct {
 	PodSpace  string
 }
 
-// NewIdentity is that of the container interface that the call is about.
+// NewIdentity returns the identity of the container interface that the call is about.
 func NewIdentity(network, node string, e Environ) Identity {
 	id := Identity{
 		Network: network, Container: e.ContainerID, IfName: e.IfName, Handle: HandleID(network, e.ContainerID, e.IfName),
@@ -41,12 +41,11 @@ func NewIdentity(network, node string, e Environ) Identity {
 	return id
 }
 
-// MaxNetwork is how long a network's name may be: with a container id of 64
-// digits, as runtimes have, and any interface's name it makes a handle.
+// MaxNetwork is the maximum length of a network's name: together with a container ID of 64 digits, as runtimes use, and
+// the longest interface name, it still makes a valid handle.
 const MaxNetwork = model.MaxName - 64 - 15 - len("..")
 
-// Check refuses names that no ADD can use: what is written under them could
-// not be read again, nor deleted.
+// Check rejects names that no ADD can use: what is written under them could be neither read again nor deleted.
 func (id Identity) Check() error {
 	for _, n := range []struct{ what, name string }{{"workload's name", id.Key.Workload}, {"handle", id.Handle}} {
 		if len(n.name) > model.MaxName {
@@ -57,23 +56,24 @@ func (id Identity) Check() error {
 	return nil
 }
 
-// HandleID names the addresses of one sandbox's interface, so that the late
-// DEL of an old sandbox never frees a new one's.
+// HandleID returns the handle for the addresses of one sandbox's interface. It contains the container ID so that a late
+// DEL of an old sandbox never frees a new one's addresses.
 func HandleID(network, containerID, ifName string) string {
 	return network + "." + containerID + "." + ifName
 }
 
-// OlderHandles are what older versions of Calico called the handle; "" is none.
+// OlderHandles returns the names that older versions of Calico gave the handle; "" means no handle.
 func (id Identity) OlderHandles() []string {
 	return append(id.OlderHandlesOfContainer(), "", id.Key.Workload, id.Network+"."+id.Key.Workload)
 }
 
-// OlderHandlesOfContainer are those of the older handles that no other container of the workload had.
+// OlderHandlesOfContainer returns the older handles that no other container of the workload can have had.
 func (id Identity) OlderHandlesOfContainer() []string {
 	return []string{id.Network + "." + id.Container, id.Container}
 }
 
-// Sandboxes undoes HandleID: container ids and interface names may have dots, so that several make the same handle.
+// Sandboxes is the inverse of HandleID. It returns several identities if container IDs and interface names with dots
+// make the same handle.
 func Sandboxes(network, handle string) (all []Identity) {
 	rest, ok := strings.CutPrefix(handle, network+".")
 	for at, c := range rest {
@@ -84,10 +84,10 @@ func Sandboxes(network, handle string) (all []Identity) {
 	return all
 }
 
-// HostPrefix starts the name of every host interface that we make.
+// HostPrefix is the prefix of all host interface names that we make.
 const HostPrefix = "cali"
 
-// HostInterface is the name of the host's end.
+// HostInterface returns the name of the host's end.
 func HostInterface(workload, ifName string) string {
 	if ifName != "eth0" {
 		workload += "." + ifName
@@ -102,7 +102,7 @@ const (
 	maxAlias = 255
 )
 
-// LinkAlias is what the host's end carries to say whose it is.
+// LinkAlias returns the alias that marks the owner of the host's end.
 func LinkAlias(network, handle string) string {
 	if alias := aliasPrefix + handle; len(alias) <= maxAlias {
 		return alias
@@ -116,27 +116,25 @@ func hashedAliasPrefix(network string) string {
 	return aliasPrefix + "sha256:" + hex.EncodeToString(sum[:])[:16] + ":"
 }
 
-// AliasedHandle is the handle that an alias names. A shortened alias names none.
+// AliasedHandle returns the handle that an alias names. A shortened alias names none.
 func AliasedHandle(alias string) string { return strings.TrimPrefix(alias, aliasPrefix) }
 
-// AliasOfNetwork reports whether the alias may be one of the network's links.
-// A network's name may have dots, so that another network's may match too:
-// "a" is a prefix of "a.b".
+// AliasOfNetwork reports whether the alias may belong to one of the network's links. Names may have dots, so it may
+// also match aliases of another network: "a" is a prefix of "a.b".
 func AliasOfNetwork(alias, network string) bool {
 	return strings.HasPrefix(alias, aliasPrefix+network+".") || strings.HasPrefix(alias, hashedAliasPrefix(network))
 }
 
-// IsOurAlias reports whether a link that has the alias is calico's.
+// IsOurAlias reports whether the alias marks a link of calico's.
 func IsOurAlias(alias string) bool { return strings.HasPrefix(alias, aliasPrefix) }
 
-// SameInterface reports whether the alias is this container interface's, of any
-// network.
+// SameInterface reports whether the alias belongs to this container interface, in any network.
 func (id Identity) SameInterface(alias string) bool {
 	return IsOurAlias(alias) && strings.HasSuffix(alias, "."+id.Container+"."+id.IfName)
 }
 
-// PodMAC derives the address of the pod's end from the handle, so that doing
-// the same ADD again gives the same one. It is locally administered, unicast.
+// PodMAC derives the MAC address of the pod's end from the handle, so that repeating an ADD gives the same one. It is
+// locally administered and unicast.
 func PodMAC(handle string) model.MAC {
 	sum := sha256.Sum256([]byte("mac " + handle))
 	mac := model.MAC(sum[:6])
@@ -144,8 +142,8 @@ func PodMAC(handle string) model.MAC {
 	return mac
 }
 
-// Attributes are kept in the block beside the addresses of a handle: GC and a
-// DEL that knows the pod by another name find the endpoint by them.
+// Attributes returns the attributes stored in the block along with the addresses of a handle. They lead GC, and a DEL
+// that knows the pod under another name, to the endpoint.
 func (id Identity) Attributes() map[string]string {
 	a := map[string]string{
 		"node": id.Key.Host, "network": id.Network,
@@ -157,7 +155,8 @@ func (id Identity) Attributes() map[string]string {
 	return a
 }
 
-// Attributed is the endpoint that the attributes say the addresses were given to. ifName is for older ones, which don't say it.
+// Attributed returns the key of the endpoint that the attributes name. ifName is used for older attributes, which lack
+// the interface.
 func Attributed(a map[string]string, ifName string) (model.WorkloadEndpointKey, bool) {
 	return model.WorkloadEndpointKey{
 		Host: a["node"], Orchestrator: a["orchestrator"], Workload: a["workload"], Endpoint: cmp.Or(a["interface"], ifName),

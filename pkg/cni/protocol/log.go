@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewLogger logs to stderr and to the configured file. Whatever is wrong with
-// the file, the call goes on: the returned error is for a warning.
+// NewLogger returns a logger to stderr and to the configured file, and a function that closes the file. If the file
+// can't be used the logger still works; the error is for a warning.
 func NewLogger(conf netconf.Log, stdout, stderr io.Writer, now time.Time) (*slog.Logger, func(), error) {
 	out, shut := stderr, func() {}
 	f, err := openLog(conf, now)
 	if f != nil && sameFile(f, stdout) {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing was written to it
 		f, err = nil, fmt.Errorf("log file %s is stdout, which is for the result: name another, or none", conf.File)
 	}
 	if f != nil {
@@ -45,7 +45,7 @@ func sameFile(f *os.File, w io.Writer) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// both writes to each and never fails: a full disk must not stop a pod.
+// both writes to both writers and never fails: a full disk must not stop a pod.
 type both [2]io.Writer
 
 // Write always takes all of p.
@@ -56,9 +56,8 @@ func (b both) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// openLog opens the log file for appending. Many processes write to it at
-// once, one record in one write; the first that finds it too large moves it
-// away. The result may be nil, without an error where no file is wanted.
+// openLog opens the log file for appending. Many processes write to it concurrently, one record per write; the first
+// one that finds it too large renames it. The result may be nil, with a nil error if no file is configured.
 func openLog(conf netconf.Log, now time.Time) (*os.File, error) {
 	if conf.File == "" {
 		return nil, nil
@@ -85,7 +84,7 @@ func openLog(conf netconf.Log, now time.Time) (*os.File, error) {
 	return f, nil
 }
 
-// logPerm are the permissions of the plugins' log.
+// logPerm is the mode of the plugins' log file.
 const logPerm = 0o600
 
 func tooLarge(f *os.File, maxMB int) bool {
@@ -93,8 +92,8 @@ func tooLarge(f *os.File, maxMB int) bool {
 	return err == nil && info.Mode().IsRegular() && info.Size() >= int64(maxMB)<<20
 }
 
-// rotate moves the file f away and drops rotated files that are too old or
-// too many. The lock on f, which dies with its holder, lets one process do it.
+// rotate renames the file f, and removes rotated files that are too old or too many. The lock on f, which dies with its
+// holder, makes sure that only one process does it.
 func rotate(f *os.File, conf netconf.Log, now time.Time) error {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil // another process is at it
@@ -107,7 +106,7 @@ func rotate(f *os.File, conf netconf.Log, now time.Time) error {
 	if err != nil || !os.SameFile(ours, current) {
 		return nil // another process did it
 	}
-	// A symbolic link stays: it leads to the disk that is to have the log.
+	// A symbolic link stays: it points to the disk for the log.
 	path, err := filepath.EvalSymlinks(conf.File)
 	if err != nil {
 		return err
@@ -120,7 +119,7 @@ func rotate(f *os.File, conf netconf.Log, now time.Time) error {
 	}
 	old, err := filepath.Glob(base + "-[0-9]*T*" + ext)
 	if err != nil {
-		return nil // a path with brackets: nothing is dropped
+		return nil // the path has brackets: remove nothing
 	}
 	slices.Sort(old)
 	slices.Reverse(old) // newest first
@@ -129,7 +128,7 @@ func rotate(f *os.File, conf netconf.Log, now time.Time) error {
 		if err != nil {
 			continue
 		}
-		// By the calendar: a time.Duration has no room for a great number of days.
+		// Compute by the calendar: a time.Duration can't hold a large number of days.
 		aged := conf.MaxAge > 0 && info.ModTime().Before(now.AddDate(0, 0, -conf.MaxAge))
 		if aged || conf.MaxCount > 0 && i >= conf.MaxCount {
 			_ = os.Remove(path) // another process may have

@@ -55,7 +55,7 @@ func TestLogRotation(t *testing.T) {
 	}
 }
 
-// TestLogKeptLong: with more days than a time.Duration has room for everything is kept.
+// TestLogKeptLong: with more days than fit in a time.Duration everything is kept.
 func TestLogKeptLong(t *testing.T) {
 	for _, age := range []int{106_752, 999_999, math.MaxInt32} {
 		dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestLogKeptLong(t *testing.T) {
 	}
 }
 
-// TestLogRotationByALink has the log on another disk, by a symbolic link.
+// TestLogRotationByALink uses a log on another disk, reached by a symbolic link.
 func TestLogRotationByALink(t *testing.T) {
 	dir, disk := t.TempDir(), t.TempDir()
 	conf := netconf.Log{File: filepath.Join(dir, "cni.log"), MaxSize: 1, MaxCount: 1}
@@ -107,7 +107,7 @@ func TestLogRotationByALink(t *testing.T) {
 	}
 }
 
-// TestLogToStdout keeps the log out of what has the result.
+// TestLogToStdout keeps the log out of stdout, which is for the result.
 func TestLogToStdout(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protocol is what the CNI specification says of a plugin as a process:
-// what comes in by the environment and on stdin, and what goes out as a result,
-// as an error or to the log.
+// Package protocol implements what the CNI specification says about a plugin as a process: its input from the
+// environment and stdin, and its output as a result, an error or a log.
 //
-// It does not build on the CNI project's skel package: that reads any amount
-// of stdin, finds out that CNI_NETNS is wrong only after an ADD has done its
-// work, and then undoes nothing.
+// It does not build on the CNI project's skel package, which reads any amount of stdin, notices a wrong CNI_NETNS only
+// after an ADD has done its work, and then undoes nothing.
 package protocol
 
 import (
@@ -25,15 +23,14 @@ func Supported() version.PluginInfo {
 	return version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 }
 
-// How much stdin is read. A configuration is a few kilobytes; what GC gets
-// grows with the number of containers.
+// Limits on stdin. A configuration is a few kilobytes; the input of GC grows with the number of containers.
 const (
 	maxStdin   = 512 << 10
 	maxStdinGC = 16 << 20
 )
 
-// ReadConfig leaves in conf what could be read, with an error too. For a DEL, ignored says what
-// of it is left out.
+// ReadConfig reads the network configuration from stdin into conf. On error, conf has what could be read. For a DEL,
+// ignored says which parts of the configuration are left out.
 func ReadConfig(conf *netconf.Config, stdin io.Reader, command string) (ignored, err error) {
 	limit := maxStdin
 	if command == "GC" {
@@ -66,10 +63,10 @@ func ReadConfig(conf *netconf.Config, stdin io.Reader, command string) (ignored,
 	return ignored, nil
 }
 
-// since is the version that introduced a verb.
+// since maps a verb to the CNI version that introduced it.
 var since = map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 
-// CheckVersion refuses a version that we don't speak, or that doesn't know the verb.
+// CheckVersion rejects a version that we don't support, or that doesn't have the verb.
 func CheckVersion(v, command string) error {
 	if !slices.Contains(Supported().SupportedVersions(), v) {
 		return Failf(CodeVersion, "set cniVersion to one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0 and 1.1.0", "cniVersion %q is not supported", v)
@@ -82,7 +79,7 @@ func CheckVersion(v, command string) error {
 	return nil
 }
 
-// PrintResult writes a result in the shape of the configuration's version.
+// PrintResult writes a result in the format of the configuration's version.
 func PrintResult(r types.Result, cniVersion string, stdout io.Writer) error {
 	converted, err := r.GetAsVersion(cniVersion)
 	if err != nil {
@@ -91,7 +88,7 @@ func PrintResult(r types.Result, cniVersion string, stdout io.Writer) error {
 	if err := converted.PrintTo(stdout); err != nil {
 		return Failf(CodeIO, "", "write the result: %w", err)
 	}
-	// By hand, the shell's prompt stands on a line of its own.
+	// End with a newline, so that in a terminal the shell's prompt starts a new line.
 	if _, err := io.WriteString(stdout, "\n"); err != nil {
 		return Failf(CodeIO, "", "write the result: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 )
 
-// Gateway is the next hop of every pod.
+// Gateway returns the next hop of every pod.
 func Gateway(v6 bool) netip.Addr {
 	if v6 {
 		return link.HostGatewayLL()
@@ -25,13 +25,13 @@ func Gateway(v6 bool) netip.Addr {
 	return link.HostGateway()
 }
 
-// DefaultV4 is where the IPv4 default route leads.
+// DefaultV4 returns the destination of the IPv4 default route.
 func DefaultV4() netip.Prefix { return netip.PrefixFrom(netip.IPv4Unspecified(), 0) }
 
-// DefaultV6 is DefaultV4 for IPv6.
+// DefaultV6 returns the destination of the IPv6 default route.
 func DefaultV6() netip.Prefix { return netip.PrefixFrom(netip.IPv6Unspecified(), 0) }
 
-// Families reports whether there are addresses of either.
+// Families reports whether addrs has IPv4 and IPv6 addresses.
 func Families(addrs []netip.Addr) (v4, v6 bool) {
 	for _, a := range addrs {
 		if a.Is4() {
@@ -43,23 +43,23 @@ func Families(addrs []netip.Addr) (v4, v6 bool) {
 	return v4, v6
 }
 
-// IPNet converts for the CNI library.
+// IPNet converts a prefix for the CNI library.
 func IPNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// DNS is what the container's resolver is told.
+// DNS returns the resolver settings for the container.
 func DNS(d netconf.DNS) types.DNS {
 	return types.DNS{Nameservers: d.Nameservers, Domain: d.Domain, Search: d.Search, Options: d.Options}
 }
 
-// AddrOf converts what the CNI library gives.
+// AddrOf converts an address from the CNI library. It reports false if the address is invalid.
 func AddrOf(ip net.IP) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(ip)
 	return a.Unmap(), ok
 }
 
-// PrefixOf is AddrOf for networks.
+// PrefixOf is like AddrOf for networks.
 func PrefixOf(n net.IPNet) (netip.Prefix, bool) {
 	a, ok := AddrOf(n.IP)
 	ones, bits := n.Mask.Size()
@@ -72,7 +72,7 @@ func PrefixOf(n net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, ones), ones >= 0
 }
 
-// Previous is the result of the ADD, as the runtime passes it.
+// Previous is the result of the ADD, as passed by the runtime.
 type Previous struct {
 	*types100.Result
 	Addrs []netip.Addr // of the pod's interface
@@ -80,13 +80,13 @@ type Previous struct {
 	Host  *types100.Interface
 }
 
-// PrevResult reads the result of the ADD.
+// PrevResult parses the result of the ADD.
 func PrevResult(conf *netconf.Config, id Identity) (*Previous, error) {
 	const hint = "the container runtime must pass the result of the ADD"
 	if conf.PrevResult == nil {
 		return nil, Failf(CodeConfig, hint, "prevResult: missing")
 	}
-	// Results before 1.0.0 may lack their version.
+	// Results before version 1.0.0 may lack their version.
 	data := conf.PrevResult
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) == nil && fields != nil && fields["cniVersion"] == nil {
@@ -125,7 +125,7 @@ func PrevResult(conf *netconf.Config, id Identity) (*Previous, error) {
 	return p, nil
 }
 
-// Complete refuses entries of a result that are null.
+// Complete returns an error if an entry of the result is null.
 func Complete(r *types100.Result) error {
 	if i := slices.Index(r.Interfaces, nil); i >= 0 {
 		return fmt.Errorf("interfaces[%d]: want an object, got null", i)

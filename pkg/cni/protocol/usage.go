@@ -9,18 +9,17 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// Plugin is one of the two.
+// Plugin is one of the two plugins.
 type Plugin string
 
 const (
 	// Calico is a main plugin: it makes interfaces.
 	Calico Plugin = "calico"
-	// CalicoIPAM is an IPAM plugin: it gives addresses to a main plugin.
+	// CalicoIPAM is an IPAM plugin: it assigns addresses for a main plugin.
 	CalicoIPAM Plugin = "calico-ipam"
 )
 
-// Answer answers a person, who gives an argument. A container runtime gives none: it
-// says by CNI_COMMAND what is to be done.
+// Answer handles a command-line argument, which only a person gives: a container runtime passes CNI_COMMAND instead.
 func (p Plugin) Answer(arg, command, build string, stdout io.Writer) (code int, answered bool) {
 	switch arg {
 	case "-v", "-version", "--version":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invariants finds where what etcd holds breaks an invariant of the data model.
+// Package invariants finds violations of the data model's invariants in the content of etcd.
 package invariants
 
 import (
@@ -17,31 +17,30 @@ import (
 
 var errNotCanonical = errors.New("the key is not in its canonical form, so it can't be compared")
 
-// Violation is a place where a tree breaks an invariant of the data model.
+// Violation is a violation of one invariant of the data model.
 type Violation struct {
-	// Invariant is its number:
+	// Invariant is the number of the invariant:
 	//
 	//	1  blocks do not overlap, and each lies inside exactly one pool, apart from disabled ones
 	//	2  a block's affinity and the host's affinity key agree
 	//	3  a handle counts what the blocks say it holds
 	//	4  unallocated holds each free ordinal exactly once
 	//	5  an endpoint's address is allocated to the endpoint's handle
-	//	0  an entry that the others are about does not parse
+	// 0  an entry that the other invariants need does not parse
 	Invariant int
 	Key       model.Key
 	Text      string
-	// Note: worth reporting, and yet allowed: the block's pool was deleted, or another made over it.
+	// Note marks something worth reporting but allowed: the block's pool was deleted, or another was made over it.
 	Note bool
 }
 
-// String is one line for people.
+// String returns the violation as one line for people.
 func (v Violation) String() string {
 	return fmt.Sprintf("invariant %d: %s: %s", v.Invariant, v.Key.Path(), v.Text)
 }
 
-// Check finds every violation in what etcd holds at one revision. It looks at
-// pools, blocks, affinities, handles and workload endpoints; other entries may
-// be there or not.
+// Check finds every violation in what etcd holds at one revision. It looks at pools, blocks, affinities, handles and
+// workload endpoints, and ignores other entries.
 func Check(dump []model.Entry) []Violation {
 	c := checker{
 		pools:      map[netip.Prefix]bool{},
@@ -62,7 +61,7 @@ func Check(dump []model.Entry) []Violation {
 	return c.ordered()
 }
 
-// ordered are the violations by invariant, place and text.
+// ordered returns the violations sorted by invariant, key and text.
 func (c *checker) ordered() []Violation {
 	type placed struct {
 		path string
@@ -82,10 +81,10 @@ func (c *checker) ordered() []Violation {
 }
 
 type checker struct {
-	pools      map[netip.Prefix]bool         // whether it counts where several overlap: it isn't disabled
-	blocks     map[netip.Prefix]*model.Block // nil: there and not valid
+	pools      map[netip.Prefix]bool         // whether the pool counts among those that overlap, that is, isn't disabled
+	blocks     map[netip.Prefix]*model.Block // nil if it exists but is invalid
 	affinities map[netip.Prefix][]string
-	handles    map[string]*model.Handle // nil: there and not valid
+	handles    map[string]*model.Handle // nil if it exists but is invalid
 	legacy     map[string]*model.Handle
 	endpoints  []endpoint
 	found      []Violation
@@ -145,16 +144,16 @@ func (c *checker) add(e model.Entry) {
 	}
 }
 
-// sorted are the blocks by address, each after those around it.
+// sorted returns the blocks by address, each one after the blocks around it.
 func (c *checker) sorted() []netip.Prefix {
 	return slices.SortedFunc(maps.Keys(c.blocks), func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
 }
 
-// checkPlaces is invariant 1.
+// checkPlaces checks invariant 1.
 func (c *checker) checkPlaces() {
-	var around []netip.Prefix // the chain of blocks that the current one may lie in
+	var around []netip.Prefix // the chain of blocks that may contain the current one
 	for _, b := range c.sorted() {
 		k := model.BlockKey{CIDR: b}
 		for len(around) > 0 && !around[len(around)-1].Overlaps(b) {
@@ -186,7 +185,7 @@ func (c *checker) checkPlaces() {
 	}
 }
 
-// checkAffinities is invariant 2.
+// checkAffinities checks invariant 2.
 func (c *checker) checkAffinities() {
 	for cidr, b := range c.blocks {
 		if b != nil && b.Affinity != "" && !slices.Contains(c.affinities[cidr], b.Affinity) {
@@ -209,8 +208,7 @@ func (c *checker) checkAffinities() {
 	}
 }
 
-// checkEndpoints is invariant 5. An address outside every block was given out
-// by another IPAM plugin or by a person.
+// checkEndpoints checks invariant 5. An address outside every block was assigned by another IPAM plugin or by a person.
 func (c *checker) checkEndpoints() {
 	for _, e := range c.endpoints {
 		for _, addr := range e.value.Addrs() {
@@ -231,8 +229,8 @@ func (c *checker) checkEndpoints() {
 	}
 }
 
-// IsHandle reports whether a handle that has an address of an endpoint is the endpoint's: of its container, or as older versions
-// of Calico called it.
+// IsHandle reports whether id, the handle of one of an endpoint's addresses, is the endpoint's own: that of its
+// container, or a name that older versions of Calico used.
 func IsHandle(id string, key model.WorkloadEndpointKey, endpoint model.WorkloadEndpoint) bool {
 	for _, name := range []string{endpoint.ContainerID + "." + key.Endpoint, key.Workload, endpoint.ContainerID} {
 		if id == name || strings.HasSuffix(id, "."+name) {
@@ -242,7 +240,7 @@ func IsHandle(id string, key model.WorkloadEndpointKey, endpoint model.WorkloadE
 	return id == ""
 }
 
-// blockWith is the valid block that has the address, nil if there is none.
+// blockWith returns the valid block that contains the address, or nil.
 func (c *checker) blockWith(a netip.Addr) *model.Block {
 	for l := range a.BitLen() + 1 {
 		if b := c.blocks[netip.PrefixFrom(a, l).Masked()]; b != nil {
@@ -252,7 +250,7 @@ func (c *checker) blockWith(a netip.Addr) *model.Block {
 	return nil
 }
 
-// ordinalOf is the place of an address in its block, which has at most 2^12.
+// ordinalOf returns the position of an address in its block, which has at most 2^12.
 func ordinalOf(b *model.Block, a netip.Addr) int {
 	low := func(a netip.Addr) int {
 		bytes := a.As16()
@@ -261,7 +259,7 @@ func ordinalOf(b *model.Block, a netip.Addr) int {
 	return low(a) - low(b.CIDR.Addr())
 }
 
-// checkOrdinals is invariant 4, and what keeps every index in range.
+// checkOrdinals checks invariant 4, and that every index is in range.
 func checkOrdinals(b *model.Block) error {
 	if len(b.Allocations) != b.Size() {
 		return fmt.Errorf("allocations has %d entries for %d addresses", len(b.Allocations), b.Size())

@@ -10,7 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestDamaged lists all that is wrong with the data of a cluster that others' tools have mended, an affinity without a block included.
+// TestDamaged lists all errors in the data of a cluster that other tools have repaired, including an affinity without a
+// block.
 func TestDamaged(t *testing.T) {
 	block := model.Block{CIDR: netip.MustParsePrefix("10.0.1.0/26"), Affinity: "h1", Attributes: []model.Attributes{{HandleID: "net.c9\r\neth0"}, {HandleID: "h4"}}}
 	for i := range 64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// checkHandles is invariant 3.
+// checkHandles checks invariant 3.
 func (c *checker) checkHandles() {
 	said := map[string]map[netip.Prefix]int{} // by blocks
 	for cidr, b := range c.blocks {
@@ -54,7 +54,7 @@ func (c *checker) checkHandles() {
 	}
 }
 
-// checkHandle looks at what blocks don't show.
+// checkHandle checks the handle's own counts, which the blocks don't show.
 func (c *checker) checkHandle(id string, said map[netip.Prefix]int) {
 	k, counted, valid := c.handle(id)
 	if !valid {
@@ -75,7 +75,7 @@ func (c *checker) checkHandle(id string, said map[netip.Prefix]int) {
 	}
 }
 
-// handle joins both places of a handle; k is nil where there is none.
+// handle merges both keys of a handle. k is nil if there is neither.
 func (c *checker) handle(id string) (k model.Key, counted map[netip.Prefix]int, valid bool) {
 	h, canonical := c.handles[id]
 	old, legacy := c.legacy[id]

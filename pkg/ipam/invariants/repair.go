@@ -10,15 +10,15 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Repair is a violation, and what mends it; an empty change: a person must.
+// Repair is a violation and the change that repairs it. If Change is empty and Before false, a person must repair it.
 type Repair struct {
 	Violation
 	Change model.Change
-	// Before: a change of one before mends it as well.
+	// Before says that the change of an earlier Repair fixes this violation too.
 	Before bool
 }
 
-// ByHand says what a person must do about it.
+// ByHand says how a person can repair it.
 func (r Repair) ByHand() string {
 	return [...]string{
 		0: "can't be read: correct the value, or delete the key",
@@ -30,8 +30,8 @@ func (r Repair) ByHand() string {
 	}[r.Invariant]
 }
 
-// Repairs finds every violation in the entries of a view, and what mends it without freeing an address or giving one out: a host's
-// affinity key is made or deleted, a handle is counted anew. What a repair relies on, it compares.
+// Repairs finds every violation in the entries of a view, and repairs that neither free nor assign an address: they
+// create or delete a host's affinity key, or recount a handle. Each change compares everything it relies on.
 func Repairs(v *model.View, dump []model.Entry) []Repair {
 	r := repairer{view: v, counts: map[string]map[netip.Prefix]int{}, readable: true}
 	for _, e := range dump {
@@ -66,7 +66,7 @@ func Repairs(v *model.View, dump []model.Entry) []Repair {
 		case model.AffinityKey:
 			repair.Change = r.deleteAffinity(k)
 		case model.HandleKey:
-			if repair.Before = mended[k.ID]; !repair.Before { // one that can't be read counts nothing
+			if repair.Before = mended[k.ID]; !repair.Before { // a handle that can't be read counts nothing
 				repair.Change = r.recount(k.ID)
 				mended[k.ID] = !repair.Change.Empty()
 			}
@@ -78,12 +78,12 @@ func Repairs(v *model.View, dump []model.Entry) []Repair {
 
 type repairer struct {
 	view   *model.View
-	counts map[string]map[netip.Prefix]int // by handle: how many addresses each block has of it
-	// readable: all blocks are. Otherwise one may have addresses of any handle.
+	counts map[string]map[netip.Prefix]int // by handle: how many of its addresses each block has
+	// readable says that all blocks can be read. Otherwise an unreadable one may have addresses of any handle.
 	readable bool
 }
 
-// compares demands that the keys are as they were read.
+// compares returns compares that the keys are unchanged since they were read.
 func (r *repairer) compares(keys ...model.Key) (all []model.Compare) {
 	for _, k := range keys {
 		all = append(all, r.view.Compare(k))
@@ -100,12 +100,12 @@ func (r *repairer) makeAffinity(k model.BlockKey) model.Change {
 func (r *repairer) deleteAffinity(k model.AffinityKey) model.Change {
 	block := model.BlockKey{CIDR: k.CIDR}
 	if r.view.Get(block).Err != nil {
-		return model.Change{} // whose it is can't be known
+		return model.Change{} // its affinity can't be known
 	}
 	return model.Change{Compares: r.compares(k, block), Deletes: []model.Key{k}}
 }
 
-// makeHandles makes those that a block names and that don't exist.
+// makeHandles creates the handles that a block names and that don't exist.
 func (r *repairer) makeHandles(k model.BlockKey, mended map[string]bool) model.Change {
 	b, _ := r.view.Get(k).Value.(model.Block)
 	var change model.Change
@@ -118,11 +118,11 @@ func (r *repairer) makeHandles(k model.BlockKey, mended map[string]bool) model.C
 		change.Merge(r.recount(id))
 	}
 	slices.SortFunc(change.Compares, func(a, b model.Compare) int { return cmp.Compare(a.Key.Path(), b.Key.Path()) })
-	change.Compares = slices.Compact(change.Compares) // the block's own, for each
+	change.Compares = slices.Compact(change.Compares) // drop the repeated compares of the block itself
 	return change
 }
 
-// recount makes a handle count what the blocks say.
+// recount makes a handle's counts agree with the blocks.
 func (r *repairer) recount(id string) model.Change {
 	if !r.readable {
 		return model.Change{}

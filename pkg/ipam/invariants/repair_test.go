@@ -37,7 +37,7 @@ func (t tree) view() *model.View {
 	return v
 }
 
-// apply commits a change as etcd does, and reports whether its compares held.
+// apply commits a change like etcd, and reports whether its compares held.
 func (t tree) apply(tb testing.TB, c model.Change) bool {
 	tb.Helper()
 	keys := map[string]bool{}
@@ -60,7 +60,7 @@ func (t tree) apply(tb testing.TB, c model.Change) bool {
 	return true
 }
 
-// good is a tree without a violation.
+// good returns a tree without violations.
 func good(r *rand.Rand) tree {
 	t := tree{}
 	t.put(model.PoolKey{CIDR: netip.MustParsePrefix("10.0.0.0/24")}, model.Pool{CIDR: netip.MustParsePrefix("10.0.0.0/24")})
@@ -119,7 +119,7 @@ func (t tree) damage(r *rand.Rand) {
 	t.put(model.HandleKey{ID: "empty"}, model.Handle{ID: "empty"})
 }
 
-// TestRepairs damages affinities and handles, and expects them to be mended, and no block to be touched.
+// TestRepairs damages affinities and handles, and expects them to be repaired without touching blocks.
 func TestRepairs(t *testing.T) {
 	mended := 0
 	for seed := range uint64(500) {
@@ -153,7 +153,8 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-// TestRepairBesideUnreadable expects no handle to be counted anew while a block can't be read: it may have addresses of it.
+// TestRepairBesideUnreadable expects that no handle is recounted while a block can't be read, since it may have the
+// handle's addresses.
 func TestRepairBesideUnreadable(t *testing.T) {
 	tr := tree{}
 	cidr := netip.MustParsePrefix("10.0.0.0/30")

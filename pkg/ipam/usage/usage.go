@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage says what the addresses of the pools are used for, by what etcd holds at one revision.
+// Package usage reports what the addresses of the pools are used for, from the content of etcd at one revision.
 package usage
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// Ranges are what New needs to be read.
+// Ranges returns the ranges that New needs.
 func Ranges() []model.Range {
 	return []model.Range{
 		model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)),
@@ -22,26 +22,26 @@ func Ranges() []model.Range {
 	}
 }
 
-// Usage is what addresses are used for.
+// Usage says what addresses are used for.
 type Usage struct {
-	// Pools are in order of their CIDRs. The last, without one, has the blocks that lie in no pool, if there are any.
+	// Pools are sorted by CIDR. If there are blocks in no pool, they are in a last one without a CIDR.
 	Pools []Pool
-	// byAddr are the users of addresses: endpoints, and tunnels of hosts.
+	// byAddr has the users of addresses: endpoints, and tunnels of hosts.
 	byAddr map[netip.Addr]string
 }
 
-// Pool is a pool and its blocks, by CIDR.
+// Pool is a pool with its blocks, sorted by CIDR.
 type Pool struct {
 	CIDR     netip.Prefix
 	Name     string
 	Disabled bool
-	ForPods  bool // by its allowed_uses
-	// Parked: its node_selector picks none of the nodes, so that only what asks for the pool has addresses of it.
+	ForPods  bool // according to its allowed_uses
+	// Parked says that its node_selector matches no node, so that its addresses go only to requests that name the pool.
 	Parked bool
 	Blocks []Block
 }
 
-// InUse counts the allocated addresses.
+// InUse returns the number of allocated addresses.
 func (p Pool) InUse() int {
 	n := 0
 	for _, b := range p.Blocks {
@@ -53,25 +53,25 @@ func (p Pool) InUse() int {
 // Block is a block whose entry is valid.
 type Block struct{ model.Block }
 
-// InUse counts the allocated addresses.
+// InUse returns the number of allocated addresses.
 func (b Block) InUse() int { return b.Size() - len(b.Unallocated) }
 
 // Address is one allocated address.
 type Address struct {
 	Addr       netip.Addr
 	Block      netip.Prefix
-	Affinity   string // host of the block, "" = none
+	Affinity   string // the block's host, "" for none
 	Handle     string
 	Attributes map[string]string
-	// User is the endpoint, by its key, or the tunnel that etcd says has the address; "" = nobody has it.
+	// User is the endpoint's key, or the tunnel, that etcd says has the address; "" for none.
 	User string
 }
 
-// Host is the host that took the address, "" = it isn't known.
+// Host returns the host that took the address, "" if unknown.
 func (a Address) Host() string { return a.Attributes["node"] }
 
-// Leaked reports whether nobody is known to use the address. Another main plugin's workloads have no endpoints, so it may be
-// theirs all the same.
+// Leaked reports whether the address has no known user. Workloads of another main plugin have no endpoints, so one of
+// them may still use it.
 func (a Address) Leaked() bool { return a.User == "" && !model.IsGatewayHandle(a.Handle, a.Addr) }
 
 // Borrowed reports whether a host took it from a block of another host.
@@ -79,7 +79,7 @@ func (a Address) Borrowed() bool {
 	return a.Host() != "" && a.Affinity != "" && a.Host() != a.Affinity
 }
 
-// New takes in what Ranges gave. Entries that can't be read are passed over: see package invariants.
+// New evaluates entries, read by Ranges. It skips entries that can't be read; see package invariants.
 func New(entries []model.Entry) *Usage {
 	u := &Usage{byAddr: map[netip.Addr]string{}}
 	var blocks []Block
@@ -124,7 +124,7 @@ func New(entries []model.Entry) *Usage {
 	return u
 }
 
-// picks reports whether a node_selector, which has been read, picks a node.
+// picks returns a function that reports whether a node_selector matches a node.
 func picks(text string) func(model.HostMetadata) bool {
 	s, err := selector.Parse(text)
 	return func(node model.HostMetadata) bool {
@@ -136,7 +136,7 @@ func compare(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// poolOf is the smallest pool that the block lies in, a disabled one only where no other is; nil = none.
+// poolOf returns the smallest pool that contains the block, or nil. Disabled pools come last.
 func (u *Usage) poolOf(c netip.Prefix) *Pool {
 	var best *Pool
 	for i := range u.Pools {
@@ -151,16 +151,16 @@ func (u *Usage) poolOf(c netip.Prefix) *Pool {
 	return best
 }
 
-// Any says whether an endpoint or a tunnel has an address.
+// Any reports whether any endpoint or tunnel has an address.
 func (u *Usage) Any() bool { return len(u.byAddr) > 0 }
 
-// Pool is the pool that an address lies in, nil = none.
+// Pool returns the pool that contains an address, or nil.
 func (u *Usage) Pool(a netip.Addr) *Pool { return u.poolOf(netip.PrefixFrom(a, a.BitLen())) }
 
-// User is who has an address, as Address has it, whether or not it is allocated.
+// User returns the user of an address, as in Address.User, whether or not the address is allocated.
 func (u *Usage) User(a netip.Addr) string { return u.byAddr[a] }
 
-// Addresses are the allocated ones of a block, in order.
+// Addresses returns the allocated addresses of a block, in order.
 func (u *Usage) Addresses(b Block) []Address {
 	var all []Address
 	a := b.CIDR.Addr()
@@ -174,7 +174,7 @@ func (u *Usage) Addresses(b Block) []Address {
 	return all
 }
 
-// All are the allocated addresses of all blocks.
+// All returns the allocated addresses of all blocks.
 func (u *Usage) All() []Address {
 	var all []Address
 	for _, p := range u.Pools {

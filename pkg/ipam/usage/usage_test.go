@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A block belongs to the pool that gives out its addresses, and only where there is none to a disabled one.
+// A block belongs to the pool that assigns its addresses, and to a disabled one only if there is no other.
 func TestBlocksOfPools(t *testing.T) {
 	wide, narrow := netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("10.0.0.0/24")
 	inside, outside := netip.MustParsePrefix("10.0.0.64/26"), netip.MustParsePrefix("10.0.1.0/26")
@@ -33,7 +33,7 @@ func TestBlocksOfPools(t *testing.T) {
 	}
 }
 
-// A pool is parked where there are nodes, and its selector picks none of them.
+// A pool is parked if there are nodes and its selector matches none of them.
 func TestParked(t *testing.T) {
 	node := func(rack string) model.Entry {
 		return model.Entry{Value: model.HostMetadata{Labels: map[string]string{"rack": rack}}}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventually waits in tests for what must come. A wait ends with its event; none decides anything by
-// how long it took.
+// Package eventually waits in tests for conditions. A wait ends when its condition is met; no result depends on how
+// long it took.
 package eventually
 
 import (
@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Limit is when a test gives up waiting. Only a fault uses it up, however busy the machine is.
+// Limit is when a test gives up waiting. It is reached only in case of a fault, however busy the machine is.
 const Limit = time.Minute
 
-// Wait calls condition until it returns nil, first every 2 ms, later every 100 ms.
-// When ctx ends first, the error wraps ctx's error and the last one of condition.
+// Wait calls condition until it returns nil, first every 2 ms, later every 100 ms. If ctx ends first, the error wraps
+// ctx's error and the last one of condition.
 func Wait(ctx context.Context, what string, condition func() error) error {
 	pause := 2 * time.Millisecond
 	for {
@@ -33,7 +33,7 @@ func Wait(ctx context.Context, what string, condition func() error) error {
 	}
 }
 
-// Within fails the test if condition returns no nil within limit: for what needs longer than Limit.
+// Within fails the test if condition does not return nil within limit. It is for what needs longer than Limit.
 func Within(t testing.TB, limit time.Duration, what string, condition func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -43,7 +43,7 @@ func Within(t testing.TB, limit time.Duration, what string, condition func() err
 	}
 }
 
-// Nil fails the test if condition returns no nil within Limit.
+// Nil fails the test if condition does not return nil within Limit.
 func Nil(t testing.TB, what string, condition func() error) {
 	t.Helper()
 	Within(t, Limit, what, condition)
@@ -51,7 +51,7 @@ func Nil(t testing.TB, what string, condition func() error) {
 
 var errFalse = errors.New("it does not hold")
 
-// Holds turns a condition that is true or false into one that Nil and Within take.
+// Holds converts a boolean condition to one for Nil and Within.
 func Holds(condition func() bool) func() error {
 	return func() error {
 		if condition() {
@@ -61,14 +61,14 @@ func Holds(condition func() bool) func() error {
 	}
 }
 
-// True fails the test if condition returns no true within Limit.
+// True fails the test if condition does not return true within Limit.
 func True(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	Within(t, Limit, what, Holds(condition))
 }
 
-// Progress waits for what comes bit by bit: it fails the test if condition returns no nil and, for as long as Limit, says no other number
-// than before of how far it has come.
+// Progress waits for something gradual: it fails the test if, for as long as Limit, condition neither returns nil nor a
+// new number for its progress.
 func Progress(t testing.TB, what string, condition func() (far int, err error)) {
 	t.Helper()
 	for last, done := -1, false; !done; {
@@ -82,7 +82,8 @@ func Progress(t testing.TB, what string, condition func() (far int, err error)) 
 	}
 }
 
-// Receive returns what comes from c, the zero value where c is closed. It fails the test if nothing comes within Limit.
+// Receive returns a value received from c, the zero value if c is closed. It fails the test if nothing is received
+// within Limit.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -94,7 +95,8 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// Find receives from c until is holds of what came. It fails the test if that doesn't come within Limit, or c is closed before.
+// Find receives from c until is returns true for a value. It fails the test if that doesn't happen within Limit, or c
+// is closed first.
 func Find[T any](t testing.TB, what string, c <-chan T, is func(T) bool) {
 	t.Helper()
 	limit := time.After(Limit)

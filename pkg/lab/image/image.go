@@ -16,26 +16,26 @@ import (
 	"strings"
 )
 
-// An Image is one layer.
+// An Image is an image with one layer.
 type Image struct {
 	Name       string // with its tag
 	Entrypoint []string
-	Cmd        []string // its arguments, where a container has none
+	Cmd        []string // arguments if the container has none
 	Env        []string
 	Files      []File
 }
 
-// A File is an entry of a layer: a directory where the name ends with a slash, a symbolic link where Link is set.
+// A File is an entry of a layer: a directory if the name ends with a slash, a symbolic link if Link is set.
 type File struct {
 	Name, Link string
 	Data       []byte
 	Mode       int64
 }
 
-// Busybox is where Debian's busybox-static is.
+// Busybox is the path of Debian's busybox-static.
 const Busybox = "/bin/busybox"
 
-// BusyboxFiles are a root file system of busybox and links to it.
+// BusyboxFiles returns a root file system with busybox and links to it.
 func BusyboxFiles(applets ...string) ([]File, error) {
 	bin, err := os.ReadFile(Busybox)
 	if err != nil {
@@ -120,7 +120,7 @@ func archive(files []File) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// digest is the hexadecimal SHA-256 of data.
+// digest returns the hexadecimal SHA-256 of data.
 func digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

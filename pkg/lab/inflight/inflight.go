@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inflight waits in tests for what is on its way between network namespaces: what hasn't arrived then never will.
+// Package inflight waits in tests for packets on their way between network namespaces: what hasn't arrived by then
+// never will.
 package inflight
 
 import (
@@ -12,13 +13,15 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// hops is more than a packet makes, and an answer to it, through racks and tunnels, where each hop asks for its neighbour first.
+// hops exceeds the number of hops of a packet and its answer through racks and tunnels, including the neighbour
+// resolution of each hop.
 const hops = 64
 
-// Wait returns when each packet that was sent before has arrived or been dropped. It doesn't go by the clock: between namespaces a
-// packet waits in a queue of the CPU that sent it, on which it also goes on (enqueue_to_backlog in the kernel's net/core/dev.c). Wait
-// sends itself packets on each CPU, one after the other: each comes out of the queue behind what was in it.
-// It doesn't wait for timers, as of what TCP sends again. The loopback of the caller's namespace must be up.
+// Wait returns once every packet sent earlier has arrived or been dropped. It doesn't rely on time: between namespaces
+// a packet waits in a queue of the CPU that sent it, and is processed further on that CPU (enqueue_to_backlog in the
+// kernel's net/core/dev.c). Wait sends packets to itself on each CPU in turn: each one leaves the queue after
+// everything that was in it. It doesn't wait for timers, such as TCP retransmissions. The loopback of the caller's
+// namespace must be up.
 func Wait() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -47,7 +50,7 @@ func Wait() error {
 			err = onEach(all, fd)
 		}
 		if unix.SchedSetaffinity(0, &all) == nil {
-			runtime.UnlockOSThread() // else the thread ends
+			runtime.UnlockOSThread() // otherwise the thread ends
 		}
 		done <- err
 	}()

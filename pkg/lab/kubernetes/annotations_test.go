@@ -73,7 +73,7 @@ spec:
 	}
 	c.AwaitClean(etcd)
 
-	// Addresses that nobody allocates, and one that leads to another.
+	// Addresses without address management, and one that leads to another.
 	if own := start("own", b.Name, `cni.projectcalico.org/ipAddrsNoIpam: '["10.98.0.7"]'`); own.IP != netip.MustParseAddr("10.98.0.7") {
 		t.Errorf("own has %s", own.IP)
 	}

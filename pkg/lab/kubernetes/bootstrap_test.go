@@ -72,12 +72,12 @@ func TestBootstrap(t *testing.T) {
 		}
 	})
 
-	// The roles have the rights that are used, and no others: whoever loses one is refused.
+	// The roles have the rights that are used, and no others: an account that loses one is refused.
 	c.Run(t, "rights", func(t *testing.T) {
 		b := c.Node("node-b")
 		// The agent asks for a pod that its watch doesn't show.
 		b.Run("curl", "-s", "--unix-socket", "/run/calico/agent.sock", "http://agent/v1/pod?namespace=default&name=nobody")
-		// Somebody else's configuration comes first: an event, and again.
+		// A foreign configuration comes first: an event, and again.
 		for n := range 2 {
 			b.Write("/etc/cni/net.d/.05-other.conflist", `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "ptp"}]}`)
 			b.Run("mv", "/etc/cni/net.d/.05-other.conflist", "/etc/cni/net.d/05-other.conflist")
@@ -91,7 +91,7 @@ func TestBootstrap(t *testing.T) {
 				return nil
 			})
 		}
-		// The network of a node is said to be unavailable, and a pod has a label that nobody may have: an event, and again.
+		// The network of a node is reported unavailable, and a pod has a reserved label: an event, and again.
 		c.Kubectl("patch", "node", "node-b", "--subresource=status", "-p", `{"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True", "reason": "Test"}]}}`)
 		c.Apply(`{apiVersion: v1, kind: Pod, metadata: {name: odd, namespace: default}, spec: {containers: [{name: a, image: none.test/none, imagePullPolicy: Never}]}}`)
 		for range 2 {

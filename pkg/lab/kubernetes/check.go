@@ -15,8 +15,8 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// AwaitClean waits until nothing is left of pods that are gone: etcd keeps its invariants, the addresses in use are those of
-// pods and tunnels, and each node has a link and a route for each of its pods and no other.
+// AwaitClean waits until nothing is left of pods that are gone: etcd keeps its invariants, the addresses in use are
+// those of pods and tunnels, and each node has a link and a route for each of its pods and no others.
 func (c *Cluster) AwaitClean(etcd *store.Client) {
 	c.tb.Helper()
 	eventually.Within(c.tb, Patience, "nothing to be left of former pods", func() error {
@@ -35,7 +35,7 @@ func (c *Cluster) AwaitClean(etcd *store.Client) {
 	})
 }
 
-// inEtcd compares what etcd holds with the pods that run, and returns the blocks that there are.
+// inEtcd compares the content of etcd with the running pods, and returns the existing blocks.
 func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) (blocks map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
@@ -57,7 +57,8 @@ func inEtcd(etcd *store.Client, pods map[netip.Addr]Pod) (blocks map[string]bool
 			blocks[value.CIDR.String()] = true
 			a := value.CIDR.Addr()
 			for _, n := range value.Allocations {
-				// One that a plugin met on the host before the agent had entered its tunnel's stays set aside.
+				// An address stays reserved if a plugin found it on the host before the agent had recorded it as its
+				// tunnel's.
 				if n >= 0 && value.Attributes[n].Secondary["type"] != "tunnel-address" && !model.IsGatewayHandle(value.Attributes[n].HandleID, a) {
 					held[a] = true
 					if _, runs := pods[a]; !runs {
@@ -90,7 +91,7 @@ func (n *Node) leftovers(pods map[netip.Addr]Pod, blocks map[string]bool) error 
 		return fmt.Errorf("routes of %s: %w", n.Name, err)
 	}
 	var wrong []error
-	count := func(text []byte, before string) int { // but the agent's probe of the path
+	count := func(text []byte, before string) int { // without the agent's probe of the path
 		return strings.Count(string(text), before+"cali") - strings.Count(string(text), before+"caliprobe")
 	}
 	mine, have := 0, count(links, ": ")

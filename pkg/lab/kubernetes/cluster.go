@@ -15,17 +15,17 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// nodeNames are a cluster's: node-a has Debian's containerd, the older one, and the control plane, and the others containerd 2. A cluster
-// has the first two at first.
+// nodeNames are the names of a cluster's nodes. node-a has Debian's containerd, which is older, and the control plane;
+// the others have containerd 2. A cluster starts with the first two.
 var nodeNames = []string{"node-a", "node-b", "node-c"}
 
-// PodCIDR is what the cluster was told to use for pods, as kubeadm does with --pod-network-cidr.
+// PodCIDR is the cluster's network for pods, as with kubeadm's --pod-network-cidr.
 const PodCIDR = "10.244.0.0/16"
 
-// podCIDR6 and serviceCIDR6 are what a cluster of both families has besides.
+// podCIDR6 and serviceCIDR6 are the additional networks of a dual-stack cluster.
 const podCIDR6, serviceCIDR6 = "fd00:10:244::/56", "fd00:10:96::/112"
 
-// fabric and fabric6 are the network of the nodes: the bridge has the first address of each.
+// fabric and fabric6 are the networks of the nodes. The bridge has the first address of each.
 var (
 	fabric  = netip.MustParsePrefix("172.18.0.1/24")
 	fabric6 = netip.MustParsePrefix("fd00:172:18::1/64")
@@ -33,8 +33,8 @@ var (
 
 const bridge = "nodes"
 
-// A Cluster is a control plane and two nodes, or three. It runs in the network namespace that the test runs in, which has nothing but
-// a bridge between the nodes.
+// A Cluster is a control plane and two or three nodes. It runs in the test's network namespace, which has nothing but a
+// bridge between the nodes.
 type Cluster struct {
 	*Plane
 	Nodes []*Node
@@ -45,14 +45,14 @@ type Cluster struct {
 	controllers, scheduler *process
 }
 
-// Up starts a cluster as kubeadm leaves it: nodes that wait for a network. The images, tar files, are imported on both nodes,
-// besides those that tests use.
+// Up starts a cluster in the state in which kubeadm leaves it: nodes wait for a network. The images, tar files, are
+// imported on both nodes, in addition to those that tests use.
 func Up(tb testing.TB, images ...string) *Cluster {
 	tb.Helper()
 	return (&Cluster{podCIDRs: PodCIDR, serviceCIDRs: serviceCIDR}).up(tb, images)
 }
 
-// UpDual starts a cluster with both families of addresses. Pods of node-b have IPv6 first.
+// UpDual starts a dual-stack cluster. Pods of node-b have IPv6 first.
 func UpDual(tb testing.TB, images ...string) *Cluster {
 	tb.Helper()
 	return (&Cluster{dual: true, podCIDRs: PodCIDR + "," + podCIDR6, serviceCIDRs: serviceCIDR + "," + serviceCIDR6}).up(tb, images)
@@ -95,7 +95,7 @@ func (c *Cluster) up(tb testing.TB, images []string) *Cluster {
 	return c
 }
 
-// kubeadmConfig is where kubeadm says what the pods' network is.
+// kubeadmConfig is the ConfigMap in which kubeadm stores the pods' network.
 const kubeadmConfig = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: kubeadm-config, namespace: kube-system}
@@ -110,7 +110,7 @@ data:
       serviceSubnet: %s
 `
 
-// makeBridge makes the network of the nodes, in the test's own namespace.
+// makeBridge makes the network of the nodes in the test's own namespace.
 func makeBridge(tb testing.TB) {
 	tb.Helper()
 	if os.Getenv("CALICO_ISOLATED") != "1" {
@@ -133,7 +133,7 @@ func command(tb testing.TB, argv ...string) string {
 	return string(out)
 }
 
-// Node is the node of a name.
+// Node returns the node with the name.
 func (c *Cluster) Node(name string) *Node {
 	c.tb.Helper()
 	for _, n := range c.Nodes {
@@ -145,7 +145,7 @@ func (c *Cluster) Node(name string) *Node {
 	return nil
 }
 
-// Grow adds a third node, which has the images.
+// Grow adds a third node and imports the images there.
 func (c *Cluster) Grow(images ...string) *Node {
 	c.tb.Helper()
 	n := c.newNode(nodeNames[len(c.Nodes)], len(c.Nodes))
@@ -166,16 +166,16 @@ func (c *Cluster) AwaitReady() {
 	}, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].message}{"\n"}{end}`)
 }
 
-// A Pod is what tests read of one.
+// A Pod has the fields of a pod that tests use.
 type Pod struct {
 	Namespace, Name, Node, Phase string
-	IP                           netip.Addr // the zero Addr where it has none
+	IP                           netip.Addr // the zero Addr if it has none
 	IPs                          []netip.Addr
 	UID                          string
 	HostNetwork, Ready, Leaving  bool
 }
 
-// Pods are the pods that the arguments of kubectl get pods select.
+// Pods returns the pods that the arguments to kubectl get pods select.
 func (c *Cluster) Pods(selection ...string) []Pod {
 	c.tb.Helper()
 	var list struct {
@@ -214,7 +214,7 @@ func (c *Cluster) Pods(selection ...string) []Pod {
 	return pods
 }
 
-// AwaitPods waits until exactly so many pods are selected, and all are ready and stay.
+// AwaitPods waits until exactly this many pods are selected, all of them ready and none being deleted.
 func (c *Cluster) AwaitPods(want int, selection ...string) []Pod {
 	c.tb.Helper()
 	var pods []Pod
@@ -234,7 +234,7 @@ func (c *Cluster) AwaitPods(want int, selection ...string) []Pod {
 	return pods
 }
 
-// describe logs what helps to see why a test failed.
+// describe logs what helps to find out why a test failed.
 func (c *Cluster) describe() {
 	for _, args := range [][]string{
 		{"get", "nodes,pods", "-A", "-o", "wide"},

@@ -32,29 +32,29 @@ const serviceCIDR, apiService = "10.96.0.0/16", "10.96.0.1"
 //go:embed config/audit.yaml
 var auditPolicy string
 
-// A Plane is a control plane: an API server with an etcd of its own, and in a cluster more. What it can't do fails the test.
+// A Plane is a control plane: an API server with its own etcd, and more in a cluster. Any failure fails the test.
 type Plane struct {
-	// URL is where the API server listens.
+	// URL is the API server's URL.
 	URL string
 	// Kubeconfig is a file with the rights of system:masters.
 	Kubeconfig string
 
 	tb        *current
 	dir, bin  string
-	enter     []string // a command before each program, that enters a network
+	enter     []string // a command that enters a network namespace, put before each program
 	etcd      *process
 	apiserver *process
 	client    *http.Client
 }
 
-// address is where a plane is reached, and the ports of its programs, host:port.
+// address has a plane's host, and the host:port of its programs.
 type address struct {
 	host, api, etcd, peer string
 	flags                 []string
 }
 
-// Control starts an API server and its etcd on the loopback address, without controllers: pods are objects here, with
-// no service account; a namespace that is deleted stays. It takes a few seconds, and ends with the test.
+// Control starts an API server and its etcd on the loopback address, without controllers: pods are mere objects,
+// without a service account, and a deleted namespace stays. It takes a few seconds, and ends with the test.
 func Control(tb testing.TB) *Plane {
 	tb.Helper()
 	free := ports.Free(tb, 3)
@@ -65,7 +65,7 @@ func Control(tb testing.TB) *Plane {
 	return p
 }
 
-// newPlane makes the folder, in memory and with a short name.
+// newPlane makes the directory, in memory and with a short name.
 func newPlane(tb testing.TB, enter []string) *Plane {
 	tb.Helper()
 	bin := Bin(tb)
@@ -73,11 +73,11 @@ func newPlane(tb testing.TB, enter []string) *Plane {
 	if err != nil {
 		tb.Fatalf("make a folder (run the test by bin/tools/isolate): %v", err)
 	}
-	tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what a mount still holds goes with it
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // whatever a mount still holds is removed along with it
 	return &Plane{tb: &current{tb, tb}, dir: dir, bin: bin, enter: enter}
 }
 
-// file is a file of the plane's folder.
+// file returns the path of a file in the plane's directory.
 func (p *Plane) file(name string) string { return filepath.Join(p.dir, name) }
 
 func (p *Plane) write(name, text string) string {
@@ -89,13 +89,13 @@ func (p *Plane) write(name, text string) string {
 	return path
 }
 
-// program is one of the plane's, not yet started.
+// program returns one of the plane's programs, not yet started.
 func (p *Plane) program(name string, args ...string) *process {
 	argv := append(append([]string{}, p.enter...), filepath.Join(p.bin, name))
 	return &process{tb: p.tb, name: name, argv: append(argv, args...), log: p.file(name + ".log")}
 }
 
-// users are those that have a token, which is their name with a dash for each colon; with their groups.
+// users returns the users with a token, and their groups. The token is the name with dashes for colons.
 func users(nodes ...string) map[string]string {
 	all := map[string]string{
 		"admin": "system:masters", "system:kube-controller-manager": "", "system:kube-scheduler": "", "system:kube-proxy": "",
@@ -138,7 +138,7 @@ func (p *Plane) start(at address) {
 	p.awaitAPI()
 }
 
-// certificates makes the cluster's authority, the API server's certificate and the key of service accounts' tokens.
+// certificates makes the cluster's authority, the API server's certificate, and the key for service accounts' tokens.
 func (p *Plane) certificates(host string) {
 	p.tb.Helper()
 	ca, err := pki.NewAuthority(p.dir, "ca", "kubernetes")
@@ -175,14 +175,14 @@ func (p *Plane) certificates(host string) {
 	}
 }
 
-// KubeconfigAs writes a kubeconfig whose requests are made in another's name, such as
-// system:serviceaccount:kube-system:calico-node, with that one's rights. extra are key=value, as tokens of pods have them.
+// KubeconfigAs writes a kubeconfig that impersonates a user, such as system:serviceaccount:kube-system:calico-node,
+// with that user's rights. extra are key=value pairs, as in tokens of pods.
 func (p *Plane) KubeconfigAs(user string, extra ...string) string {
 	p.tb.Helper()
 	return p.kubeconfig("admin", user, extra...)
 }
 
-// kubeconfig writes one for a user that has a token, in the name of another where as isn't empty.
+// kubeconfig writes a kubeconfig for a user with a token, impersonating another unless as is empty.
 func (p *Plane) kubeconfig(user, as string, extra ...string) string {
 	p.tb.Helper()
 	name := token(user + as + strings.ReplaceAll(strings.Join(extra, ""), "/", "-"))
@@ -206,7 +206,7 @@ current-context: test
 `, p.URL, p.file("ca.crt"), token(user), as))
 }
 
-// awaitAPI waits until the API server is ready and has the namespaces that it makes itself.
+// awaitAPI waits until the API server is ready and has created its own namespaces.
 func (p *Plane) awaitAPI() {
 	p.tb.Helper()
 	for _, path := range []string{"/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"} {
@@ -242,7 +242,7 @@ func (p *Plane) get(path string) error {
 // KillAPI ends the API server at once; StartAPI starts it again.
 func (p *Plane) KillAPI() { p.apiserver.kill() }
 
-// StopAPI ends the API server in order; StartAPI starts it again.
+// StopAPI ends the API server gracefully; StartAPI starts it again.
 func (p *Plane) StopAPI() { p.apiserver.stop() }
 
 // StartAPI starts the API server and waits until it serves.
@@ -252,7 +252,7 @@ func (p *Plane) StartAPI() {
 	p.awaitAPI()
 }
 
-// Audit is the API server's audit log: a JSON object a line, without administrators' requests.
+// Audit returns the API server's audit log: one JSON object per line, without administrators' requests.
 func (p *Plane) Audit() string {
 	p.tb.Helper()
 	data, err := os.ReadFile(p.file("audit.log"))

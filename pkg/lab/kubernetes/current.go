@@ -4,7 +4,7 @@ package kubernetes
 
 import "testing"
 
-// current is the test or subtest that runs now. What is started ends with the test that made the cluster.
+// current is the test or subtest that is running. What is started ends with the test that made the cluster.
 type current struct {
 	testing.TB
 	whole testing.TB

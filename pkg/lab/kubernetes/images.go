@@ -9,15 +9,15 @@ import (
 	"github.com/calico-go/calico/pkg/lab/image"
 )
 
-// Images that every cluster has. They have names that no registry serves.
+// Images of every cluster. No registry serves their names.
 const (
 	PauseImage = "calico.test/pause:1"
-	// Agnhost is Kubernetes' own program for tests of networks, with a shell and a few tools beside it.
+	// Agnhost is Kubernetes' own program for network tests, with a shell and a few tools.
 	Agnhost = "calico.test/e2e/agnhost:2.56"
 )
 
-// bash is what a few of upstream's pods run: commands by the shell that there is. Where the kernel has no SCTP its servers end at
-// once; their containers stay.
+// bash runs the commands of a few upstream pods with the available shell. If the kernel has no SCTP, their servers end
+// at once; their containers stay.
 const bash = `#!/bin/sh
 case "$2" in
 *porter) sh "$@" || exec /agnhost pause ;;
@@ -25,7 +25,7 @@ case "$2" in
 esac
 `
 
-// testImages writes a tar of both and returns its path.
+// testImages writes a tar of both images and returns its path.
 func (c *Cluster) testImages() string {
 	c.tb.Helper()
 	read := func(name string) []byte {

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Images are the tars that `make images` made for this architecture.
+// Images returns the tars that `make images` made for this architecture.
 func Images(tb testing.TB) []string {
 	tb.Helper()
 	tars, err := filepath.Glob(filepath.Join(root(tb), "bin", "images", "*"+runtime.GOARCH+"*.tar"))
@@ -23,14 +23,14 @@ func Images(tb testing.TB) []string {
 	return tars
 }
 
-// Manifest is the file that users apply.
+// Manifest returns the path of the manifest that users apply.
 func Manifest(tb testing.TB) string {
 	tb.Helper()
 	return filepath.Join(root(tb), "k8s-manifests", "calico.yaml")
 }
 
-// Install does what the documents say: kubectl apply. It waits until both nodes are ready and all pods of ours run, and returns a
-// client of the etcd that came with them.
+// Install does what the documentation says: kubectl apply. It waits until both nodes are ready and all our pods run,
+// and returns a client of the etcd that comes with them.
 func (c *Cluster) Install(manifest string) *store.Client {
 	c.tb.Helper()
 	c.Kubectl("apply", "-f", manifest)
@@ -38,7 +38,7 @@ func (c *Cluster) Install(manifest string) *store.Client {
 	return c.Etcd()
 }
 
-// awaitCalico waits until all nodes are ready, and agents and controllers as the manifest has them.
+// awaitCalico waits until all nodes are ready, and agents and controllers are as in the manifest.
 func (c *Cluster) awaitCalico() {
 	c.tb.Helper()
 	c.AwaitReady()
@@ -46,7 +46,7 @@ func (c *Cluster) awaitCalico() {
 	c.Kubectl("rollout", "status", "-n", "kube-system", "deployment/calico-controllers", "--timeout=180s")
 }
 
-// Etcd connects to the etcd that the manifest brings, with an operator's certificate.
+// Etcd connects to the manifest's etcd with an operator's certificate.
 func (c *Cluster) Etcd() *store.Client {
 	c.tb.Helper()
 	var secret struct{ Data map[string]string }

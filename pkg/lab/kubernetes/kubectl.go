@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// Kubectl runs kubectl and returns what it prints. Where it fails, the test does.
+// Kubectl runs kubectl and returns its output. If it fails, the test fails.
 func (p *Plane) Kubectl(args ...string) string {
 	p.tb.Helper()
 	out, err := p.TryKubectl("", args...)
@@ -32,7 +32,7 @@ func (p *Plane) Apply(manifests string) {
 	}
 }
 
-// TryKubectl runs kubectl with a text as its input.
+// TryKubectl runs kubectl with the text as its input.
 func (p *Plane) TryKubectl(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	defer cancel()
@@ -46,7 +46,7 @@ func (p *Plane) TryKubectl(stdin string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// Eventually runs kubectl until what it prints meets the condition.
+// Eventually runs kubectl until its output satisfies the condition.
 func (p *Plane) Eventually(what string, condition func(out string) error, args ...string) {
 	p.tb.Helper()
 	p.within(Patience, what, condition, args...)
@@ -63,7 +63,8 @@ func (p *Plane) within(limit time.Duration, what string, condition func(out stri
 	})
 }
 
-// DefineClusterNetworkPolicies has the API know the kind ClusterNetworkPolicy, by upstream's definition, fields on trial included.
+// DefineClusterNetworkPolicies adds the kind ClusterNetworkPolicy to the API, using upstream's definition with
+// experimental fields.
 func (p *Plane) DefineClusterNetworkPolicies() {
 	p.tb.Helper()
 	dir := command(p.tb, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/network-policy-api")

@@ -24,8 +24,8 @@ import (
 //go:embed config
 var configs embed.FS
 
-// A Node is a machine as far as its programs see: network, processes, mounts and name are its own. The older runtime
-// is Debian's, the other is built from its module.
+// A Node looks like a machine to its programs: it has its own network, processes, mounts and name. The older runtime is
+// Debian's; the other one is built from its module.
 type Node struct {
 	Name     string
 	Address  netip.Addr
@@ -56,13 +56,13 @@ func (c *Cluster) newNode(name string, index int) *Node {
 	return n
 }
 
-// state is a file of what survives a power failure.
+// state returns the path of a file that survives a power failure.
 func (n *Node) state(file string) string { return filepath.Join(n.c.dir, n.Name, file) }
 
-// groups is the control group of the node's pods.
+// groups returns the control group of the node's pods.
 func (n *Node) groups() string { return "/" + filepath.Base(n.c.dir) + "-" + n.Name }
 
-// configure fills in one of the files in config.
+// configure fills in one of the templates in config.
 func (n *Node) configure(name, path string) string {
 	n.c.tb.Helper()
 	t, err := template.ParseFS(configs, "config/"+name)
@@ -83,15 +83,15 @@ func (n *Node) configure(name, path string) string {
 	return path
 }
 
-// etc is a file in /etc/kubernetes, as programs of the node see it.
+// etc returns the path of a file in /etc/kubernetes as seen by programs of the node.
 func (n *Node) etc(name string) string { return filepath.Join("/etc/kubernetes", name) }
 
-// Path is where a file of the node is for the test, while the node runs.
+// Path returns the path of a node's file as seen by the test, while the node runs.
 func (n *Node) Path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(n.init.cmd.Process.Pid), "root", path)
 }
 
-// enter is a command before another that makes it run on the node.
+// enter returns a command that runs the command after it on the node.
 func (n *Node) enter(pid int) []string {
 	return []string{"nsenter", "--target=" + strconv.Itoa(pid), "--mount", "--net", "--pid", "--uts", "--ipc", "--"}
 }
@@ -115,13 +115,13 @@ func (n *Node) Write(path, text string) {
 	}
 }
 
-// Command is a command on the node, with its programs.
+// Command returns a command on the node that uses the node's programs.
 func (n *Node) Command(argv ...string) *exec.Cmd {
 	all := append(n.enter(n.init.cmd.Process.Pid), argv...)
 	return exec.Command(all[0], all[1:]...)
 }
 
-// Run runs a command on the node and returns what it prints.
+// Run runs a command on the node and returns its output.
 func (n *Node) Run(argv ...string) string {
 	n.c.tb.Helper()
 	out, err := n.Command(argv...).CombinedOutput()
@@ -131,7 +131,7 @@ func (n *Node) Run(argv ...string) string {
 	return string(out)
 }
 
-// boot starts the node without its programs and connects it.
+// boot starts the node without its programs, and connects it.
 func (n *Node) boot() {
 	n.c.tb.Helper()
 	n.removeGroups()
@@ -145,7 +145,7 @@ func (n *Node) boot() {
 		_, err := os.Stat(n.Path("/run/booted"))
 		return err
 	})
-	// The namespace of one that was killed, and its link with it, ends a little later.
+	// The namespace of a killed node, and with it its link, ends a little later.
 	_ = exec.Command("ip", "link", "delete", n.Name).Run()
 	command(n.c.tb, "ip", "link", "add", n.Name, "master", bridge, "type", "veth", "peer", "name", "eth0", "netns", pid)
 	command(n.c.tb, "ip", "link", "set", n.Name, "up")
@@ -161,7 +161,7 @@ func (n *Node) boot() {
 	}
 }
 
-// join starts all that a node runs; it may have booted.
+// join starts everything that a node runs. It may have booted already.
 func (n *Node) join(images []string) {
 	n.c.tb.Helper()
 	if n.init.cmd == nil {
@@ -190,7 +190,7 @@ func (n *Node) startContainerd() {
 	n.StartContainerd()
 }
 
-// install puts what a node's packages bring: the reference plugins, and folders.
+// install adds what a node's packages bring: the reference plugins, and directories.
 func (n *Node) install() {
 	n.c.tb.Helper()
 	for _, dir := range []string{"/etc/containerd", "/etc/kubernetes", "/opt/cni/bin"} {
@@ -267,7 +267,8 @@ func (n *Node) startKubelet() {
 	n.proxy.start()
 }
 
-// addresses are the node's in the cluster. Where there are both, pods have those first whose family comes first.
+// addresses returns the node's addresses in the cluster. If there are two, the family of the first one comes first in
+// pods, too.
 func (n *Node) addresses() string {
 	switch {
 	case !n.c.dual:
@@ -278,7 +279,7 @@ func (n *Node) addresses() string {
 	return n.Address.String() + "," + n.address6.String()
 }
 
-// of is the node's address of another's family.
+// of returns the node's address of the same family as a.
 func (n *Node) of(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return n.Address
@@ -286,16 +287,16 @@ func (n *Node) of(a netip.Addr) netip.Addr {
 	return n.address6
 }
 
-// KillKubelet ends kubelet at once; StartKubelet starts it again.
+// KillKubelet kills kubelet; StartKubelet starts it again.
 func (n *Node) KillKubelet() { n.kubelet.kill() }
 
 // StartKubelet starts kubelet again.
 func (n *Node) StartKubelet() { n.c.tb.Helper(); n.kubelet.start() }
 
-// KillContainerd ends the runtime at once, but no container; StartContainerd starts it again.
+// KillContainerd kills the runtime but no container; StartContainerd starts it again.
 func (n *Node) KillContainerd() { n.containerd.kill() }
 
-// hierarchies are the folders of control groups: one for each controller in version 1, one in version 2.
+// hierarchies returns the directories of control groups: one per controller in version 1, a single one in version 2.
 func hierarchies() []string {
 	if all, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs"); err == nil && len(all) > 0 {
 		var dirs []string
@@ -309,7 +310,7 @@ func hierarchies() []string {
 	return []string{"/sys/fs/cgroup"}
 }
 
-// makeGroups makes the control group that kubelet's pods are below.
+// makeGroups makes the parent control group of kubelet's pods.
 func (n *Node) makeGroups() {
 	n.c.tb.Helper()
 	for _, h := range hierarchies() {
@@ -328,8 +329,8 @@ func (n *Node) makeGroups() {
 	}
 }
 
-// removeGroups removes the node's control groups, which outlive every namespace. Processes that were killed are in theirs
-// until they have ended.
+// removeGroups removes the node's control groups, which outlive every namespace. Killed processes stay in theirs until
+// they have ended.
 func (n *Node) removeGroups() {
 	n.c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience) // the test's own may have ended
@@ -363,7 +364,8 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// PowerFailure ends everything on the node at once; what was not on its disk is lost. It isn't for the node that the control plane is on.
+// PowerFailure ends everything on the node at once; what is not on its disk is lost. Don't use it on the node of the
+// control plane.
 func (n *Node) PowerFailure() {
 	n.c.tb.Helper()
 	n.init.kill()

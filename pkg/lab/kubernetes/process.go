@@ -17,23 +17,23 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// A process is a program that a test starts, kills and starts again. Its log goes on.
+// A process is a program that a test starts, kills and starts again. It appends to its log.
 type process struct {
 	tb   testing.TB
 	name string
 	argv []string
-	env  []string // besides the test's own
+	env  []string // added to the test's own
 	log  string
-	// inner: argv enters a process namespace, where the program is a child.
+	// inner says that argv enters a process namespace, in which the program is a child.
 	inner bool
-	// attributes with which it is started, nil for none.
+	// attributes are used to start it; may be nil.
 	attributes *syscall.SysProcAttr
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has ended
 }
 
-// start starts it. It is killed when the test ends.
+// start starts the process. It is killed at the end of the test.
 func (p *process) start() {
 	p.tb.Helper()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -60,7 +60,7 @@ func (p *process) start() {
 	}
 }
 
-// running says why it doesn't run, nil if it does.
+// running returns the reason why the process doesn't run, nil if it does.
 func (p *process) running() error {
 	select {
 	case <-p.done:
@@ -70,7 +70,7 @@ func (p *process) running() error {
 	}
 }
 
-// pid is the program's.
+// pid returns the program's process ID.
 func (p *process) pid() (int, error) {
 	if !p.inner {
 		return p.cmd.Process.Pid, nil
@@ -87,7 +87,7 @@ func (p *process) pid() (int, error) {
 	return strconv.Atoi(child)
 }
 
-// signal sends a signal; one that has ended needs none.
+// signal sends a signal, unless the process has ended.
 func (p *process) signal(sig syscall.Signal) {
 	p.tb.Helper()
 	if p.running() != nil {
@@ -103,10 +103,10 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// stop asks it to end and waits.
+// stop asks the process to end, and waits.
 func (p *process) stop() { p.end(syscall.SIGTERM) }
 
-// kill ends it at once and waits.
+// kill kills the process, and waits.
 func (p *process) kill() { p.end(syscall.SIGKILL) }
 
 func (p *process) end(sig syscall.Signal) {
@@ -115,7 +115,7 @@ func (p *process) end(sig syscall.Signal) {
 	eventually.Receive(p.tb, fmt.Sprintf("%s to end, by %v", p.name, sig), p.done)
 }
 
-// tail is the end of the log.
+// tail returns the end of the log.
 func (p *process) tail(lines int) string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubernetes runs a real Kubernetes on one machine, in namespaces of its own: Control is an API server with its
+// Package kubernetes runs a real Kubernetes on one machine, in separate namespaces: Control is an API server with its
 // etcd; Up is a cluster of two nodes with kubelet, kube-proxy and containerd. `make kubernetes` builds the programs.
 // Tests that use it have the build tag e2ek8s, and `make e2e-k8s` runs them.
 package kubernetes
@@ -16,10 +16,10 @@ import (
 	"github.com/calico-go/calico/pkg/lab/eventually"
 )
 
-// Patience bounds every wait for what a whole cluster does.
+// Patience bounds every wait for something that a whole cluster does.
 const Patience = 3 * eventually.Limit
 
-// Root is the folder of the repository that the working directory belongs to.
+// Root returns the directory of the repository that contains the working directory.
 func Root() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/calico-go/calico").Output()
 	if err != nil {
@@ -37,7 +37,7 @@ func root(tb testing.TB) string {
 	return dir
 }
 
-// Bin is bin/kubernetes of the repository.
+// Bin returns the repository's bin/kubernetes.
 func Bin(tb testing.TB) string {
 	tb.Helper()
 	dir := filepath.Join(root(tb), "bin", "kubernetes")

@@ -12,17 +12,18 @@ import (
 	"testing"
 )
 
-// A session is a testing.TB outside of a test: its first failure is an error, and it ends what it was used for.
+// A session is a testing.TB outside of a test: its first failure becomes an error, and ends the session.
 type session struct {
-	testing.TB // nil: nothing else has its unexported method
+	testing.TB // nil; embedding it is the only way to get its unexported method
 	ctx        context.Context
 	log        io.Writer
 	cleanups   []func()
 	err        error
 }
 
-// Session starts a cluster, installs Calico on it as docs/kubernetes.md says, and runs a function. The cluster ends when that returns
-// or ctx is cancelled. What fails is described in log. Like a test of a cluster, it needs bin/tools/isolate around it.
+// Session starts a cluster, installs Calico on it as docs/kubernetes.md says, and runs fn. The cluster ends when fn
+// returns or ctx is cancelled. Failures are described in log. Like a test of a cluster, it must run under
+// bin/tools/isolate.
 func Session(ctx context.Context, log io.Writer, fn func(*Cluster) error) error {
 	s := &session{ctx: ctx, log: log}
 	var err error

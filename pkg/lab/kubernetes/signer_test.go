@@ -242,7 +242,7 @@ func TestSigner(t *testing.T) {
 		}, "get", "csr", name, "-o", "jsonpath={.status.conditions[*].type}{.status.certificate}")
 	}
 
-	// Nor is the signer ended by the requests of whoever has an agent's token.
+	// Nor do the requests of anything with an agent's token end the signer.
 	agent, err := kube.New(kube.Config{Kubeconfig: o.KubeconfigAs(agentAccount, onNode+"n1"), Name: "calico-node"})
 	if err != nil {
 		t.Fatal(err)

@@ -58,8 +58,9 @@ func before(t *testing.T, c *Cluster) (manifest string) {
 	return c.write("former.yaml", replaced)
 }
 
-// TestUpgrade replaces every component, nodes' certificates for etcd too, and goes back, while pods of both nodes ping each other: no packet is lost, no node's network is
-// said to be unavailable, and what somebody else has chained to our network configuration stays.
+// TestUpgrade replaces every component, including nodes' certificates for etcd, and goes back, while pods of both nodes
+// ping each other: no packet is lost, no node's network is reported unavailable, and what other software has chained to
+// our network configuration stays.
 func TestUpgrade(t *testing.T) {
 	c := Up(t, Images(t)...)
 	manifest := before(t, c)
@@ -124,7 +125,7 @@ const meshCNI = `#!/bin/sh
 [ "$CNI_COMMAND" != ADD ] || exec jq -c .prevResult
 `
 
-// chain edits the network configuration as somebody else's installer does, by a program of jq.
+// chain edits the network configuration like another program's installer, with a jq program.
 func (n *Node) chain(edit string) {
 	n.c.tb.Helper()
 	n.Write("/opt/cni/bin/mesh-cni", meshCNI)

@@ -16,8 +16,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// enableAuth makes the users and switches authentication on. Every member of a
-// cluster may do it at once, and again after a restart.
+// enableAuth creates the users and enables authentication. All members of a cluster may do so concurrently, and again
+// after a restart.
 func enableAuth(ctx context.Context, server *etcdserver.EtcdServer, users []lab.MemberUser) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -27,7 +27,7 @@ func enableAuth(ctx context.Context, server *etcdserver.EtcdServer, users []lab.
 			role = u.Name
 		}
 		if server.AuthStore().IsAuthEnabled() {
-			return nil // by another member, after all this
+			return nil // another member has done all this
 		}
 		_, err := server.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: role})
 		if err != nil && !errors.Is(err, auth.ErrRoleAlreadyExist) {

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// newControl answers what lab.MemberConfig.Control lists.
+// newControl returns a handler for the requests listed in lab.MemberConfig.Control.
 func newControl(server *etcdserver.EtcdServer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -62,8 +62,8 @@ func revisionOf(r *http.Request) (int64, error) {
 	return revision, nil
 }
 
-// readRange reads past etcd's API: no user is needed, and the code under test
-// has no part in it. Revision 0 is the latest that the cluster has agreed on.
+// readRange bypasses etcd's API: it needs no user, and doesn't involve the code under test. Revision 0 is the latest
+// that the cluster has agreed on.
 func readRange(r *http.Request, server *etcdserver.EtcdServer) (lab.MemberRange, error) {
 	revision, err := revisionOf(r)
 	if err != nil {
@@ -90,7 +90,7 @@ func readRange(r *http.Request, server *etcdserver.EtcdServer) (lab.MemberRange,
 	return out, nil
 }
 
-// prefixEnd is the first key after all that begin with prefix.
+// prefixEnd returns the first key after all keys with the prefix.
 func prefixEnd(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -99,7 +99,7 @@ func prefixEnd(prefix []byte) []byte {
 			return end[:i+1]
 		}
 	}
-	return []byte{0} // to the end of the store
+	return []byte{0} // up to the end of the store
 }
 
 func reply(w http.ResponseWriter, v any, err error) {

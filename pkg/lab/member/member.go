@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package member runs one etcd member of a lab, as a process of its own, so
-// that it can be killed and started again like a real one.
+// Package member runs one etcd member of a lab in its own process, so that it can be killed and started again like a
+// real one.
 package member
 
 import (
@@ -27,7 +27,7 @@ func Run(ctx context.Context, cfg lab.MemberConfig) error {
 	if err != nil {
 		return err
 	}
-	// Left by a member that was killed; etcd would refuse to listen.
+	// Left by a killed member; etcd would refuse to listen.
 	for _, u := range ec.ListenClientUrls {
 		if u.Scheme == "unix" || u.Scheme == "unixs" {
 			if err := removeSocket(u.Path); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes certificate authorities and certificates for labs and tests. They are good for 30 days.
+// Package pki makes certificate authorities and certificates for labs and tests. They are valid for 30 days.
 package pki
 
 import (

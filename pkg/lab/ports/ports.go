@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ports finds addresses that servers of a lab can listen at.
+// Package ports finds addresses for servers of a lab to listen on.
 package ports
 
 import (
@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Free returns distinct addresses at which nothing listens, below the ports that the kernel gives to connections,
-// which could take one before the test does.
+// Free returns distinct addresses on which nothing listens. Their ports are below those that the kernel assigns to
+// connections, so that no connection takes one before the test does.
 func Free(tb testing.TB, n int) []string {
 	tb.Helper()
 	addrs := make([]string, 0, n)
@@ -26,7 +26,7 @@ func Free(tb testing.TB, n int) []string {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
+		defer func() { _ = l.Close() }() // unused so far, and reserved until all are found
 		addrs = append(addrs, addr)
 	}
 	return addrs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package taps makes taps as a hypervisor does, and plays the virtual machine behind them: by its frames, or by a network
+// Package taps makes taps like a hypervisor, and plays the virtual machine behind them: by its frames, or by a network
 // namespace whose eth0 is joined to the tap.
 package taps
 
@@ -17,14 +17,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// maxFrame is more than any frame of the links here has.
+// maxFrame exceeds the size of any frame on these links.
 const maxFrame = 1 << 16
 
-// Open makes a tap in the current network namespace, and sets it up. What is read from the file are the frames for the
-// machine, what is written to it the machine's. The tap goes with the file.
+// Open makes a tap in the current network namespace, and sets it up. Reading from the file returns frames for the
+// machine; frames written to it come from the machine. The tap is removed when the file is closed.
 func Open(name string) (*os.File, error) { return open(name) }
 
-// open makes a tap, and sets it up once it is as settings of `ip link set` have it.
+// open makes a tap, and sets it up after applying settings of `ip link set`.
 func open(name string, settings ...string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -45,13 +45,13 @@ func open(name string, settings ...string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Machine makes eth0 of a virtual machine in the current network namespace, up and without addresses, and returns its other
-// end: see Join.
+// Machine makes eth0 of a virtual machine in the current network namespace, up and without addresses, and returns its
+// other end: see Join.
 func Machine(mac model.MAC) (*os.File, error) {
 	if err := ip("link", "set", "lo", "up"); err != nil {
 		return nil, err
 	}
-	return open("eth0", "address", mac.String()) // before it has a link-local address of another
+	return open("eth0", "address", mac.String()) // before it gets a link-local address from another one
 }
 
 // Join passes frames between two ends until either is closed.
@@ -64,7 +64,7 @@ func Join(a, b *os.File) (wait func()) {
 			if err != nil {
 				break
 			}
-			// A link that is down takes none (EIO); the machine sends it again.
+			// A link that is down accepts none (EIO); the machine sends it again.
 			if _, err := to.Write(buf[:n]); errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
 				break
 			}
