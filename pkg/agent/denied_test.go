@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestDenied has policy drop an endpoint that the rest of the agent finds good: it is
-// not said to be up.
+// TestDenied: an endpoint that policy drops is not reported as up, although the rest of the agent accepts it.
 func TestDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -53,8 +52,8 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// TestUnmadeProfile: a pod of Kubernetes starts when the controllers have made its profiles; that of another orchestrator, or
-// one of which somebody else's profile is missing, waits for nobody.
+// TestUnmadeProfile: a Kubernetes pod starts when the controllers have created its profiles. A pod of another orchestrator, or one that
+// lacks a profile of another kind, doesn't wait.
 func TestUnmadeProfile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)

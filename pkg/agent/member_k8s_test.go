@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
-// TestLabelMember: by its own account's rights an agent labels its own Node, and changes nothing else of any Node but its status; the controllers
-// change the status alone of Nodes and Namespaces.
+// TestLabelMember: with the rights of its own account an agent labels its own Node, and changes nothing else of any Node but its status;
+// the controllers change only the status of Nodes and Namespaces.
 func TestLabelMember(t *testing.T) {
 	p := kubernetes.Control(t)
 	p.Kubectl("apply", "-f", kubernetes.Manifest(t))

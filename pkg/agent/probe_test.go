@@ -16,9 +16,9 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// TestProbe: the path that workloads' packets take is tried on a host that has some, for the families that they have, whatever policy
-// says. Where packets get lost the host isn't ready, and the reason says where: before our own rules accepted them or after. What tries
-// it is made anew where somebody deletes it, and goes with the last workload, with the parameter, and with the agent.
+// TestProbe: the path of workloads' packets is probed on a host that has workloads, for the families that they have, whatever policy says.
+// If packets get lost the host is unready, and the reason says where: before our own rules accepted them or after. The probe's links are
+// recreated if they are deleted, and are removed with the last workload, with the parameter, and with the agent.
 func TestProbe(t *testing.T) {
 	long.Test(t)
 	h := newHost(t)
