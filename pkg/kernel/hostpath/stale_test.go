@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStrays: links that the plugin made and no endpoint has are told of.
+// TestStrays: links that the plugin created and that no endpoint has are reported.
 func TestStrays(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -37,8 +37,8 @@ func TestStrays(t *testing.T) {
 	})
 }
 
-// TestAnothersInterface: a pod that is made anew has its interface by the same name. What
-// led to the former container must not lead to it before etcd tells of it.
+// TestAnothersInterface: a recreated pod has an interface of the same name. Routes to the former container must not lead to it before etcd
+// names it.
 func TestAnothersInterface(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -136,7 +136,7 @@ func TestBadVeth(t *testing.T) {
 	})
 }
 
-// One of many that make the same link at once makes it; the others are told.
+// TestCreateVethRace: of many that create the same link at once one succeeds; the others get an error.
 func TestCreateVethRace(t *testing.T) {
 	netns.Host(t, func() {
 		// Goroutines leave this thread: they enter the namespace themselves.
