@@ -131,7 +131,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServed: it is told once health is where it is wanted, and not before.
+// TestServed: the channel is closed once health is served where it should be, and not before.
 func TestServed(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
