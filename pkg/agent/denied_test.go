@@ -17,7 +17,7 @@ func TestDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		older := put(testKey("older"), testSpec("cali2", "10.0.0.2"), 1)
-		c.firewall.Update(older) // of which nobody else is told
+		c.firewall.Update(older) // only the firewall gets it
 		b := testKey("b")
 		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
 		synctest.Wait()

@@ -50,7 +50,7 @@ func TestLabelMember(t *testing.T) {
 		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), testEnv(t), stop))
 		labelled(node, want)
 	}
-	// Somebody takes the label away, or gives it; the Node is deleted and made anew.
+	// The label is removed or added by others; the Node is deleted and recreated.
 	p.Kubectl("label", "node", "n1", memberLabel+"-")
 	labelled("n1", `{"keep":"me","projectcalico.org/etcd":"member"}`)
 	p.Kubectl("label", "node", "n2", memberLabel+"=member")

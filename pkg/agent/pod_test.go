@@ -101,7 +101,7 @@ func (p *testPod) wire() {
 	if err != nil {
 		p.host.Fatal(err)
 	}
-	// Until the kernel has told that both ends are up (linkwatch) it drops what the host sends.
+	// Until the kernel has reported both ends as up (linkwatch) it drops what the host sends.
 	p.host.until("the pod's link has its carrier", func() bool {
 		l, err := link.Find(p.spec.Name)
 		if err != nil {

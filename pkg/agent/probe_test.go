@@ -61,7 +61,7 @@ func TestProbe(t *testing.T) {
 
 	const lost = " from 169.254.1.2 on caliprobe0 to 169.254.1.3 on caliprobe1 got lost "
 	for _, test := range []struct{ hook, rule, reason string }{
-		// Each asks for something that not all packets of workloads have, and nobody knows that of the probe's: none of the chains is
+		// Each matches on something that not all packets of workloads have, only the probe's for sure: none of the chains counts as
 		// one that stops them all.
 		{"forward priority 10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "after our own rules accepted it"},
 		{"forward priority -10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "before our own rules accepted it"},

@@ -64,7 +64,7 @@ func TestUndoing(t *testing.T) {
 	h.remove(isolates) // the NetworkPolicy of that name
 	h.unready("left (k8s-policy-no-match, 1 in all)")
 	listed(access, "calicoctl delete globalnetworkpolicy a.access. ")
-	h.remove(kubepolicy.PolicyKey("a", "deny")) // now nobody's policies are undone
+	h.remove(kubepolicy.PolicyKey("a", "deny")) // now no policy is made ineffective
 	listed(access, "")
 	listed(web, "")
 	h.ready()

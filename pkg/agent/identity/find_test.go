@@ -89,7 +89,7 @@ func TestFindPatience(t *testing.T) {
 			{0, both(true), "172.18.0.1/24"},
 			{0, both(false), "172.18.0.1/24 keep 10s"},
 			{10 * time.Second, both(false), "172.19.0.1/24"},
-			{0, both(true), "172.19.0.1/24"}, // it came back; to move once more would help nobody
+			{0, both(true), "172.19.0.1/24"}, // it came back; there is no point in moving again
 			{10 * time.Second, both(true), "172.19.0.1/24"},
 			{0, down(both(true)), "172.19.0.1/24"},
 		}},

@@ -59,7 +59,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("written again (-first +then):\n%s", diff)
 	}
 
-	// Somebody else's hand is undone.
+	// Changes by others are undone.
 	c.Put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("172.18.0.9"))
 	want("corrected", "172.18.0.1", "172.18.0.0/24", "fd18::1", "65546")
 	c.Remove(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv6})

@@ -78,7 +78,7 @@ func TestWatched(t *testing.T) {
 			t.Errorf("uid %q: %v (-want +got):\n%s", uid, err, diff)
 		}
 	}
-	// A static pod has another uid in the API, and yet another once its mirror there is made anew.
+	// A static pod has another uid in the API, and yet another once its mirror there is recreated.
 	static := web
 	static.StaticUID = "of-the-file"
 	for _, mirror := range []string{"u1", "u2"} {

@@ -97,7 +97,7 @@ func TestAuditClaims(t *testing.T) {
 
 	h.change(free(1))
 	one := h.Get(key("one"))
-	h.Remove(key("one")) // with whose address nobody is given it
+	h.Remove(key("one")) // so that its address can be assigned to another
 	h.add("b", "other", "c-other", "10.0.0.1")
 	h.Put(key("one"), one)
 	h.links = h.links[:2] // three's is gone
