@@ -128,7 +128,7 @@ func BenchmarkAudit(b *testing.B) {
 		netns.Host(b, func() {
 			f := loaded(b, 1000)
 			for b.Loop() {
-				f.generation = 0 // as it is after somebody's transaction
+				f.generation = 0 // as after another program's transaction
 				f.Audit()
 				mustApply(b, f)
 			}

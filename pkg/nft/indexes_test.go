@@ -258,7 +258,7 @@ func TestPacketsByIndex(t *testing.T) {
 		expect("the former link's index, another's address", thief, dropped)
 		run(t, "ip", "link", "del", "cali2")
 
-		// The same, where the link that has gone is told of only then.
+		// The same, if the removed link is reported only then.
 		index = links(t)["cali1"]
 		run(t, "ip", "link", "del", "cali1")
 		thief = newSpaceBy(t, 2, "cali2", "index", fmt.Sprint(index))
