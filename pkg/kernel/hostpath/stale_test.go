@@ -17,7 +17,7 @@ func TestStrays(t *testing.T) {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2)
 		wire(t, 3)
-		netns.IP(t, "link", "set", "cali3", "alias", "") // somebody else's
+		netns.IP(t, "link", "set", "cali3", "alias", "") // another program's
 		netns.IP(t, "link", "set", "cali2", "alias", "net.c2.eth0")
 		netns.IP(t, "link", "add", "cali4", "type", "veth", "peer", "name", "other")
 		netns.IP(t, "link", "set", "cali4", "alias", "net.c4.eth0") // down

@@ -29,7 +29,7 @@ func TestCreateVeth(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		var l link.Link
-		// That both ends are up is told a moment later (linkwatch).
+		// The kernel reports a moment later that both ends are up (linkwatch).
 		eventually.True(t, "the host's end to run", func() bool { l, err = link.Find("cali1"); return err != nil || l.Running })
 		if err != nil {
 			t.Fatal(err)
