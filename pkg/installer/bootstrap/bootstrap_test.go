@@ -281,7 +281,7 @@ func TestFill(t *testing.T) {
 	if s.Get(model.ReadyKey{}) != any(model.Ready(false)) || s.Get(model.GlobalConfigKey{Name: "ClusterGUID"}) != guid {
 		t.Error("what was there was changed")
 	}
-	// Maintenance brings nothing back that somebody deleted, and everything where nothing is left.
+	// Maintenance restores nothing that was deleted, but everything if nothing is left.
 	renew := Config{Own: true, Renew: true}
 	s.Remove(model.PoolKey{CIDR: pool})
 	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 0 {

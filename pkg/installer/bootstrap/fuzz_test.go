@@ -105,7 +105,7 @@ func FuzzCertificate(f *testing.F) {
 		}
 		if r, err := x509.ParseCertificateRequest(cert); err == nil && r.CheckSignature() == nil {
 			if _, err := ca.certify(l, r.PublicKey, now, nodeLife); err != nil {
-				t.Log(err) // of a key that nobody signs with
+				t.Log(err) // a key that can't be certified
 			}
 		}
 	})
