@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the node agent: it watches etcd, works out what follows for
-// this host, brings the kernel in line, and tells callers of the gate when an
-// endpoint is programmed.
+// Package agent is the node agent: it watches etcd, works out what follows for this host, programs the kernel, and tells callers of the
+// gate when an endpoint is programmed.
 //
-// loop.go drives the reconcilers of workloads and the firewall; what cuts connections, the
-// router, identity and status run beside it. Each is a package below this one and knows none of
-// the others: what they share is passed on as values.
+// loop.go drives the reconcilers of workloads and the firewall; the cutter of connections, the router, identity and status run beside it.
+// Each is a package below this one and imports none of the others: they exchange values.
 package agent
 
 import (
@@ -30,45 +28,42 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// refusedTimeout is when the log says that nothing listens where etcd should be.
-// The agent goes on trying.
+// refusedTimeout is how long connections to etcd may be refused before the log says that nothing listens there. The agent keeps trying.
 const refusedTimeout = 3 * time.Second
 
-// Config is what an agent is told when it starts.
+// Config is how an agent is started.
 type Config struct {
 	Node   string // this host's name in the data model
 	Store  store.Config
-	RunDir string // where the gate's socket is made
-	VarDir string // where the node's name and MTU are left for the plugin
-	// Health and Metrics are where these are served, host:port, whatever the
-	// parameters say; 0 = nowhere, "" = as they say.
+	RunDir string // directory of the gate's socket
+	VarDir string // directory of the files with the node's name and MTU, for the plugin
+	// Health and Metrics are the addresses, host:port, to serve these on, whatever the parameters say; "0" = off, "" = as the parameters
+	// say.
 	Health, Metrics string
-	// CNI is where the container runtime's network configuration is kept: Dir "" = nowhere.
+	// CNI is where the container runtime's network configuration is kept; nowhere if Dir is "".
 	CNI conflist.Config
-	// Kubernetes is where pods are known from.
+	// Kubernetes is how the Kubernetes API is reached.
 	Kubernetes Kubernetes
-	// Methods are how the host finds its addresses, of IPv4 and of IPv6; the zero
-	// value is as IP and IP6 that aren't set.
+	// Methods are how the host finds its IPv4 and its IPv6 address; the zero value stands for an unset IP and IP6.
 	Methods [2]plan.Method
-	// AS is the host's own number, 0 = as etcd says.
+	// AS is this host's BGP AS number; 0 = as etcd says.
 	AS model.ASNumber
-	// ConfigFile is the file of parameters, which need not be there.
+	// ConfigFile is the file of parameters; it may be absent.
 	ConfigFile string
-	file       map[string]string // what it says
+	file       map[string]string // its parameters
 	felix      map[string]string // the parameters in the environment, by name without FELIX_
-	place      string            // status.Place, "" = it isn't known
+	place      string            // status.Place; "" = unknown
 
 	// InterfaceRetry is when an interface that could not be programmed is tried again, 0 = after 1 s at first.
 	InterfaceRetry time.Duration
 
-	// CleanUp: what an older version has left on the host is listed, and with Yes removed, and nothing else done.
+	// CleanUp only lists what an older version left on the host, then exits; with Yes it removes it too.
 	CleanUp, Yes bool
 
-	probePeriod time.Duration // of probe.Config
+	probePeriod time.Duration // probe.Config.Period
 }
 
-// Run is the agent. It ends, cleanly, when the context does; what it has
-// programmed stays.
+// Run runs the agent until the context ends, which is no error. What it programmed stays.
 func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if cfg.CleanUp {
 		return cleanUp(ctx, cfg.Yes)
@@ -137,7 +132,8 @@ func runWithEtcd(ctx context.Context, cfg Config, env run.Env) error {
 	return err
 }
 
-// begin takes the agent's run directory, which end gives back, and reads the file of parameters.
+// begin takes the agent's run directory, reads the file of parameters and makes SIGHUP harmless. end gives the directory and the signal
+// back.
 func begin(cfg *Config, env run.Env) (start params.Params, end func(), err error) {
 	release, err := runlock.Take(cfg.RunDir, runlock.Agent)
 	if err != nil {
@@ -166,7 +162,7 @@ func newLoop(cfg Config, env run.Env, start params.Params, p parts) *loop {
 	}
 }
 
-// runToEnd is run, and what that began beside itself, which ends with it and may use the kernel until then.
+// runToEnd runs the loop, then waits for the goroutines it started: they may use the kernel until then.
 func (l *loop) runToEnd(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.close()
@@ -176,7 +172,7 @@ func (l *loop) runToEnd(ctx context.Context) error {
 	return l.run(ctx)
 }
 
-// serve has health and metrics served, where they were asked for when the agent was started.
+// serve starts the pages for health and metrics. Only an address set when the agent was started makes it fail.
 func (l *loop) serve(cfg Config) error {
 	errHealth, errMetrics := l.serving.Move()
 	err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics))
@@ -186,8 +182,8 @@ func (l *loop) serve(cfg Config) error {
 	return err
 }
 
-// fixed is an error that ends the start: that of an address that was asked for
-// when the agent was started. Others may yet change, and are tried again.
+// fixed returns an error that ends the start, for an address that was set when the agent was started. Other addresses may still change, and
+// are retried.
 func fixed(flag, value string, err error) error {
 	if value == "" || err == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestConnectBeside has the firewall take a second: only a workload that it never
-// knew is connected meanwhile, and the gate waits for both.
+// TestConnectBeside slows the firewall down to a second: meanwhile only a workload that it never knew is connected, and the gate waits for
+// both.
 func TestConnectBeside(t *testing.T) {
 	a, b := testKey("a"), testKey("b")
 	for _, test := range []struct {

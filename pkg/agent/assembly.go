@@ -31,7 +31,7 @@ type assembly struct {
 	feed   *feed
 	router *router.Router
 	left   *leftovers.Blocks
-	pods   *pods.Cache // nil: there is no Kubernetes
+	pods   *pods.Cache // nil without Kubernetes
 }
 
 func assemble(cfg Config, env run.Env, start params.Params, client *store.Client, kubernetes *kube.Client) assembly {
@@ -57,7 +57,7 @@ func assemble(cfg Config, env run.Env, start params.Params, client *store.Client
 	return a
 }
 
-// runs are all that the agent does at the same time, each until a context ends.
+// runs are the agent's concurrent parts; each runs until its context ends.
 func (a assembly) runs(client *store.Client, kubernetes *kube.Client, certificate *nodecert.Certificate) []func(context.Context) error {
 	f, l, served, gates := a.feed, a.loop, make(chan struct{}), gatekeeper{loop: a.loop}
 	runs := []func(context.Context) error{

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft"
 )
 
-// cleanUp lists what an older version has left on the host, and removes it if that is wanted.
+// cleanUp lists what an older version left on the host, and removes it if remove is set.
 func cleanUp(ctx context.Context, remove bool) error {
 	found, err := legacy.Find(ctx)
 	if err == nil {
@@ -36,7 +36,7 @@ func cleanUp(ctx context.Context, remove bool) error {
 	return nil
 }
 
-// succeeded says why the chains of an older version are still needed: nothing else holds policy, and pods would be open.
+// succeeded returns an error while the chains of an older version are still needed: nothing else enforces policy, and pods would be open.
 func succeeded() error {
 	there, err := nft.Stands()
 	if err == nil && !there {

@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Daemon is calico-node, which is told c by its options. hostname is the operating system's.
+// Daemon returns calico-node, whose options fill c. hostname is the operating system's.
 func Daemon(c *Config, hostname string) run.Daemon {
 	return run.Daemon{Name: "calico-node", Prefix: "calico_node", Options: slices.Concat(options(c, hostname), []run.Option{
 		{Flag: "clean-up-legacy", Switch: true, Initial: "false", Help: "list the chains, sets and routes that the agent of an older version of Calico has left on this host, and exit; -yes removes them", Set: run.Bool(&c.CleanUp)},
@@ -29,7 +29,7 @@ func Daemon(c *Config, hostname string) run.Daemon {
 	}), Run: func(ctx context.Context, env run.Env) error { return Run(ctx, *c, env) }}
 }
 
-// options are those that the documents list.
+// options are those in the documentation.
 func options(c *Config, hostname string) []run.Option {
 	method := func(family int) func(string) error {
 		return func(s string) (err error) {
@@ -85,9 +85,9 @@ func options(c *Config, hostname string) []run.Option {
 	}, HostOptions(c))
 }
 
-// HostOptions are those of any agent, whoever tells it what is desired.
+// HostOptions are the options of every agent, whatever its source.
 func HostOptions(c *Config) []run.Option {
-	address := func(p *string) func(string) error { // nothing leaves it to the parameters
+	address := func(p *string) func(string) error { // empty: the parameters decide
 		return func(s string) error {
 			*p = strings.TrimSpace(s)
 			_, err := serving.ParseAddress(s)
@@ -103,7 +103,7 @@ func HostOptions(c *Config) []run.Option {
 	}
 }
 
-// SetNode takes the name that is set, or else the operating system's.
+// SetNode sets the node's name: set, or else the operating system's in lower case.
 func (c *Config) SetNode(set, hostname string) error {
 	if c.Node = strings.TrimSpace(set); c.Node != "" {
 		return model.CheckHost(c.Node)

@@ -85,7 +85,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// TestHostName: the operating system's counts where no other is set.
+// TestHostName: the operating system's name is used if no other is set.
 func TestHostName(t *testing.T) {
 	for _, test := range []struct{ variable, hostname, want, err string }{
 		{"NODENAME=", "BOX", "box", ""},

@@ -71,7 +71,7 @@ place, or that belong to a data path which this agent does not have, are passed 
 
 `
 
-// configuration is the page.
+// configuration returns the text of the page.
 func configuration() string {
 	var b strings.Builder
 	b.WriteString(configurationHead)
@@ -107,7 +107,7 @@ func configuration() string {
 	return b.String()
 }
 
-// TestConfigurationPage holds the page to the tables.
+// TestConfigurationPage compares the page with the tables.
 func TestConfigurationPage(t *testing.T) {
 	want := configuration()
 	if *update {

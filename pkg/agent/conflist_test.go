@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestConflist: the runtime's network configuration is there when the agent serves the host, and not before: here
-// kube-proxy is in the way at first.
+// TestConflist: the runtime's network configuration is written when the agent serves the host, and not before; here kube-proxy is in the
+// way at first.
 func TestConflist(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))

@@ -26,8 +26,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestBound: the kernel counts a workload's connections as the parameter says, and as the endpoint does where that is less. An endpoint whose
-// own bound can't be read isn't connected, and the others' stay.
+// TestBound: the kernel counts a workload's connections up to the parameter's bound, or the endpoint's if that is lower. An endpoint whose
+// own bound is invalid isn't connected; the others stay.
 func TestBound(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -76,7 +76,7 @@ func TestBound(t *testing.T) {
 	wants("no bound at all")
 }
 
-// TestTooManyConnections: a pod that came to its bound is listed, and has one event, until it is below the bound for a while.
+// TestTooManyConnections: a pod that reached its bound is listed, and gets one event, until it has been below the bound for a while.
 func TestTooManyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
@@ -117,7 +117,7 @@ func TestTooManyConnections(t *testing.T) {
 	})
 }
 
-// TestPodEvents: events are about pods that the API has on this host, and those of endpoints that are called otherwise are none.
+// TestPodEvents: events are about pods that the API has on this host; other endpoints get none.
 func TestPodEvents(t *testing.T) {
 	type call struct{ method, path, body string }
 	calls := make(chan call, 10)

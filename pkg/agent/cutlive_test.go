@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft"
 )
 
-// justFirewall is a kernel of which the firewall alone is real.
+// justFirewall is a kernel with a real firewall and nothing else.
 type justFirewall struct {
 	*clockwork
 	real kernel
@@ -26,13 +26,12 @@ type justFirewall struct {
 
 func (k justFirewall) Firewall(alive func()) (firewall.Table, error) { return k.real.Firewall(alive) }
 
-// byEth0 is the real tracker on a host without pods.
+// byEth0 is the real tracker, on a host without pods.
 type byEth0 struct{ connections.Tracker }
 
 func (byEth0) Routes() connections.Routes { return noRoutes{} }
 
-// cutLive runs a loop with the real firewall and tracker, and what etcd says,
-// until the condition is met.
+// cutLive runs a loop with the real firewall, the real tracker and these entries of etcd, until the condition is met.
 func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) {
 	t.Helper()
 	env := testEnv(t)
@@ -50,7 +49,7 @@ func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) 
 	}
 }
 
-// TestCutLive has connections cut in the real kernel, which remembers them whatever agent runs.
+// TestCutLive cuts connections in the real kernel, which remembers them from one agent to the next.
 func TestCutLive(t *testing.T) {
 	command := func(name string, args ...string) string {
 		t.Helper()

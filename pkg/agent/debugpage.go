@@ -22,7 +22,7 @@ type debugPage struct {
 	router *router.Router
 }
 
-// answerTimeout is what each part of the agent has to describe itself.
+// answerTimeout is how long each part of the agent has to describe itself.
 const answerTimeout = 3 * time.Second
 
 // ServeHTTP answers with JSON, or with text where the query says format=text.
@@ -50,7 +50,7 @@ func (d debugPage) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(b.Bytes()) // a client that left needs no answer
 }
 
-// describe has the loop describe the endpoints.
+// describe asks the loop for the endpoints; Busy if it doesn't answer in time.
 func (l *loop) describe(ctx context.Context) debugstate.Endpoints {
 	answer := make(chan debugstate.Endpoints, 1)
 	select {
@@ -61,7 +61,7 @@ func (l *loop) describe(ctx context.Context) debugstate.Endpoints {
 	}
 }
 
-// picture is the host's endpoints, and how they stand.
+// picture returns the host's endpoints and their status.
 func (l *loop) picture() debugstate.Endpoints {
 	targets := l.workload.Targets()
 	out := debugstate.Endpoints{All: make([]debugstate.Endpoint, 0, len(targets))}

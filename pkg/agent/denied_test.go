@@ -12,13 +12,12 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestDenied has policy drop an endpoint that the rest of the agent finds good: it is
-// not said to be up.
+// TestDenied: an endpoint that policy drops is not reported as up, although the rest of the agent accepts it.
 func TestDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		older := put(testKey("older"), testSpec("cali2", "10.0.0.2"), 1)
-		c.firewall.Update(older) // of which nobody else is told
+		c.firewall.Update(older) // only the firewall gets it
 		b := testKey("b")
 		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
 		synctest.Wait()
@@ -53,8 +52,8 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// TestUnmadeProfile: a pod of Kubernetes starts when the controllers have made its profiles; that of another orchestrator, or
-// one of which somebody else's profile is missing, waits for nobody.
+// TestUnmadeProfile: a Kubernetes pod starts when the controllers have created its profiles. A pod of another orchestrator, or one that
+// lacks a profile of another kind, doesn't wait.
 func TestUnmadeProfile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)

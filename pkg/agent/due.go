@@ -11,7 +11,7 @@ const (
 	ofBeat
 )
 
-// periodic is what is done after each interval.
+// periodic is a task done once per interval.
 type periodic struct {
 	interval time.Duration
 	last     time.Time
@@ -19,14 +19,14 @@ type periodic struct {
 
 func (p *periodic) next() time.Time { return p.last.Add(p.interval) }
 
-// set takes another interval into use, which begins now.
+// set changes the interval, which starts now.
 func (p *periodic) set(interval time.Duration) {
 	if p.interval != interval {
 		*p = periodic{interval, time.Now()}
 	}
 }
 
-// isDue says whether an interval is over, and begins the next.
+// isDue reports whether the interval is over, and starts the next.
 func (p *periodic) isDue(now time.Time) bool {
 	if now.Before(p.next()) {
 		return false
@@ -37,7 +37,7 @@ func (p *periodic) isDue(now time.Time) bool {
 	return true
 }
 
-// next is when due is to be called.
+// next returns when due must be called.
 func (l *loop) next() time.Time {
 	next := l.audits[ofBeat].next()
 	for _, t := range []time.Time{
@@ -50,7 +50,7 @@ func (l *loop) next() time.Time {
 	return next
 }
 
-// due does what is due by now, and says whether there is to be a turn.
+// due does what is due at now, and reports whether a turn must follow.
 func (l *loop) due(now time.Time) (turn bool) {
 	is := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	l.audits[ofBeat].isDue(now)

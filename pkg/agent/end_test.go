@@ -14,9 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestStopWhileFlushing stops the loop while connections are being deleted for
-// it: it ends when they are, and whoever deletes them does not wait for it. A
-// bubble in which both wait fails by itself.
+// TestStopWhileFlushing stops the loop while connections are being deleted for it. The loop ends when they are, and the goroutine that
+// deletes them does not wait for the loop. If both waited, the bubble would fail by itself.
 func TestStopWhileFlushing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -37,7 +36,7 @@ func TestStopWhileFlushing(t *testing.T) {
 	})
 }
 
-// TestEndsByItself has the kernel not be opened again: the loop ends, and so does what runs beside it.
+// TestEndsByItself makes reopening the kernel fail: the loop ends, and so does what runs beside it.
 func TestEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -48,8 +47,7 @@ func TestEndsByItself(t *testing.T) {
 	})
 }
 
-// TestStatusLeaseLost revokes the lease of the host's status: the agent takes
-// another, and writes the status again.
+// TestStatusLeaseLost revokes the lease of the host's status: the agent gets another, and writes the status again.
 func TestStatusLeaseLost(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))

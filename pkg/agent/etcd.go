@@ -10,31 +10,30 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// etcdState is what is kept of etcd besides what each reconciler keeps.
+// etcdState is the loop's own copy of what etcd holds, besides what each reconciler keeps.
 type etcdState struct {
 	host   string
 	source string // health.Monitor.Source
 	synced bool   // a whole snapshot has been folded
-	ready  bool   // ReadyKey is there and true
-	// revision is the latest that has been folded: what was written up to it
-	// below the watched prefixes is known.
+	ready  bool   // ReadyKey exists and is true
+	// revision is the latest folded one: everything written up to it below the watched prefixes is known.
 	revision     int64
-	disconnected bool // from etcd, which may be another when it is back, restored from a backup
+	disconnected bool // from etcd, which may come back as another one, restored from a backup
 	objects      map[string]object
 	successors   kubepolicy.Successors
 	settings     params.Stored
 }
 
-// object is what is kept of every key.
+// object is kept for every key.
 type object struct {
 	key     model.Key
 	invalid error
-	older   bool // a policy as older controllers made them
+	older   bool // a policy in the form that older controllers wrote
 }
 
-// changes are what an update changed.
+// changes are the effects of one update.
 type changes struct {
-	entries  []model.Entry       // all, those included that a snapshot lacks
+	entries  []model.Entry       // all, including deletions of what a snapshot lacks
 	objects  map[string]struct{} // those that this agent reports on, by path, without settings
 	settings bool
 }
@@ -43,14 +42,13 @@ func newEtcdState(host, source string) *etcdState {
 	return &etcdState{host: host, source: source, objects: map[string]object{}, successors: kubepolicy.Successors{}, settings: params.Stored{Global: map[string]string{}, Local: map[string]string{}}}
 }
 
-// watched are the prefixes that the agent and its parts understand. Endpoints of other hosts
-// are members of the sets that rules refer to. What address management's settings say is for
-// plugins, which end before anybody asks them what is wrong; nor would anybody say what is misspelt.
+// watched returns the prefixes that the agent and its parts understand. Endpoints of other hosts are members of the sets that rules refer
+// to. The settings of address management concern the plugins, but a plugin ends before it can report a bad or misspelt one: the agent does.
 func watched() []string {
 	return append(router.OnlyRouterPrefixes(), model.ObjectPrefix(), model.IPAMConfigKey{}.Path(), model.SubnetPrefix())
 }
 
-// concerns says whether an object is this agent's to report on: not another host's.
+// concerns reports whether this agent reports on an object: another host's objects are that host's.
 func (s *etcdState) concerns(key model.Key) bool {
 	switch key := key.(type) {
 	case model.WorkloadEndpointKey:
@@ -62,11 +60,11 @@ func (s *etcdState) concerns(key model.Key) bool {
 	case model.HostMetadataKey:
 		return key.Host == s.host
 	}
-	return true // a host's bird_ip is where all others send
+	return true // all hosts send to a host's bird_ip
 }
 
-// fold takes in one update. A snapshot is taken in whole, whatever the revisions: that of an
-// etcd which was restored from a backup may have other content at the same ones.
+// fold takes in one update. It takes a snapshot whole, whatever the revisions: an etcd restored from a backup may have other content at the
+// same ones.
 func (s *etcdState) fold(u model.Update) changes {
 	c := changes{objects: map[string]struct{}{}}
 	if u.Resync {
@@ -89,7 +87,7 @@ func (s *etcdState) fold(u model.Update) changes {
 	return c
 }
 
-// take folds one key that is new, changed or gone.
+// take folds one key that is new, changed or deleted.
 func (s *etcdState) take(e model.Entry, c *changes) {
 	o := object{key: e.Key, invalid: e.Err}
 	if key, is := e.Key.(model.PolicyKey); is {
@@ -105,7 +103,7 @@ func (s *etcdState) take(e model.Entry, c *changes) {
 	if !s.concerns(e.Key) {
 		return
 	}
-	if !params.IsSetting(e.Key) { // that is reported when it is taken into use
+	if !params.IsSetting(e.Key) { // settings are reported when they take effect
 		c.objects[e.Path] = struct{}{}
 	}
 	switch key := e.Key.(type) {
@@ -124,7 +122,7 @@ func (s *etcdState) take(e model.Entry, c *changes) {
 // waitsFor says what must be known before anything is done; "" = nothing.
 func (s *etcdState) waitsFor() string { return health.WaitsFor(s.source, s.synced, s.ready) }
 
-// unreadSettings are the settings in etcd that cannot be read, by path.
+// unreadSettings returns the settings in etcd that cannot be read, by path.
 func (s *etcdState) unreadSettings() map[string]params.Unread {
 	unread := map[string]params.Unread{}
 	for path, o := range s.objects {
@@ -138,7 +136,7 @@ func (s *etcdState) unreadSettings() map[string]params.Unread {
 	return unread
 }
 
-// left reports whether older controllers left a policy, in whose place there is another.
+// left reports whether older controllers left a policy that another one has replaced.
 func (s *etcdState) left(key model.PolicyKey) bool {
 	_, superseded := s.successors.Of(key)
 	return superseded && s.objects[key.Path()].older

@@ -19,7 +19,7 @@ func nat(inner, outer string) model.NAT {
 	return model.NAT{IntIP: netip.MustParseAddr(inner), ExtIP: netip.MustParseAddr(outer)}
 }
 
-// TestExtIPOfHost: an ext_ip that is the host's own takes none of its connections.
+// TestExtIPOfHost: an ext_ip that is one of the host's addresses takes no connections away from the host.
 func TestExtIPOfHost(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -71,7 +71,7 @@ func TestExtIPOfHost(t *testing.T) {
 	h.until("the workload has it again", func() bool { return ask("10.99.0.9", eventually.Limit/9) == nil })
 }
 
-// dialEcho asks what a workload behind an address answers.
+// dialEcho connects to the echo server of a workload behind an address; the error is nil if it answers within the time.
 func dialEcho(t *testing.T, addr string, within time.Duration) error {
 	t.Helper()
 	conn, err := net.Dial("udp", net.JoinHostPort(addr, "7"))

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// feed is where what etcd holds enters the agent.
+// feed passes what etcd holds to the agent's parts.
 type feed struct {
 	reentry  *reentry.Pods
 	readable readable
@@ -27,7 +27,7 @@ type feed struct {
 	status   *status.Reporter
 	identity *identity.Host
 	router   *router.Router
-	leader   *leadership // nil, as podCIDRs: there is no Kubernetes
+	leader   *leadership // nil, like podCIDRs, without Kubernetes
 	podCIDRs *podCIDRs
 	updates  chan<- model.Update
 }
@@ -45,8 +45,8 @@ func (f *feed) watch(ctx context.Context, client *store.Client) error {
 	}
 }
 
-// Update hands on one update; nil even where the context ends, as the source does so by itself, but for one of another
-// etcd: reentry.ErrReplaced. The loop comes last, as only that may have to be waited for.
+// Update passes on one update. It fails only with reentry.ErrReplaced, for an update of another etcd; if the context ends it returns nil,
+// as the source ends by itself. The loop comes last: only sending to it may block.
 func (f *feed) Update(ctx context.Context, u model.Update) error {
 	if err := f.reentry.Update(ctx, u); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// TestFirewallFirst has the firewall fail: nothing is connected until it stands.
+// TestFirewallFirst makes the firewall fail: nothing is connected until it is in place.
 func TestFirewallFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.kernelTable.Fail = errors.New("no nftables") })
@@ -50,7 +50,7 @@ func TestFirewallFirst(t *testing.T) {
 	})
 }
 
-// TestFirewallOfOne has the firewall of one endpoint fail: the gate stays closed for it alone.
+// TestFirewallOfOne makes the firewall of one endpoint fail: the gate stays closed for that one alone.
 func TestFirewallOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := testKey("a"), testKey("b")
@@ -71,7 +71,7 @@ func TestFirewallOfOne(t *testing.T) {
 	})
 }
 
-// TestTampering has another program fight for our table.
+// TestTampering runs another program that keeps changing our table.
 func TestTampering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) {
@@ -117,7 +117,7 @@ func TestLoserIsHidden(t *testing.T) {
 	})
 }
 
-// enforced is what the firewall has of an endpoint.
+// enforced returns the endpoint as the firewall has it.
 func (c *clockwork) enforced(key model.Key) (ep *policy.Endpoint) {
 	c.firewall.Enforced(func(p board.Enforced) { ep = p.State.Endpoints[key.Path()] })
 	return ep

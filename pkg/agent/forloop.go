@@ -9,9 +9,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// forLoop is what of an update is for the loop, false where nothing is. That the
-// loop doesn't hear of the revision then doesn't matter: callers of the gate wait for
-// the revision of an endpoint.
+// forLoop returns the part of an update that the loop needs, false if there is none. The loop then misses the update's revision, which is
+// harmless: callers of the gate wait for the revision of an endpoint.
 func forLoop(u model.Update) (model.Update, bool) {
 	others := func(e model.Entry) bool { return router.OnlyRouter(e.Path) }
 	if !slices.ContainsFunc(u.Entries, others) {

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestForLoop keeps what is the router's alone from the loop.
+// TestForLoop: what concerns the router alone is kept from the loop.
 func TestForLoop(t *testing.T) {
 	entry := func(key model.Key) model.Entry {
 		return model.Entry{Path: key.Path(), Key: key, Value: model.Text("x"), Revision: 2}

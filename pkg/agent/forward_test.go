@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
-// TestForwardDrop: an agent lets workloads pass a FORWARD chain that drops, puts that back when it is removed, and takes it away
-// when it is told so.
+// TestForwardDrop: an agent lets workloads pass a FORWARD chain that drops, restores the rule when it is removed, and removes it when the
+// parameter says so.
 func TestForwardDrop(t *testing.T) {
 	h := newHost(t)
 	nft := func(command string) string {
@@ -35,9 +35,9 @@ func TestForwardDrop(t *testing.T) {
 	h.until("they are not any more", func() bool { return accepts() == 0 })
 }
 
-// TestBlocked: what of others' stops workloads' packets is listed with what mends it, counted, and named by the readiness page; it
-// makes the host not ready where nothing passes, unless a parameter says otherwise. What is for a family that no workload has, or
-// for the host's own packets, doesn't.
+// TestBlocked: rules of others that stop workloads' packets are listed with a remedy, counted, and named by the readiness page. They make
+// the host unready if nothing passes, unless a parameter says otherwise. Rules for a family that no workload has, or for the host's own
+// packets, don't.
 func TestBlocked(t *testing.T) {
 	h := newHost(t)
 	run := func(command string) {
@@ -88,7 +88,7 @@ func TestBlocked(t *testing.T) {
 	h.unready("chain ip6 stranger forward")
 }
 
-// TestBlockedByAddress: chains of others are found that drop packets of the host's blocks, and those of the tunnel to other hosts.
+// TestBlockedByAddress: chains of others that drop packets of the host's blocks, or those of the tunnel to other hosts, are found.
 func TestBlockedByAddress(t *testing.T) {
 	h := newHost(t)
 	nft := func(command string) {

@@ -15,17 +15,17 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// lateAfter is how long a caller of the gate waits before it is looked whether pods are let in at all, and whether etcd
-// is back, and the watch is told what is waited for.
+// lateAfter is how long a caller of the gate waits before Wait checks whether pods are admitted at all and whether etcd is back, and tells
+// the watch which revision it expects.
 const lateAfter = time.Second
 
 // wait is one request to the gate.
 type wait struct {
 	request gate.Request
-	reply   chan error // takes one without blocking
+	reply   chan error // buffered: takes one answer without blocking
 }
 
-// waiters are the callers that wait for an answer of the gate.
+// waiters are the callers of the gate that wait for an answer.
 type waiters struct {
 	waiting map[*wait]struct{}
 }
@@ -33,15 +33,15 @@ type waiters struct {
 // gatekeeper answers the gate's questions by asking the loop.
 type gatekeeper struct {
 	loop *loop
-	pods podSource // nil: there is no Kubernetes
+	pods podSource // nil without Kubernetes
 }
 
-// podSource knows what the Kubernetes API says of pods; see gate.Waiter.
+// podSource returns what the Kubernetes API says about pods; see gate.Waiter.
 type podSource interface {
 	Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error)
 }
 
-// Wait is of gate.Waiter.
+// Wait implements gate.Waiter.
 func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	g.loop.metrics.waiting.Inc()
 	defer g.loop.metrics.waiting.Dec()
@@ -76,7 +76,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			g.loop.source.Expect(r.Revision)
 			select {
 			case g.loop.asks <- g.loop.isBack: // no update arrives when etcd returns unchanged
-			default: // it turns
+			default: // it is in a turn
 			}
 		case <-ctx.Done():
 		}
@@ -84,7 +84,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	return g.leave(ctx, w, nil)
 }
 
-// leave waits no longer. The loop says why the endpoint isn't programmed, unless there is a better reason.
+// leave stops waiting. The loop says why the endpoint isn't programmed, unless reason is given and it is not.
 func (g gatekeeper) leave(ctx context.Context, w *wait, reason error) error {
 	g.loop.metrics.waits.WithLabelValues("left").Inc()
 	select {
@@ -97,8 +97,8 @@ func (g gatekeeper) leave(ctx context.Context, w *wait, reason error) error {
 	return cmp.Or(reason, context.Cause(ctx))
 }
 
-// held refuses a pod whose address may be another's that etcd doesn't know yet. A pod that has its address already must not
-// ask again: it would keep the address from the pod that lives with it until this host lets pods in, and start with it then.
+// held refuses a pod whose address may belong to a pod that etcd doesn't know yet. A pod that already has its address must not retry: it
+// would hold the address against its present owner until this host admits pods, and then start with it.
 func (g gatekeeper) held(retry bool) error {
 	if why := g.loop.source.Held(); why != "" {
 		return &gate.RejectedError{Reason: why, Retry: retry, Name: gate.NameOwn}
@@ -106,7 +106,7 @@ func (g gatekeeper) held(retry bool) error {
 	return nil
 }
 
-// Pod is of gate.Waiter.
+// Pod implements gate.Waiter.
 func (g gatekeeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
 	if g.pods == nil {
 		return gate.Pod{}, &gate.RejectedError{Reason: "it doesn't read the Kubernetes API: it runs outside of a cluster and has no kubeconfig"}
@@ -117,7 +117,7 @@ func (g gatekeeper) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error
 	return g.pods.Pod(ctx, r)
 }
 
-// Ready is of gate.Waiter.
+// Ready implements gate.Waiter.
 func (g gatekeeper) Ready(host string) error {
 	if host != "" {
 		if err := g.loop.etcd.checkHost(host); err != nil {
@@ -126,7 +126,7 @@ func (g gatekeeper) Ready(host string) error {
 	}
 	reason, doubt := g.loop.health.Unready(), g.loop.report.Naming.Get()
 	switch {
-	case doubt != "": // health hears of it when the loop turns
+	case doubt != "": // health learns it in the loop's next turn
 		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt, Undecided: status.Undecided(doubt)}
 	case reason != "":
 		return &gate.RejectedError{Reason: reason, Retry: true, Name: gate.NameOwn}
@@ -134,8 +134,7 @@ func (g gatekeeper) Ready(host string) error {
 	return nil
 }
 
-// checkHost refuses questions about another host. It may be called from outside
-// of the loop: a state's host never changes.
+// checkHost refuses questions about another host. It may be called from outside the loop: a state's host never changes.
 func (s *etcdState) checkHost(host string) error {
 	if host == s.host {
 		return nil
@@ -154,7 +153,7 @@ func waitResult(err error) string {
 	return "left"
 }
 
-// isBack says whether a turn would find that etcd is back.
+// isBack reports whether a turn would find that etcd is back.
 func (l *loop) isBack() bool { return l.etcd.disconnected }
 
 // answer answers the waiting callers that can be answered now.
@@ -167,8 +166,8 @@ func (l *loop) answer() {
 	}
 }
 
-// verdict decides a request to the gate: it is done and the endpoint is
-// programmed (nil) or never will be (a *gate.RejectedError), or it has to wait.
+// verdict decides a request to the gate: done with nil if the endpoint is programmed, done with a *gate.RejectedError if it never will be,
+// or not done yet.
 func (l *loop) verdict(r gate.Request) (done bool, err error) {
 	if err := l.etcd.checkHost(r.Endpoint.Host); err != nil {
 		return true, err
@@ -192,8 +191,8 @@ func (l *loop) verdict(r gate.Request) (done bool, err error) {
 	return t.Applied && l.firewall.Stands(path) == nil && !l.connections.Deleting(t.Want.Addrs) && l.unmade(r) == "", nil
 }
 
-// unmade is a profile of a pod of Kubernetes that the controllers have yet to make, "" = none. Without it the pod is cut off,
-// and lacks labels by which policy knows it.
+// unmade returns a profile of a Kubernetes pod that the controllers have yet to create, "" = none. Without it the pod is cut off, and lacks
+// labels that policy selects by.
 func (l *loop) unmade(r gate.Request) string {
 	if r.Endpoint.Orchestrator != "k8s" {
 		return ""
@@ -202,7 +201,7 @@ func (l *loop) unmade(r gate.Request) string {
 		rules, labels := model.ProfileRulesKey{Profile: name}, model.ProfileLabelsKey{Profile: name}
 		switch {
 		case strings.HasPrefix(name, "k8s_ns."):
-			return []model.Key{rules, labels} // which may come one after the other
+			return []model.Key{rules, labels} // which may arrive separately
 		case strings.HasPrefix(name, "ksa."):
 			return []model.Key{labels}
 		}
@@ -210,7 +209,7 @@ func (l *loop) unmade(r gate.Request) string {
 	})
 }
 
-// leave answers a caller that gives up, with the reason why the endpoint isn't programmed.
+// leave answers a caller that gives up, with the reason why its endpoint isn't programmed.
 func (l *loop) leave(w *wait) {
 	if _, ok := l.gate.waiting[w]; !ok {
 		return // answered meanwhile

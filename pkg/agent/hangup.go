@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// passHangups has SIGHUP do nothing but leave a line in the log: there is nothing
-// to read again, and a terminal that goes must not take a host's agent with it.
+// passHangups makes SIGHUP do nothing but log a line: there is nothing to read again, and a closed terminal must not end a host's agent.
 func passHangups(log *slog.Logger) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

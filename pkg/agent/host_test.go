@@ -74,7 +74,7 @@ func (h *host) config() Config {
 	}
 }
 
-// testEnv is what an agent in this process has of it.
+// testEnv returns the Env of an agent in this process.
 func testEnv(tb testing.TB) run.Env {
 	tb.Helper()
 	env, err := Daemon(new(Config), "h").Prepare("test", nil, nil, tb.Output())
@@ -84,20 +84,20 @@ func testEnv(tb testing.TB) run.Env {
 	return env
 }
 
-// testParts are those beside a loop that has no etcd.
+// testParts returns the parts beside a loop that has no etcd.
 func testParts(env run.Env, report *status.Reporter) parts {
 	p := parts{metrics: newMetrics(env.Metrics, env.Problems.Count), wake: mailbox.NewSignal(), report: report, source: plainSource{}}
 	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(Config{Node: "h"}, env, p.metrics)
 	return p
 }
 
-// start runs an agent in this process, until the returned function is called.
+// start runs an agent in this process until the returned function is called.
 func (h *host) start() (stop func()) {
 	h.Helper()
 	return h.startWith(func(*Config) {})
 }
 
-// startWith runs one that is told something else.
+// startWith is start with a changed Config.
 func (h *host) startWith(change func(*Config)) (stop func()) {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -129,7 +129,7 @@ func (h *host) startWith(change func(*Config)) (stop func()) {
 	return stop
 }
 
-// spawn runs an agent as a process of its own.
+// spawn starts an agent as a process of its own.
 func (h *host) spawn() *exec.Cmd {
 	h.Helper()
 	cmd := h.agent()
@@ -141,7 +141,7 @@ func (h *host) spawn() *exec.Cmd {
 	return cmd
 }
 
-// agent is a process that is an agent, to be started.
+// agent returns the command that runs an agent.
 func (h *host) agent() *exec.Cmd {
 	c := h.config()
 	cmd := exec.Command("/proc/self/exe")
@@ -150,7 +150,7 @@ func (h *host) agent() *exec.Cmd {
 	return cmd
 }
 
-// terminate ends an agent by SIGTERM. The error is how it ended.
+// terminate ends an agent by SIGTERM, and returns the error of its exit.
 func (h *host) terminate(cmd *exec.Cmd) error {
 	h.Helper()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -178,7 +178,7 @@ func (h *host) remove(keys ...model.Key) {
 	h.etcd.Remove(keys...)
 }
 
-// get reads a key; nil = it isn't there.
+// get reads a key; nil = it doesn't exist.
 func (h *host) get(key model.Key) any {
 	h.Helper()
 	return h.etcd.Get(key)
@@ -190,8 +190,8 @@ func (h *host) ask(key model.WorkloadEndpointKey, revision int64, timeout time.D
 	return gate.Wait(ctx, filepath.Join(h.dir, "run", socketName), gate.Request{Endpoint: key, Revision: revision})
 }
 
-// waits is told by the gate why the endpoint doesn't pass, though it may yet. The agent answers when nine tenths of the time are
-// over: on a busy machine the rest may be too short.
+// waits asks the gate, which must say why the endpoint doesn't pass yet. The agent answers when nine tenths of the time are over: on a busy
+// machine the rest may be too short.
 func (h *host) waits(what string, key model.WorkloadEndpointKey, revision int64, reason string) {
 	h.Helper()
 	var err error
@@ -249,7 +249,7 @@ func (h *host) unready(reason string) {
 	})
 }
 
-// metric reads one sample of the agent's.
+// metric returns one sample of the agent's metrics.
 func (h *host) metric(name string) float64 {
 	h.Helper()
 	status, body := h.fetch(h.metrics, "/metrics")
@@ -282,7 +282,7 @@ func (h *host) sysctl(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// revision is that at which a key was written last.
+// revision returns the revision at which a key was last written.
 func (h *host) revision(key model.Key) int64 {
 	h.Helper()
 	snapshot, err := h.store.Read(context.Background(), model.KeyRange(key))
@@ -295,13 +295,13 @@ func (h *host) revision(key model.Key) int64 {
 
 func hostNet(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// leaseOf is the lease that a key hangs on, 0 for none.
+// leaseOf returns the lease of a key, 0 for none.
 func (h *host) leaseOf(key model.Key) int64 {
 	h.Helper()
 	return h.etcd.LeaseOf(key)
 }
 
-// client runs fn with etcd's own client.
+// client calls fn with a client of etcd's own library.
 func (h *host) client(fn func(context.Context, *clientv3.Client) error) {
 	h.Helper()
 	h.etcd.Client(fn)

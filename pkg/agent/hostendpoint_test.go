@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestInvalidHostEndpoint: its state is listed, and changes with the interfaces.
+// TestInvalidHostEndpoint: an invalid host endpoint's state is listed, and changes with the interfaces.
 func TestInvalidHostEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := []hostnet.Interface{{Name: "eth0"}}
@@ -69,7 +69,7 @@ func TestInvalidHostEndpoint(t *testing.T) {
 	})
 }
 
-// TestAbsentInterface: which interface a host endpoint names in vain is listed until there is one, or none names it.
+// TestAbsentInterface: a missing interface that a host endpoint names is listed until it exists, or none names it.
 func TestAbsentInterface(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := []hostnet.Interface{{Name: "eth0"}}

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// uplink gives the host a link with addresses, until the test ends.
+// uplink adds a link with addresses to the host, until the test ends.
 func (h *host) uplink(addrs ...string) {
 	h.Helper()
 	h.ip("link", "add", "up0", "type", "veth", "peer", "name", "far0")
@@ -31,8 +31,7 @@ func (h *host) uplink(addrs ...string) {
 	h.ip("link", "set", "up0", "up")
 }
 
-// TestAgentIdentity: a whole agent finds its addresses by its links, and gives its
-// tunnel one that the kernel has then.
+// TestAgentIdentity: a whole agent finds its addresses on its links, and gives its tunnel an address, which the kernel then has.
 func TestAgentIdentity(t *testing.T) {
 	h := newHost(t)
 	h.uplink("172.18.0.1/24", "fd18::1/64")
@@ -56,8 +55,8 @@ func TestAgentIdentity(t *testing.T) {
 	h.etcd.Check()
 }
 
-// TestNamesake: an agent whose host's name is another's lets no workload through its
-// gate, and says nothing of the other's; until the other is gone.
+// TestNamesake: an agent that shares its name with another host lets no workload through its gate, and doesn't touch the other's status,
+// until the other is gone.
 func TestNamesake(t *testing.T) {
 	h := newHost(t)
 	h.uplink("172.18.0.1/24")
@@ -93,8 +92,8 @@ func TestNamesake(t *testing.T) {
 	stop()
 }
 
-// TestStatusWhileNotReady: an agent that starts while the data isn't ready says that
-// the host lives, lest all others take it for dead when the data is.
+// TestStatusWhileNotReady: an agent that starts while the data isn't ready reports that the host is alive, so that others don't take it for
+// dead once the data is ready.
 func TestStatusWhileNotReady(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(false))

@@ -21,10 +21,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// learned are the elements of a set that packets fill.
+// learned matches the elements of sets that packets fill.
 var learned = regexp.MustCompile(`(?m)^(\t\tflags [a-z,]*dynamic.*\n(?:\t\t[^\t].*\n)*?)\t\telements = \{[^}]*\}\n`)
 
-// programmed is all that an agent keeps in the kernel, as text.
+// programmed returns as text all that an agent keeps in the kernel.
 func (h *host) programmed() string {
 	h.Helper()
 	var all strings.Builder
@@ -47,7 +47,7 @@ func (h *host) programmed() string {
 	return all.String()
 }
 
-// neighbour is another host, with a block of its own.
+// neighbour adds another host, with a block of its own.
 func (h *host) neighbour(name, addr, block string) {
 	h.Helper()
 	h.put(model.HostMetadataKey{Host: name}, model.HostMetadata{})
@@ -61,8 +61,8 @@ func (h *host) neighbour(name, addr, block string) {
 	h.put(model.BlockKey{CIDR: b.CIDR}, b)
 }
 
-// TestRefused: an agent whose name another host takes leaves the kernel as it is: its pods talk on,
-// and nothing comes of what the other says, until the name is free.
+// TestRefused: an agent whose name another host takes leaves the kernel as it is: its pods keep talking, and the other's objects have no
+// effect, until the name is free.
 func TestRefused(t *testing.T) {
 	h := newHost(t)
 	h.uplink("172.18.0.1/24")

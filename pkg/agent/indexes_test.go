@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestIndexesAreTold has links come and go: the firewall is told of them before it is applied.
+// TestIndexesAreTold makes links come and go: the firewall gets their new indexes before it is applied.
 func TestIndexesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.links = map[string]int{"cali1": 5} })
@@ -54,7 +54,7 @@ func TestIndexesAreTold(t *testing.T) {
 	})
 }
 
-// TestIndexesLive has the index of a pod's link given to another link, in every way, under an agent that runs and between two.
+// TestIndexesLive gives the index of a pod's link to another link, in every way, while an agent runs and between two.
 func TestIndexesLive(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))

@@ -23,17 +23,17 @@ import (
 	"github.com/calico-go/calico/pkg/nodecert"
 )
 
-// Kubernetes says how the Kubernetes API is reached.
+// Kubernetes is how the Kubernetes API is reached.
 type Kubernetes struct {
-	Off        bool   // it isn't
-	Kubeconfig string // "" = as a pod, where it is one
-	// Members are the Nodes that members of the manifests' etcd run on; none: it isn't known, or there is no such etcd.
+	Off        bool   // don't read it
+	Kubeconfig string // "" = by the pod's service account, if this is a pod
+	// Members are the Nodes that run members of the manifests' etcd; empty if unknown, or if there is no such etcd.
 	Members []string
-	// Certificate is the file of this host's own certificate for etcd, "" = none is asked for.
+	// Certificate is the file of this host's own certificate for etcd; "" = don't ask for one.
 	Certificate string
 }
 
-// kubernetes is a client of the Kubernetes API, nil where there is none to read.
+// kubernetes returns a client of the Kubernetes API, nil if there is none to read.
 func (c Config) kubernetes(env run.Env) (*kube.Client, error) {
 	k := c.Kubernetes
 	if k.Off || k.Kubeconfig == "" && run.Variables(env.Environ)["KUBERNETES_SERVICE_HOST"] == "" {
@@ -50,7 +50,7 @@ func (c Config) kubernetes(env run.Env) (*kube.Client, error) {
 	return nil, fmt.Errorf("the Kubernetes API (KUBECONFIG; CALICO_KUBERNETES=off to do without): %w", err)
 }
 
-// certificate makes sure that there is one of this host's own for etcd; nil where none is to be asked for.
+// certificate obtains this host's own certificate for etcd; nil if none is wanted.
 func (c Config) certificate(ctx context.Context, client *kube.Client, env run.Env) (*nodecert.Certificate, error) {
 	if c.Kubernetes.Certificate == "" {
 		return nil, nil
@@ -62,16 +62,16 @@ func (c Config) certificate(ctx context.Context, client *kube.Client, env run.En
 	return k, k.Ensure(ctx)
 }
 
-// confDir is where container runtimes look for their network configuration, unless the agent is told where.
+// confDir is where container runtimes look for their network configuration by default.
 const confDir = "/etc/cni/net.d"
 
-// newPods makes what knows the host's pods.
+// newPods returns the cache of this host's pods.
 func newPods(cfg Config, client *kube.Client, podCIDRs func([]netip.Prefix)) *pods.Cache {
 	dir := statefile.OnHost(cmp.Or(cfg.CNI.Dir, confDir))
 	return pods.New(pods.Config{Node: cfg.Node, API: pods.Kubernetes{Client: client}, Unshaped: func() bool { return pods.Unshaped(dir) }, PodCIDRs: podCIDRs})
 }
 
-// nodeEvents records warnings about this host's Node; nil where there is no API to tell.
+// nodeEvents returns a function that records warnings about this host's Node; nil without an API.
 func nodeEvents(node string, client *kube.Client) func(reason, message string) {
 	if client == nil {
 		return nil
@@ -81,7 +81,8 @@ func nodeEvents(node string, client *kube.Client) func(reason, message string) {
 	return func(reason, message string) { client.Warning(about, reason, message) }
 }
 
-// podEvents records warnings about pods that the API has on this host. Endpoints in etcd that are called like others are passed over.
+// podEvents returns a function that records warnings about pods that the API has on this host. It ignores endpoints in etcd that merely
+// have a pod's name.
 func podEvents(client *kube.Client, known *pods.Cache) func(key model.WorkloadEndpointKey, reason, message string) {
 	return func(key model.WorkloadEndpointKey, reason, message string) {
 		namespace, name := key.Pod()
@@ -91,11 +92,11 @@ func podEvents(client *kube.Client, known *pods.Cache) func(key model.WorkloadEn
 	}
 }
 
-// memberLabel is the label of Nodes on which the pods of the manifests' etcd run.
+// memberLabel is the label of the Nodes that run pods of the manifests' etcd.
 const memberLabel = "projectcalico.org/etcd"
 
-// keepNode keeps the label of this host's Node as Members say, where they are known, and stops the agent once the Node is another one:
-// what speaks with etcd does so by the certificate of the former. What it returns ends that.
+// keepNode keeps the member label of this host's Node as Members say, if they are known. It stops the agent when the Node is replaced: the
+// client of etcd uses the former Node's certificate. end stops keepNode.
 func (c Config) keepNode(ctx context.Context, client *kube.Client, env run.Env, stop func()) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var under sync.WaitGroup
@@ -118,7 +119,7 @@ func (c Config) keepNode(ctx context.Context, client *kube.Client, env run.Env, 
 	}
 }
 
-// ownNode is this host's Node, whose label of etcd's members is kept.
+// ownNode is this host's Node and its member label.
 type ownNode struct {
 	client   *kube.Client
 	member   bool
@@ -137,7 +138,7 @@ func (o ownNode) Watch(ctx context.Context, node string, seen func(right bool)) 
 	}})
 }
 
-// Set implements availability.API. The status' patch changes labels as well, and the agent has no right to the Node's spec.
+// Set implements availability.API. It patches the status, which changes labels too: the agent has no right to the Node's spec.
 func (o ownNode) Set(ctx context.Context, node string) error {
 	value := map[bool]any{true: "member"}[o.member] // or null: none
 	return kube.PatchStatus[corev1.Node](ctx, o.client, "", node, map[string]any{"metadata": map[string]any{"labels": map[string]any{memberLabel: value}}})

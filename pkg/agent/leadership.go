@@ -16,10 +16,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// leaderPatience is for how long nobody may lead the controllers before that is told: another replica takes the lead in less.
+// leaderPatience is how long the controllers may be without a leader before this is reported: another replica takes over sooner.
 const leaderPatience = 30 * time.Second
 
-// leadership tells since when nobody leads the controllers, on a host that works with Kubernetes.
+// leadership reports since when the controllers have had no leader, on a host that works with Kubernetes.
 type leadership struct {
 	log      *slog.Logger
 	health   *health.Monitor
@@ -55,7 +55,7 @@ func (k *leadership) Update(u model.Update) {
 	}
 }
 
-// tell says how it is, where that is news.
+// tell reports a change.
 func (k *leadership) tell() {
 	text, at, reason := "", 0.0, error(nil)
 	if !k.since.IsZero() && time.Since(k.since) >= leaderPatience {

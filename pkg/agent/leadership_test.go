@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestLeadership: that nobody leads the controllers is told after a while, everywhere, and taken back at once.
+// TestLeadership: that the controllers have no leader is reported after a while, everywhere, and taken back at once.
 func TestLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))

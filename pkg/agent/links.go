@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// lookPause is the least time between two readings of the host's links that events ask for.
+	// lookPause is the least time between two readings of the host's links that events cause.
 	lookPause = 20 * time.Millisecond
-	// readPause is when what could not be read is tried again.
+	// readPause is the pause before a failed reading is retried.
 	readPause = time.Second
-	// ownLinks is what the ledger calls them.
+	// ownLinks is the host's links' name in the ledger.
 	ownLinks = "the host's interfaces"
-	// ipvsLink is what kube-proxy makes in mode ipvs.
+	// ipvsLink is the link that kube-proxy creates in mode ipvs.
 	ipvsLink = "kube-ipvs0"
 )
 
-// links are the host's own links, as they were read last.
+// links are the host's own links as last read.
 type links struct {
 	own       map[netip.Addr]string // by address
-	overtaken problems.Passing      // readings that changes overtook
-	again     time.Time             // when they are to be read; zero = not
-	looked    time.Time             // when they were, for a notice
-	pause     time.Duration         // how long no notice has them read again
+	overtaken problems.Passing      // readings that failed because links changed meanwhile
+	again     time.Time             // when to read them; zero = not
+	looked    time.Time             // when they were last read, for a notice
+	pause     time.Duration         // how long a notice causes no other reading
 }
 
-// look reads the host's own links and addresses anew. Where links come and go by
-// the hundred it does so for a tenth of the time: each look reads all of them.
+// look reads the host's own links and addresses again. Each look reads all of them: where links come and go by the hundred, looking takes
+// at most a tenth of the time.
 func (l *loop) look() {
 	if since := time.Since(l.links.looked); since < l.links.pause {
 		l.links.again = l.links.looked.Add(l.links.pause)
@@ -48,8 +48,7 @@ func (l *loop) look() {
 	l.links.pause = max(lookPause, 10*l.links.looked.Sub(start))
 }
 
-// readInterfaces learns the host's own interfaces, which host endpoints are found by, and
-// whose addresses no workload may have.
+// readInterfaces reads the host's own interfaces. They place host endpoints, and no workload may have their addresses.
 func (l *loop) readInterfaces() {
 	found, err := l.system.kernel.Interfaces(l.params.InterfacePrefixes)
 	if err != nil {
@@ -85,9 +84,8 @@ func (l *loop) readInterfaces() {
 	l.firewall.SetInterfaces(interfaces)
 }
 
-// reserve tells whose addresses no workload may have: this host's, other hosts', and those of
-// what this host can't do without. The host would send to the workload what is for them, and
-// what puts it right in etcd would not arrive.
+// reserve sets the addresses that no workload may have: this host's, other hosts', and those this host depends on. Otherwise the host would
+// send their packets to the workload, and a correction in etcd could not arrive.
 func (l *loop) reserve() {
 	reserved := map[netip.Addr]string{}
 	if news := l.router.news; news != nil {

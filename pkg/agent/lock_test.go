@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// TestSecondAgent: it takes nothing from the first, and may come when that has ended.
+// TestSecondAgent: a second agent takes nothing from the first, and may run when the first has ended.
 func TestSecondAgent(t *testing.T) {
 	dir := t.TempDir()
 	run := filepath.Join(dir, "run")

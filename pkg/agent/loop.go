@@ -25,15 +25,14 @@ import (
 )
 
 const (
-	// beatInterval is how often a loop that has nothing to do shows that it lives.
+	// beatInterval is how often an idle loop shows that it is alive.
 	beatInterval = 10 * time.Second
-	// updateBuffer is how many updates may queue up behind one turn.
+	// updateBuffer is how many updates may queue up during one turn.
 	updateBuffer = 256
 )
 
-// loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in
-// what happened, all that is queued, has each decide, applies the firewall first, and answers at
-// the gate. What is connected is so only once the firewall stands with it.
+// loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in all queued events, lets each reconciler decide,
+// applies the firewall first, and answers at the gate. A workload is connected only once the firewall covers it.
 type loop struct {
 	parts
 
@@ -44,14 +43,14 @@ type loop struct {
 	serving  *serving.Servers
 
 	updates chan model.Update
-	asks    chan func() bool // what others have it do; they say whether it is to turn then
+	asks    chan func() bool // functions that the loop runs for others; they report whether a turn must follow
 	stopped chan struct{}    // closed when the loop has ended
 	gate    waiters
 
 	params         params.Params
 	interfaceRetry time.Duration
 	adoption       *params.Adoption
-	reached        *problems.Group // workloads that have too many connections
+	reached        *problems.Group // workloads that reached their limit of connections
 	unsettled      bool            // settings in etcd changed
 
 	etcd        *etcdState
@@ -66,7 +65,7 @@ type loop struct {
 	beside      sync.WaitGroup
 }
 
-// start makes the reconcilers and opens the kernel for them.
+// start creates the reconcilers and opens the kernel for them.
 func (l *loop) start(ctx context.Context) error {
 	l.workload = workload.New(workload.Config{
 		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.kernel.Workloads, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload, Retry: l.interfaceRetry,
@@ -92,7 +91,7 @@ func (l *loop) start(ctx context.Context) error {
 	return nil
 }
 
-// close lets go of the kernel, where start opened it.
+// close closes the kernel if start opened it.
 func (l *loop) close() {
 	if l.connections == nil {
 		return
@@ -103,7 +102,7 @@ func (l *loop) close() {
 	}
 }
 
-// run turns until the context ends. What is programmed stays.
+// run takes turns until the context ends. What is programmed stays.
 func (l *loop) run(ctx context.Context) error {
 	defer close(l.stopped)
 	if err := l.start(ctx); err != nil {
@@ -117,7 +116,7 @@ func (l *loop) run(ctx context.Context) error {
 		l.beside.Go(func() { l.system.probe.Run(ctx) })
 	}
 	l.readInterfaces()
-	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
+	l.unsettled = l.adoption.Review() // links may have come after prefixes were judged and before they were watched
 	l.reserve()
 	l.writeMTU()
 	l.reports.tellHealth(l.frozenBy())
@@ -150,7 +149,7 @@ func (l *loop) run(ctx context.Context) error {
 			continue
 		}
 		l.health.Turn()
-		l.etcd.disconnected = l.health.Disconnected(0) != "" // before what ends it is taken in
+		l.etcd.disconnected = l.health.Disconnected(0) != "" // read before the updates that would end it
 		l.drain()
 		if err := l.turn(ctx); err != nil {
 			return err
@@ -160,7 +159,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// take takes what others have left in the loop's boxes.
+// take takes what others have left in the loop's mailboxes.
 func (l *loop) take() {
 	l.noteNews()
 	l.mtu.End()
@@ -169,7 +168,7 @@ func (l *loop) take() {
 	}
 }
 
-// drain takes in all that is queued, so that a burst is applied at once.
+// drain takes in everything queued, so that a burst is applied at once.
 func (l *loop) drain() {
 	for range updateBuffer {
 		select {
@@ -186,7 +185,7 @@ func (l *loop) drain() {
 // fold takes in what changed in etcd.
 func (l *loop) fold(u model.Update) {
 	if u.Resync {
-		l.reserve() // what of etcd is a workload may be known now
+		l.reserve() // addresses of etcd that are workloads' may be known now
 		l.metrics.resyncs.Inc()
 	}
 	c := l.etcd.fold(u)
@@ -213,8 +212,8 @@ func (l *loop) note(e hostpath.Event, ok bool) {
 	}
 }
 
-// audit has all read that the agent keeps right. The host's own interfaces are not among it: of each change of a link
-// or an address the kernel tells, and where it says that notices were lost they are read too.
+// audit makes the reconcilers read again everything that the agent keeps right. The host's own interfaces are not included: the kernel
+// sends an event for each change of a link or an address, and when it says that events were lost they are read too.
 func (l *loop) audit() {
 	l.writeNode()
 	l.reserve()
@@ -223,8 +222,7 @@ func (l *loop) audit() {
 	l.mtu.Audit()
 }
 
-// writeNode keeps the file in which the plugin finds the node's name, and by
-// which it knows that an agent is to be waited for.
+// writeNode keeps the file that gives the plugin the node's name, and tells it that there is an agent to wait for.
 func (l *loop) writeNode() {
 	l.problems.Tell(problems.Host, "the node's name for the plugin", l.system.files.writeNode())
 }
@@ -236,8 +234,7 @@ func (l *loop) frozenBy() string { return cmp.Or(l.etcd.waitsFor(), l.report.Nam
 func (l *loop) turn(ctx context.Context) error {
 	reason := l.frozenBy()
 	l.reports.logWaiting(reason)
-	// Settings say how to find out whose the name is, and change nothing before anything is
-	// programmed.
+	// Settings say how to find out who owns the name, and change nothing before anything is programmed.
 	if reason == "" || l.etcd.waitsFor() == "" && !l.workload.Applied() {
 		if err := l.settle(ctx); err != nil {
 			return err
@@ -247,12 +244,11 @@ func (l *loop) turn(ctx context.Context) error {
 	if reason == "" {
 		c = l.decide()
 	}
-	// While there is something to wait for, what was desired before stays, and
-	// is kept repaired: an etcd that was emptied cuts off nobody.
+	// While frozen, the former desired state stays and is kept repaired: emptying etcd cuts nothing off.
 	if (reason == "" || l.workload.Applied()) && !l.awaitsTunnels() {
 		l.enforce(ctx, c)
 	}
-	l.lose(c.Lost) // once nothing leads there any more: what is sent would be tracked again
+	l.lose(c.Lost) // only once nothing leads there any more: packets that still pass would be tracked again
 	if reason == "" {
 		l.workload.ReportStale()
 	}
@@ -264,7 +260,7 @@ func (l *loop) turn(ctx context.Context) error {
 	return nil
 }
 
-// decide has the reconcilers work out what follows from etcd.
+// decide makes the reconcilers work out what follows from etcd.
 func (l *loop) decide() workload.Change {
 	c := l.workload.Decide()
 	verdicts := make(map[string]firewall.Verdict, len(c.Paths))
@@ -283,9 +279,8 @@ func (l *loop) decide() workload.Change {
 	return c
 }
 
-// enforce brings the kernel in line, the firewall first: while it has never stood, nothing
-// is connected. Only workloads that are new to it, or are connected as they were, are so
-// at the same time: what it doesn't know passes nothing.
+// enforce programs the kernel, the firewall first: until it has been applied once, nothing is connected. Only workloads that are new, or
+// unchanged, are connected in parallel with it: the firewall drops what it doesn't know.
 func (l *loop) enforce(ctx context.Context, c workload.Change) {
 	first := !l.workload.Applied()
 	task := l.workload.Begin(c)
@@ -320,7 +315,7 @@ func (l *loop) enforce(ctx context.Context, c workload.Change) {
 	}
 }
 
-// settle takes the settings in etcd into use, and tells the router.
+// settle applies the settings in etcd, and tells the router.
 func (l *loop) settle(ctx context.Context) error {
 	if !l.unsettled {
 		l.configureRouter()
@@ -344,11 +339,11 @@ func (l *loop) settle(ctx context.Context) error {
 	}
 	l.lose(lost)
 	l.firewall.SetIndexes(l.workload.AllIndexes())
-	l.links.again = time.Now() // nothing tells what became of the host's own links since the prefixes were judged
+	l.links.again = time.Now() // no event says what became of the host's own links since the prefixes were judged
 	return nil
 }
 
-// tellReached lists the workloads that came to as many connections as they may have.
+// tellReached reports the workloads that reached their limit of connections.
 func (l *loop) tellReached() {
 	bounds, err := l.firewall.Reached()
 	if err != nil {
@@ -367,5 +362,5 @@ func (l *loop) tellReached() {
 	}
 }
 
-// lose has the connections of addresses deleted that no longer lead where they led.
+// lose deletes the connections of addresses that lead elsewhere now, or nowhere.
 func (l *loop) lose(addrs []netip.Addr) { l.connections.Add(board.Doubts{Lost: addrs}) }

@@ -34,9 +34,8 @@ import (
 	"github.com/calico-go/calico/test/doubles"
 )
 
-// clockwork is a loop under a clock of the test, whose kernel does what it is
-// told: what is tested here is when the loop does what. What it does to a real
-// kernel is tested in run_test.go.
+// clockwork is a loop under a clock of the test, with a fake kernel that records the calls: it tests when the loop does what. run_test.go
+// tests what the loop does to a real kernel.
 type clockwork struct {
 	*loop
 	ctx         context.Context
@@ -60,7 +59,7 @@ type clockwork struct {
 	opened   bool
 }
 
-// Workloads is of kernel.
+// Workloads implements kernel.
 func (c *clockwork) Workloads([]string) (workload.Path, error) {
 	again := c.opened
 	c.opened = true
@@ -70,29 +69,29 @@ func (c *clockwork) Workloads([]string) (workload.Path, error) {
 	return c, nil
 }
 
-// Firewall is of kernel.
+// Firewall implements kernel.
 func (c *clockwork) Firewall(func()) (firewall.Table, error) { return c.kernelTable, nil }
 
-// Interfaces is of kernel.
+// Interfaces implements kernel.
 func (c *clockwork) Interfaces([]string) ([]hostnet.Interface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.there, nil
 }
 
-// Roles is of kernel.
+// Roles implements kernel.
 func (c *clockwork) Roles([]string) ([]hostnet.Role, error) { return nil, nil }
 
-// List is of connections.Tracker.
+// List implements connections.Tracker.
 func (c *clockwork) List(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
 	time.Sleep(c.tracked)
 	return nil, nil
 }
 
-// Delete is of connections.Tracker.
+// Delete implements connections.Tracker.
 func (c *clockwork) Delete([]conntrack.Tracked) (int, error) { return 0, nil }
 
-// Routes is of connections.Tracker.
+// Routes implements connections.Tracker.
 func (c *clockwork) Routes() connections.Routes { return noRoutes{} }
 
 func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.Report, error) {
@@ -108,20 +107,20 @@ func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.R
 	return r, fail
 }
 
-// Apply is of workload.Path.
+// Apply implements workload.Path.
 func (c *clockwork) Apply(_ context.Context, desired []hostpath.Endpoint) (hostpath.Report, error) {
 	return c.call("whole", desired)
 }
 
-// ApplySome is of workload.Path.
+// ApplySome implements workload.Path.
 func (c *clockwork) ApplySome(_ context.Context, changed, _ []hostpath.Endpoint) (hostpath.Report, error) {
 	return c.call("some", changed)
 }
 
-// Subscribe is of workload.Path.
+// Subscribe implements workload.Path.
 func (c *clockwork) Subscribe(context.Context) (<-chan hostpath.Event, error) { return c.events, nil }
 
-// Indexes is of workload.Path.
+// Indexes implements workload.Path.
 func (c *clockwork) Indexes(names ...string) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,10 +131,10 @@ func (c *clockwork) Indexes(names ...string) map[string]int {
 	return found
 }
 
-// Close is of workload.Path.
+// Close implements workload.Path.
 func (c *clockwork) Close() {}
 
-// noRoutes is a host that reaches all by eth0.
+// noRoutes is a host that reaches everything through eth0.
 type noRoutes struct{}
 
 func (noRoutes) To(netip.Addr, netip.Addr) ([]string, error) { return []string{"eth0"}, nil }
@@ -150,7 +149,7 @@ func (c *clockwork) did() []string {
 	return calls
 }
 
-// with changes what the kernel does.
+// with changes what the fake kernel does.
 func (c *clockwork) with(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,14 +159,14 @@ func (c *clockwork) with(change func()) {
 // newClockwork runs a loop that has seen a snapshot, in a synctest bubble.
 func newClockwork(t *testing.T) *clockwork { return startClockwork(t, func(*clockwork) {}) }
 
-// named returns the reporter of a host whose name is its own.
+// named returns the reporter of a host whose name is not taken.
 func named(host string, h *health.Monitor, log *slog.Logger) *status.Reporter {
 	r := status.New(status.Config{Node: host, Logger: log, Health: h, Problems: problems.New(log)}, nil)
 	r.Naming.Set("")
 	return r
 }
 
-// asked is a source of which a test wants to know.
+// asked is a source that records what it is asked.
 type asked struct {
 	plainSource
 	held   func() string
@@ -187,7 +186,7 @@ func (a asked) Expect(revision int64) {
 	}
 }
 
-// startClockwork is newClockwork, prepared before it starts.
+// startClockwork is newClockwork with a function that prepares it before it starts.
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event), kernelTable: doubles.NewTable()}
 	params := params.Resolve().Params
@@ -270,7 +269,8 @@ func TestReadyForAHost(t *testing.T) {
 	})
 }
 
-// TestHeldAtTheGate: where pods are being entered in a replaced etcd, one that waits with an address already is sent away for good.
+// TestHeldAtTheGate: while pods are being re-entered in a replaced etcd, pods at the gate, which have an address already, are rejected for
+// good.
 func TestHeldAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -358,8 +358,7 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestFlushBeforeAnswer gives an address to another endpoint while connections
-// with its former holder are being deleted.
+// TestFlushBeforeAnswer gives an address to another endpoint while connections with its former holder are being deleted.
 func TestFlushBeforeAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -375,7 +374,7 @@ func TestFlushBeforeAnswer(t *testing.T) {
 	})
 }
 
-// TestHostEndpointStatus: one on an interface that isn't there is down.
+// TestHostEndpointStatus: a host endpoint on a missing interface is down.
 func TestHostEndpointStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := []hostnet.Interface{{Name: "eth0"}}
@@ -403,13 +402,13 @@ func TestHostEndpointStatus(t *testing.T) {
 	})
 }
 
-// isNotYet tells the answer to one who waited in vain.
+// isNotYet reports whether err is the gate's answer after a wait in vain, for this reason.
 func isNotYet(err error, reason string) bool {
 	rejected, ok := errors.AsType[*gate.RejectedError](err)
 	return ok && rejected.Retry && strings.Contains(rejected.Reason, reason)
 }
 
-// TestGateLeave has callers give up.
+// TestGateLeave: callers give up.
 func TestGateLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -428,8 +427,7 @@ func TestGateLeave(t *testing.T) {
 	})
 }
 
-// TestGateRestored has etcd restored from a backup: what was written to it since has a revision that
-// the agent has seen of its former history.
+// TestGateRestored restores etcd from a backup: a new write has a revision that the agent has already seen, in etcd's former history.
 func TestGateRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away error
@@ -490,8 +488,8 @@ func TestGateBack(t *testing.T) {
 	})
 }
 
-// TestGateLate has somebody wait for a revision that etcd has and the watch doesn't tell of: the
-// watch is told, again and again, and not for those who wait no longer than usual.
+// TestGateLate waits at the gate for a revision that etcd has and the watch doesn't deliver: the watch is told again and again, but not for
+// callers who wait no longer than usual.
 func TestGateLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expected []int64
@@ -525,7 +523,7 @@ func TestGateLate(t *testing.T) {
 	})
 }
 
-// TestFrozen has Ready go away: what is desired stays as it was.
+// TestFrozen removes Ready: the desired state stays as it was.
 func TestFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -550,7 +548,7 @@ func TestFrozen(t *testing.T) {
 	})
 }
 
-// reply is why the agent isn't well as a page of its health has it, "" = it is.
+// reply returns why a page of the agent's health fails, "" = it doesn't.
 func reply(h *health.Monitor, page string) string {
 	w := httptest.NewRecorder()
 	h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", page, nil))

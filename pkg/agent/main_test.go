@@ -20,7 +20,7 @@ const (
 	agentVariable = "AGENT_TEST_AGENT"
 )
 
-// TestMain runs all tests in a network namespace that is theirs.
+// TestMain runs all tests in a network namespace of their own.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(agentVariable) != "":

@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
-// TestLabelMember: by its own account's rights an agent labels its own Node, and changes nothing else of any Node but its status; the controllers
-// change the status alone of Nodes and Namespaces.
+// TestLabelMember: with the rights of its own account an agent labels its own Node, and changes nothing else of any Node but its status;
+// the controllers change only the status of Nodes and Namespaces.
 func TestLabelMember(t *testing.T) {
 	p := kubernetes.Control(t)
 	p.Kubectl("apply", "-f", kubernetes.Manifest(t))
@@ -50,7 +50,7 @@ func TestLabelMember(t *testing.T) {
 		t.Cleanup(c.keepNode(t.Context(), connect("calico-node", node), testEnv(t), stop))
 		labelled(node, want)
 	}
-	// Somebody takes the label away, or gives it; the Node is deleted and made anew.
+	// The label is removed or added by others; the Node is deleted and recreated.
 	p.Kubectl("label", "node", "n1", memberLabel+"-")
 	labelled("n1", `{"keep":"me","projectcalico.org/etcd":"member"}`)
 	p.Kubectl("label", "node", "n2", memberLabel+"=member")

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// metrics are what the agent counts, in a registry of its own.
+// metrics are the agent's own, and the registry that serves them.
 type metrics struct {
 	registry    *prometheus.Registry
 	endpoints   endpointGauge
@@ -29,7 +29,7 @@ type metrics struct {
 	dhcp        dhcpd.Metrics
 }
 
-// latencies reach from a tenth of a millisecond to some seconds.
+// latencies are histogram buckets from a tenth of a millisecond to a few seconds.
 func latencies() []float64 { return prometheus.ExponentialBuckets(0.0001, 2.5, 12) }
 
 func newMetrics(registry *prometheus.Registry, invalid func() int) *metrics {
@@ -67,13 +67,13 @@ func newMetrics(registry *prometheus.Registry, invalid func() int) *metrics {
 	return m
 }
 
-// attach adds those of the routes to other hosts.
+// attach registers the metrics of the router, and others.
 func (m *metrics) attach(routes router.Metrics, others ...prometheus.Collector) {
 	routes.Register(m.registry)
 	m.registry.MustRegister(others...)
 }
 
-// endpointGauge counts endpoints by status. It is told of each that changes: a host has too many to look at all for one.
+// endpointGauge counts endpoints by status. It is updated per changed endpoint: a host has too many to count them all each time.
 type endpointGauge struct {
 	vec       *prometheus.GaugeVec
 	ownerless prometheus.Gauge
@@ -92,7 +92,7 @@ func newEndpointGauge() endpointGauge {
 	return g
 }
 
-// set notes how an endpoint is, "" = it is gone.
+// set records an endpoint's status; "" = it is gone.
 func (g endpointGauge) set(path string, status model.EndpointStatus) {
 	before := g.of[path]
 	if before == status {
@@ -109,7 +109,7 @@ func (g endpointGauge) set(path string, status model.EndpointStatus) {
 	g.vec.WithLabelValues(string(status)).Inc()
 }
 
-// newWatchMetric tells whether etcd is away.
+// newWatchMetric returns a gauge of whether etcd is away.
 func newWatchMetric(client *store.Client) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "calico_node_watch_interrupted", Help: "1 while etcd is away, so that no change is heard of.",

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestEndpointGauge: each endpoint is counted once, by what was said of it last.
+// TestEndpointGauge: each endpoint is counted once, by its latest status.
 func TestEndpointGauge(t *testing.T) {
 	g := newEndpointGauge()
 	registry := prometheus.NewPedanticRegistry()

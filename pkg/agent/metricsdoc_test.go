@@ -50,7 +50,7 @@ Counters begin at 0 with each start of the agent. Those that end in ` + "`_drift
 
 `
 
-// metricsPolicy is what the explanation of calicoctl's tests goes by.
+// metricsPolicy is the policy that the explanation of calicoctl's tests uses.
 const metricsPolicy = `apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata:
@@ -69,7 +69,7 @@ spec:
       nets: [203.0.113.0/24]
 `
 
-// allMetrics has all that a run of the agent registers.
+// allMetrics returns everything that a run of the agent registers.
 func allMetrics(t *testing.T) *metrics {
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	m := newMetrics(daemonmetrics.NewRegistry("calico_node", "1"), p.Count)
@@ -77,7 +77,7 @@ func allMetrics(t *testing.T) *metrics {
 	return m
 }
 
-// TestMetricsPage holds docs/metrics.md to what is registered.
+// TestMetricsPage compares docs/metrics.md with what is registered.
 func TestMetricsPage(t *testing.T) {
 	page := metricspage.Section{Page: metricsPage, Head: metricsHead, Registry: allMetrics(t).registry, Prefixes: []string{"calico_node_"}}
 	script, err := os.ReadFile("../ctl/testdata/script/explain.txt")

@@ -8,7 +8,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// hostMetrics are the problems of the host itself, by what they are about.
+// hostMetrics exports the problems of the host itself, labeled by subject.
 type hostMetrics struct {
 	problems *problems.Ledger
 	desc     *prometheus.Desc
@@ -19,10 +19,10 @@ func newHostMetrics(p *problems.Ledger) hostMetrics {
 		"1 for each thing that is wrong with this host: IP, IP6, NODENAME, addresses in etcd and of tunnels, BGP that can't speak as it should, an etcd that has not been read, and chains of other tables, sysctls and rules of routing that stop workloads' packets, and what else the agent has to try again; see /debug/invalid.", []string{"what"}, nil)}
 }
 
-// Describe sends what Collect's metrics are called.
+// Describe implements prometheus.Collector.
 func (m hostMetrics) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
 
-// Collect sends one for each problem there is.
+// Collect implements prometheus.Collector: one metric for each problem.
 func (m hostMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, o := range m.problems.All() {
 		if o.Kind == problems.Host {

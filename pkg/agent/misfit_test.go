@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// world is what lies behind a link of the host's own.
+// world creates what is behind a link of the host's own.
 func (h *host) world(n int, name string, subnet string) *testPod {
 	h.Helper()
 	w := h.newPod(n)
@@ -25,8 +25,8 @@ func (h *host) world(n int, name string, subnet string) *testPod {
 	return w
 }
 
-// TestInterfacePrefixLive: a prefix that covers the host's own links cuts off neither
-// the host nor its workloads, whether the links were there before or come later.
+// TestInterfacePrefixLive: a prefix that covers the host's own links cuts off neither the host nor its workloads, whether the links existed
+// before or come later.
 func TestInterfacePrefixLive(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))

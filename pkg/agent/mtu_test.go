@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ShrinkMTU is of workload.Path.
+// ShrinkMTU implements workload.Path.
 func (c *clockwork) ShrinkMTU(_ context.Context, mtu int) (changed int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -27,7 +27,7 @@ func (c *clockwork) ShrinkMTU(_ context.Context, mtu int) (changed int, err erro
 	return 0, cmp.Or(c.unshrunk, c.fail)
 }
 
-// TestMTU applies what the router says: for the plugin, and for workloads that run.
+// TestMTU applies the router's MTU: to the plugin, and to running workloads.
 func TestMTU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -76,8 +76,7 @@ func TestMTU(t *testing.T) {
 	})
 }
 
-// TestMTUPasses has the MTU shrink for less than ten seconds, again and again: workloads that run keep
-// theirs, as they would never get it back.
+// TestMTUPasses shrinks the MTU for less than ten seconds, repeatedly: running workloads keep theirs, as they would never get it back.
 func TestMTUPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -103,8 +102,7 @@ func TestMTUPasses(t *testing.T) {
 	})
 }
 
-// TestFirewallAwaitsTunnels has a router that says nothing: the firewall waits for it, but
-// not for ever.
+// TestFirewallAwaitsTunnels: the firewall waits for a router that says nothing, but not for ever.
 func TestFirewallAwaitsTunnels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.routed = true })

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestNode: the API's Node says that the network is there once it is, and what is wrong with the runtime's directory.
+// TestNode: the API's Node reports the network as available once it is, and what is wrong with the runtime's directory.
 func TestNode(t *testing.T) {
 	h, p := newHost(t), kubernetes.Control(t)
 	p.Apply("{apiVersion: v1, kind: Node, metadata: {name: host-1}}")

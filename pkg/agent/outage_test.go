@@ -100,7 +100,7 @@ func TestEtcdOutage(t *testing.T) {
 	}
 }
 
-// TestReadyFalse empties etcd below a running agent.
+// TestReadyFalse empties etcd while an agent runs.
 func TestReadyFalse(t *testing.T) {
 	long.Test(t)
 	h := newHost(t)
@@ -118,7 +118,7 @@ func TestReadyFalse(t *testing.T) {
 	h.until("what etcd doesn't hold is removed", func() bool { return h.ip("route", "show", "10.65.0.1") == "" })
 }
 
-// TestGarbage writes to etcd what makes no sense.
+// TestGarbage writes nonsense to etcd.
 func TestGarbage(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -186,7 +186,7 @@ func TestRouteOfAnother(t *testing.T) {
 	}
 }
 
-// raw does something in etcd that the store would not.
+// raw runs an operation in etcd that the store would refuse.
 func (h *host) raw(op clientv3.Op) {
 	h.Helper()
 	h.client(func(ctx context.Context, c *clientv3.Client) error {

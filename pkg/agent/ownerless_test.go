@@ -41,7 +41,7 @@ func TestOwnerless(t *testing.T) {
 	listed(false)
 }
 
-// TestSetDown: an interface that somebody sets down is listed until it is up again, and one that isn't up yet is not.
+// TestSetDown: an interface that was set down is listed until it is up again, and one that isn't up yet is not.
 func TestSetDown(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))

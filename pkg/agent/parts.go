@@ -21,26 +21,26 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// parts are what works beside the loop, as the loop uses it.
+// parts are what the loop uses and what runs beside it.
 type parts struct {
 	metrics  *metrics
-	wake     mailbox.Signal // the loop's
+	wake     mailbox.Signal // wakes the loop
 	report   *status.Reporter
 	source   source
-	handover *router.Handover // with a router, where there is one
-	routed   bool             // there is
+	handover *router.Handover // to and from the router, if there is one
+	routed   bool             // there is a router
 	dhcp     *dhcpd.Servers
-	// warnPod records an event of a pod; nil: there is no API to tell.
+	// warnPod records an event of a pod; nil without an API.
 	warnPod func(key model.WorkloadEndpointKey, reason, message string)
 }
 
 // source is where the agent's updates come from.
 type source interface {
-	// Expect says that somebody waits for what is there as of a revision.
+	// Expect announces that a caller waits for what exists as of a revision.
 	Expect(revision int64)
-	// Held is why no pod is let in, "" = they are.
+	// Held says why no pod is admitted; "" = pods are.
 	Held() string
-	// Needed are addresses without which nothing comes: no workload may have them.
+	// Needed returns the addresses that updates depend on: no workload may have them.
 	Needed() []netip.Addr
 }
 
@@ -55,14 +55,14 @@ func (s etcdSource) Expect(revision int64) { s.client.Expect(revision) }
 func (s etcdSource) Held() string          { return s.reentry.Held() }
 func (s etcdSource) Needed() []netip.Addr  { return s.guard.Needed() }
 
-// plainSource is one that needs nothing of the host.
+// plainSource needs nothing of the host.
 type plainSource struct{}
 
 func (plainSource) Expect(int64)         {}
 func (plainSource) Held() string         { return "" }
 func (plainSource) Needed() []netip.Addr { return nil }
 
-// newRouter makes the router, and what it leaves to others: who the host is, and blocks that it needs no more.
+// newRouter returns the router, the host's identity, and the blocks that the host no longer needs.
 func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *etcdguard.Guard) (*router.Router, *identity.Host, *leftovers.Blocks) {
 	m := router.NewMetrics()
 	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: guard.Addrs, Logger: env.Logger})
@@ -77,7 +77,7 @@ func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *et
 	}, n), id, left
 }
 
-// newDHCP makes what serves virtual machines.
+// newDHCP returns the DHCP servers for virtual machines.
 func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Servers {
 	return dhcpd.New(dhcpd.Config{
 		Host: cfg.Node, MAC: link.TapMAC(), Logger: env.Logger, Problems: env.Problems, Metrics: m.dhcp,
@@ -91,7 +91,7 @@ func newDHCP(cfg Config, env run.Env, m *metrics) *dhcpd.Servers {
 	})
 }
 
-// newReentry makes what keeps the host's pods in whatever etcd there is.
+// newReentry returns what re-enters the host's pods in an etcd that lacks them.
 func newReentry(cfg Config, env run.Env, client *store.Client, report *status.Reporter, m *metrics) *reentry.Pods {
 	return reentry.New(reentry.Config{
 		Node: cfg.Node, RunDir: cfg.RunDir, VarDir: cfg.VarDir, Etcd: client, Links: func() ([]link.Link, error) { return link.List("") },

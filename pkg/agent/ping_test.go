@@ -46,8 +46,8 @@ func exchange(conn *net.UDPConn, text string, timeout time.Duration) error {
 	}
 }
 
-// flood sends datagrams without a pause until stop is called, which returns how
-// many came back and the first loss: what doesn't come back within the time.
+// flood sends datagrams without a pause until stop is called. stop returns how many came back, and the first loss: a datagram that doesn't
+// come back within the time.
 func (p *testPod) flood(within time.Duration) (stop func() (int64, error)) {
 	p.host.Helper()
 	conn, err := p.dial()

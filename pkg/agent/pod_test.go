@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// testPod is a workload's namespace and its endpoint.
+// testPod is a workload's namespace with its endpoint.
 type testPod struct {
 	host *host
 	ns   *pod.Namespace
@@ -24,7 +24,7 @@ type testPod struct {
 	echo *net.UDPConn // answers what it gets, in the pod
 }
 
-// newPod makes a namespace and an endpoint for it, neither the veth nor the key in etcd.
+// newPod creates a namespace and an endpoint for it, but neither the veth nor the key in etcd.
 func (h *host) newPod(n int) *testPod {
 	h.Helper()
 	p := &testPod{host: h}
@@ -45,7 +45,7 @@ func (h *host) newPod(n int) *testPod {
 	return p
 }
 
-// addPod makes a pod and waits until the agent has programmed it.
+// addPod creates a pod and waits until the agent has programmed it.
 func (h *host) addPod(n int) *testPod {
 	h.Helper()
 	p := h.newPod(n)
@@ -86,7 +86,7 @@ func (p *testPod) make() error {
 	return nil
 }
 
-// wire makes the veth and configures the pod.
+// wire creates the veth and configures the pod.
 func (p *testPod) wire() {
 	p.host.Helper()
 	mac, _, err := pod.CreateVeth(p.ns, pod.Veth{HostName: p.spec.Name, PodName: "eth0", MTU: 1450, PodMAC: p.spec.MAC, Alias: "calico test"})
@@ -101,7 +101,7 @@ func (p *testPod) wire() {
 	if err != nil {
 		p.host.Fatal(err)
 	}
-	// Until the kernel has told that both ends are up (linkwatch) it drops what the host sends.
+	// Until the kernel has reported both ends as up (linkwatch) it drops what the host sends.
 	p.host.until("the pod's link has its carrier", func() bool {
 		l, err := link.Find(p.spec.Name)
 		if err != nil {
@@ -119,5 +119,5 @@ func (p *testPod) put() int64 {
 	return p.host.put(p.key, p.spec)
 }
 
-// statusKey is where the agent reports on the pod.
+// statusKey returns the key of the pod's status.
 func (p *testPod) statusKey() model.WorkloadStatusKey { return model.WorkloadStatusKey(p.key) }

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// podCIDRs tells where no pool overlaps what Kubernetes has set aside for the pods of this host: kube-proxy, which knows the
-// range that is from, most likely takes pods for outsiders then.
+// podCIDRs reports when no pool overlaps the podCIDR of this host's Node: kube-proxy knows the range that the podCIDR is from, and most
+// likely takes pods for outsiders then.
 type podCIDRs struct {
 	log      *slog.Logger
 	problems *problems.Ledger
@@ -49,7 +49,7 @@ func (c *podCIDRs) Update(u model.Update) {
 	}
 }
 
-// SetNode takes in the Node's.
+// SetNode sets the podCIDRs of this host's Node.
 func (c *podCIDRs) SetNode(cidrs []netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestPodCIDRs: what Kubernetes has set aside for pods, and no pool overlaps, is listed.
+// TestPodCIDRs: a network that Kubernetes has set aside for pods, and that overlaps no pool, is listed.
 func TestPodCIDRs(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c := &podCIDRs{log: log, problems: problems.New(log)}

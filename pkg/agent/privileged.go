@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privileged says what the calling thread may not do without which nothing could be programmed.
+// privileged returns an error if the calling thread lacks a capability without which nothing can be programmed.
 func privileged() error {
 	var sets [2]unix.CapUserData // of 32 capabilities each
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0]); err != nil {
-		return nil // what it can't do is found out when it is tried
+		return nil // a missing right shows when it is used
 	}
 	var lacks []string
 	for _, c := range []struct {

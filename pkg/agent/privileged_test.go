@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnprivileged starts an agent without a capability that it needs: it says so and leaves nothing.
+// TestUnprivileged starts an agent without a capability that it needs: it reports that and leaves nothing behind.
 func TestUnprivileged(t *testing.T) {
 	for lost, name := range map[uint]string{unix.CAP_NET_ADMIN: "CAP_NET_ADMIN", unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN"} {
 		var log bytes.Buffer

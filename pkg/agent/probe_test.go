@@ -16,9 +16,9 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// TestProbe: the path that workloads' packets take is tried on a host that has some, for the families that they have, whatever policy
-// says. Where packets get lost the host isn't ready, and the reason says where: before our own rules accepted them or after. What tries
-// it is made anew where somebody deletes it, and goes with the last workload, with the parameter, and with the agent.
+// TestProbe: the path of workloads' packets is probed on a host that has workloads, for the families that they have, whatever policy says.
+// If packets get lost the host is unready, and the reason says where: before our own rules accepted them or after. The probe's links are
+// recreated if they are deleted, and are removed with the last workload, with the parameter, and with the agent.
 func TestProbe(t *testing.T) {
 	long.Test(t)
 	h := newHost(t)
@@ -61,7 +61,7 @@ func TestProbe(t *testing.T) {
 
 	const lost = " from 169.254.1.2 on caliprobe0 to 169.254.1.3 on caliprobe1 got lost "
 	for _, test := range []struct{ hook, rule, reason string }{
-		// Each asks for something that not all packets of workloads have, and nobody knows that of the probe's: none of the chains is
+		// Each matches on something that not all packets of workloads have, only the probe's for sure: none of the chains counts as
 		// one that stops them all.
 		{"forward priority 10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "after our own rules accepted it"},
 		{"forward priority -10", "ip daddr . udp dport { 169.254.1.3 . 9 } drop", "UDP" + lost + "before our own rules accepted it"},

@@ -11,13 +11,12 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// readable is what the keys that say how hosts reach each other, and whom policy is about,
-// held when they could last be read, by path. One slip of an editor in a pool would
-// otherwise take its tunnel from every host, one in a policy open what it closes.
+// readable holds, by path, the last readable values of the keys that say how hosts reach each other and what policy selects. Otherwise one
+// slip of an editor in a pool would remove its tunnel from every host, and one in a policy would open what it closes.
 type readable map[string]any
 
-// fill gives entries that can't be read what they held before; their errors stay, and say so.
-// Of a key that is new, or was unreadable when the agent started, nothing is known.
+// fill gives unreadable entries their last readable value, and says so in their errors. It has none for a key that is new, or was already
+// unreadable when the agent started.
 func (r *readable) fill(u model.Update) {
 	was := *r
 	if u.Resync || was == nil {
@@ -34,7 +33,7 @@ func (r *readable) fill(u model.Update) {
 		var host *model.InvalidHostEndpointError
 		switch {
 		case errors.As(e.Err, &policy):
-			value, until = model.Policy{Selector: policy.Selector}, "" // as it says, and everybody knows
+			value, until = model.Policy{Selector: policy.Selector}, "" // its selector is readable: all hosts agree on it
 		case errors.As(e.Err, &host):
 			value = host.On
 			if old, ok := was[e.Path].(model.HostEndpoint); ok && host.Partly {
@@ -60,7 +59,7 @@ func (r *readable) fill(u model.Update) {
 	}
 }
 
-// alsoOn is on what either is. An address that can't be read may be the one that it was on.
+// alsoOn returns a host endpoint with the addresses of both: the unreadable address may be the one it had.
 func alsoOn(a, b model.HostEndpoint) model.HostEndpoint {
 	both := func(a, b []netip.Addr) []netip.Addr {
 		all := slices.Concat(a, b)
@@ -70,14 +69,13 @@ func alsoOn(a, b model.HostEndpoint) model.HostEndpoint {
 	return model.HostEndpoint{Name: a.Name, ExpectedIPv4Addrs: both(a.ExpectedIPv4Addrs, b.ExpectedIPv4Addrs), ExpectedIPv6Addrs: both(a.ExpectedIPv6Addrs, b.ExpectedIPv6Addrs)}
 }
 
-// untilCorrected says what becomes of a key that can't be read; kept is false where nothing
-// is made of what it held before.
+// untilCorrected says what effect an unreadable key has; kept is false if its former value is not used.
 func untilCorrected(key model.Key) (until string, kept bool) {
 	switch key.(type) {
 	case model.PoolKey, model.HostBirdIPKey, model.BGPHostKey, model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey:
 		return "what it held before counts", true
 	case model.HostEndpointKey:
-		return "", true // policy says it, which knows where it is
+		return "", true // policy says it: it knows where the endpoint is
 	case model.PolicyKey:
 		return "it denies those that it picked before", true
 	case model.ProfileTagsKey, model.ProfileLabelsKey:

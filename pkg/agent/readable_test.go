@@ -90,7 +90,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// TestSlipAmongAddresses: a host endpoint is where it was until all its addresses can be read.
+// TestSlipAmongAddresses: a host endpoint stays as it was until all its addresses are valid.
 func TestSlipAmongAddresses(t *testing.T) {
 	key := model.HostEndpointKey{Host: "h", Endpoint: "e"}
 	const good = `{"expected_ipv4_addrs": ["192.0.2.10"]}`

@@ -21,8 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// reports says how endpoints and objects of etcd are: in etcd, on the pages for health and
-// problems, in metrics and in the log.
+// reports reports the status of endpoints and of objects in etcd: in etcd, on the pages for health and problems, in metrics and in the log.
 type reports struct {
 	log      *slog.Logger
 	health   *health.Monitor
@@ -32,18 +31,18 @@ type reports struct {
 	etcd     *etcdState
 	workload *workload.Reconciler
 	firewall *firewall.Reconciler
-	// dhcp is told of each endpoint's standing: the revision as of which it is up, 0 = it isn't.
+	// dhcp is told of each endpoint's status: the revision as of which it is up, 0 if it isn't.
 	dhcp *dhcpd.Servers
 
 	waiting      string              // why nothing is done, as it was logged
 	invalid      map[string]struct{} // objects that only policy finds wrong
 	linksUnknown bool                // the host's links could not be read
-	undoing      map[string]error    // policies by which NetworkPolicies of Kubernetes have no effect
-	absent       map[string]string   // interfaces that host endpoints name and that aren't there, by the endpoint's path
+	undoing      map[string]error    // policies that make NetworkPolicies of Kubernetes ineffective
+	absent       map[string]string   // missing interfaces that host endpoints name, by the endpoint's path
 	ownerless    map[string]struct{} // see reportOwnerless
 }
 
-// changed reports on objects that changed, but for endpoints, on which a decision is to come.
+// changed reports on changed objects, except endpoints, which are yet to be decided on.
 func (r *reports) changed(objects map[string]struct{}) {
 	for path := range objects {
 		switch o := r.etcd.objects[path]; o.key.(type) {
@@ -51,7 +50,7 @@ func (r *reports) changed(objects map[string]struct{}) {
 			r.firewall.ReportHost(path)
 		case model.WorkloadEndpointKey:
 		default:
-			if r.workload.Target(path) == nil { // else it is a workload endpoint's that is gone
+			if r.workload.Target(path) == nil { // else it is a deleted workload endpoint
 				r.problems.Report(path, o.invalid)
 			}
 		}
@@ -75,7 +74,7 @@ func (r *reports) tell(paths map[string]struct{}) {
 	r.tellHosts()
 }
 
-// tellFirewall reports on workload endpoints whose firewall stands now, or doesn't any more.
+// tellFirewall reports on workload endpoints that the firewall covers now, or no longer does.
 func (r *reports) tellFirewall(o firewall.Outcome) {
 	if o.All {
 		for _, t := range r.workload.Targets() {
@@ -89,13 +88,12 @@ func (r *reports) tellFirewall(o firewall.Outcome) {
 	}
 }
 
-// wrong says what is wrong with a workload endpoint as it is in etcd, or with its interface, nil = nothing.
+// wrong returns what is wrong with a workload endpoint as stored in etcd, or with its interface; nil = nothing.
 func (r *reports) wrong(t *workload.Target) error {
 	return cmp.Or(t.Refused, r.firewall.Denies(t.Path), t.Untranslated, t.Fault())
 }
 
-// status is what is reported of a workload endpoint: it is up when it is
-// connected and protected.
+// status returns the reported status of a workload endpoint: it is up when it is connected and protected.
 func (r *reports) status(t *workload.Target) model.EndpointStatus {
 	if s := t.Status(); s != model.EndpointUp || r.firewall.Stands(t.Path) == nil {
 		return s
@@ -103,7 +101,7 @@ func (r *reports) status(t *workload.Target) model.EndpointStatus {
 	return model.EndpointError
 }
 
-// tellTarget reports on an endpoint whose standing in the kernel changed.
+// tellTarget reports on an endpoint whose state in the kernel changed.
 func (r *reports) tellTarget(t *workload.Target) {
 	r.problems.Report(t.Path, r.wrong(t))
 	switch {
@@ -112,7 +110,7 @@ func (r *reports) tellTarget(t *workload.Target) {
 	case workload.IsAbsent(t.Problem):
 		r.log.Debug("endpoint has no interface yet", "key", t.Path, "reason", t.Problem)
 	default:
-		// Where nothing is wrong, it is only that its interface is still to be programmed.
+		// Without a reason, the interface is merely still to be programmed.
 		if reason := r.firewall.Stands(t.Path); reason != nil && t.Problem == nil {
 			r.log.Warn("endpoint is not programmed", "key", t.Path, "reason", reason)
 		}
@@ -120,7 +118,7 @@ func (r *reports) tellTarget(t *workload.Target) {
 	r.tellStatus(t)
 }
 
-// tellStatus reports how a workload endpoint is.
+// tellStatus reports a workload endpoint's status.
 func (r *reports) tellStatus(t *workload.Target) {
 	status := r.status(t)
 	r.report.Set(t.Path, t.Key, status)
@@ -133,8 +131,8 @@ func (r *reports) tellStatus(t *workload.Target) {
 	}
 }
 
-// reportOwnerless says of an endpoint of a container whether its interface is gone or down while it names no container, as older versions of
-// Calico wrote them: DEL and GC left it where nothing told that it was that container's.
+// reportOwnerless records whether an endpoint of a container names no container, as older versions of Calico wrote them, while its
+// interface is gone or down. DEL and GC left it, as nothing says which container it belonged to.
 func (r *reports) reportOwnerless(path string, is bool) {
 	if _, was := r.ownerless[path]; was == is {
 		return
@@ -151,7 +149,7 @@ func (r *reports) reportOwnerless(path string, is bool) {
 	r.gauge.ownerless.Set(float64(len(r.ownerless)))
 }
 
-// tellHealth says whether the agent serves its purpose.
+// tellHealth sets whether the host is ready.
 func (r *reports) tellHealth(frozen string) {
 	switch {
 	case frozen != "":
@@ -205,8 +203,8 @@ func (r *reports) tellHosts() {
 	r.reportAbsent(names)
 }
 
-// reportAbsent says of host endpoints which interface they name that isn't there, "" = none. It is
-// a notice: the interface may be still to come, and is closed then.
+// reportAbsent reports, by host endpoint, the interface that it names and that doesn't exist; "" = none. It is a notice: the interface may
+// be yet to come, and is closed then.
 func (r *reports) reportAbsent(names map[string]string) {
 	for path, name := range names {
 		was := r.absent[path]
@@ -240,8 +238,8 @@ func (r *reports) interfaceNames() string {
 	return cmp.Or(strings.Join(names, ", "), "none but workloads' and the loopback")
 }
 
-// reportInvalid reports what only policy finds wrong, such as a profile that an
-// endpoint names and that isn't there, and all about host endpoints, as it knows what became of them.
+// reportInvalid reports what only policy finds wrong, such as an endpoint that names a missing profile, and everything about host
+// endpoints, whose outcome policy knows.
 func (r *reports) reportInvalid() {
 	if r.firewall.Misfit() != nil {
 		r.problems.Report("policy of this host", r.firewall.Misfit())
@@ -252,7 +250,7 @@ func (r *reports) reportInvalid() {
 		o, there := r.etcd.objects[path]
 		_, host := o.key.(model.HostEndpointKey)
 		if there && (o.invalid != nil && !host || !r.etcd.concerns(o.key)) {
-			continue // reported already, or another host's to report
+			continue // reported already, or by another host
 		}
 		r.invalid[path] = struct{}{}
 		r.problems.Report(path, err)
@@ -264,8 +262,8 @@ func (r *reports) reportInvalid() {
 	}
 }
 
-// reportUndoing notes the policies by which NetworkPolicies of Kubernetes have no effect. While one of them is what older controllers
-// left the host isn't ready: what should be denied is open.
+// reportUndoing notes the policies that make NetworkPolicies of Kubernetes ineffective. While older controllers' leftovers are among them
+// the host isn't ready: what should be denied is open.
 func (r *reports) reportUndoing() {
 	before := r.undoing
 	r.undoing = map[string]error{}
@@ -301,5 +299,5 @@ func (r *reports) reportUndoing() {
 	r.health.SetDegraded("older controllers", unready)
 }
 
-// removesOlder is what to do about policies that older controllers left.
+// removesOlder is the advice about policies that older controllers left.
 const removesOlder = "When none of them runs any more, calicoctl datastore migrate removes it; see first what it would remove: calicoctl datastore migrate --dry-run"

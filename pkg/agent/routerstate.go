@@ -17,21 +17,21 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// tunnelsPatience is how long a firewall that has not stood yet waits to hear
-// from which hosts tunnels take packets. What a former run left stands meanwhile.
+// tunnelsPatience is how long a firewall that has not been applied yet waits to learn which hosts tunnels accept packets from. Meanwhile a
+// former run's rules stay.
 const tunnelsPatience = 2 * time.Second
 
 // routerState is what the loop knows of the router, which runs beside it.
 type routerState struct {
 	configured bool            // it has the parameters
 	news       *router.News    // the latest, nil = none yet
-	deadline   time.Time       // when the firewall goes up without
-	again      time.Time       // when that is to be seen to; zero = not
-	closed     bool            // it did
-	unsaid     []chan struct{} // closed when the firewall stands with the news
+	deadline   time.Time       // when the firewall is applied without news
+	again      time.Time       // when to check the deadline; zero = not
+	closed     bool            // it was applied without news
+	unsaid     []chan struct{} // closed when the firewall has been applied with the news
 }
 
-// noteNews takes in what the router has left.
+// noteNews takes in the router's news.
 func (l *loop) noteNews() {
 	n, ok := l.handover.News.Take()
 	if !ok {
@@ -48,7 +48,7 @@ func (l *loop) noteNews() {
 	}
 }
 
-// configureRouter hands the router the parameters, those that stand in etcd included.
+// configureRouter passes the parameters to the router, including those in etcd.
 func (l *loop) configureRouter() {
 	if !l.router.configured {
 		l.router.configured = true
@@ -56,10 +56,9 @@ func (l *loop) configureRouter() {
 	}
 }
 
-// awaitsTunnels says whether a firewall that has not stood yet must wait to hear
-// of tunnels: without, it would take packets out of them from anybody, and
-// with none allowed, those of hosts that talk with this one would be lost. That is
-// what it does in the end: nothing fails open.
+// awaitsTunnels reports whether a firewall that has not been applied yet must wait for news of tunnels. Without it, the firewall would
+// accept tunnelled packets from any host; accepting none would lose those of hosts that talk with this one. After the deadline it accepts
+// none: nothing fails open.
 func (l *loop) awaitsTunnels() bool {
 	r := &l.router
 	if !l.routed || r.news != nil || l.firewall.Applied() {
@@ -81,8 +80,8 @@ func (l *loop) awaitsTunnels() bool {
 	return false
 }
 
-// tellStands tells that the firewall stands: the router, with the tunnels that it told of, and what lets workloads through
-// iptables, which relies on it.
+// tellStands reports that the firewall has been applied: to the router, whose tunnels it covers, and to the rules that let workloads
+// through iptables, which rely on it.
 func (l *loop) tellStands() {
 	if l.firewall.Err() != nil {
 		return
@@ -111,8 +110,7 @@ func (l *loop) tellStands() {
 	l.router.unsaid = nil
 }
 
-// writeMTU keeps the file in which the plugin finds the MTU. Until the router has said
-// what that is the file stays as a former run left it.
+// writeMTU keeps the file that gives the plugin the MTU. Until the router reports an MTU, the file stays as a former run left it.
 func (l *loop) writeMTU() {
 	if l.router.news == nil {
 		return
@@ -128,7 +126,7 @@ func (l *loop) writeMTU() {
 
 var errNoUplink = errors.New("it is not known, as no network interface but the loopback is up, and the plugin takes what is in the file, or fails")
 
-// connectProbe connects the workloads that try the path of packets, as pods are.
+// connectProbe connects the workloads that probe the packets' path, as pods are connected.
 func (l *loop) connectProbe() {
 	ends, ok := l.system.probe.Wired().Take()
 	if !ok {

@@ -91,7 +91,7 @@ func TestEndpointLife(t *testing.T) {
 	}
 }
 
-// TestFiles looks at what the agent leaves for the plugin.
+// TestFiles checks the files that the agent leaves for the plugin.
 func TestFiles(t *testing.T) {
 	h := newHost(t)
 	h.ip("link", "add", "up0", "mtu", "1400", "type", "veth", "peer", "name", "up1")
@@ -128,7 +128,7 @@ func TestFiles(t *testing.T) {
 	h.until("metadata is made again", func() bool { return h.get(model.HostMetadataKey{Host: h.name}) != nil })
 }
 
-// TestGate asks before, early, late and wrong.
+// TestGate asks the gate early, late, and wrongly.
 func TestGate(t *testing.T) {
 	h := newHost(t)
 	h.start()
@@ -215,7 +215,7 @@ func TestDrift(t *testing.T) {
 	h.until("host to pod", func() bool { return p.pingWithin(time.Second) == nil })
 }
 
-// track enters a connection into the host's table.
+// track adds a connection to the host's table.
 func (h *host) track(source, destination string) {
 	h.Helper()
 	out, err := exec.Command("conntrack", "-I", "-p", "udp", "-s", source, "-d", destination,

@@ -9,11 +9,11 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 )
 
-// servingPoll is how often it is looked whether the agent serves, until it does.
+// servingPoll is how often closeWhenServing checks whether the agent serves.
 const servingPoll = 100 * time.Millisecond
 
-// closeWhenServing closes the channel when the agent serves the host for the first time: what is desired was read back
-// from the kernel. The error is always nil.
+// closeWhenServing closes the channel when the agent serves the host for the first time: the desired state was read back from the kernel.
+// The error is always nil.
 func closeWhenServing(ctx context.Context, h *health.Monitor, served chan<- struct{}) error {
 	tick := time.NewTicker(servingPoll)
 	defer tick.Stop()

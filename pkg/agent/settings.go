@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
-// settings are what is known of the parameters without etcd.
+// settings returns the sources of parameters other than etcd.
 func (c Config) settings(env run.Env) params.Sources {
 	return params.Sources{
 		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.felix, Health: c.Health, Metrics: c.Metrics,
@@ -21,8 +21,8 @@ func (c Config) settings(env run.Env) params.Sources {
 	}
 }
 
-// conflist is what is known of the runtime's network configuration at the start. The plugins reach etcd as the agent does,
-// where nothing else is said.
+// conflist returns the settings of the runtime's network configuration. The plugins reach etcd as the agent does, unless they have files of
+// their own.
 func (c Config) conflist() conflist.Config {
 	out, own := c.CNI, c.Store
 	out.CAFile, out.CertFile, out.KeyFile = cmp.Or(out.CAFile, own.CAFile), cmp.Or(out.CertFile, own.CertFile), cmp.Or(out.KeyFile, own.KeyFile)
@@ -30,8 +30,7 @@ func (c Config) conflist() conflist.Config {
 	return out
 }
 
-// adopt takes the settings into use, all but those whose change the loop has to
-// act on itself.
+// adopt applies the settings, except those whose change the loop must act on itself.
 func (l *loop) adopt() {
 	l.params = l.adoption.Adopt(l.etcd.settings, l.etcd.unreadSettings())
 	l.mtu.Enable(l.params.MTULiveUpdate)
@@ -41,7 +40,7 @@ func (l *loop) adopt() {
 	l.serving.Configure(l.params.Health, l.params.Metrics)
 }
 
-// routerSettings are the parameters that the router knows.
+// routerSettings returns the parameters that concern the router.
 func routerSettings(p params.Params) router.Settings {
 	return router.Settings{Prefixes: p.InterfacePrefixes, Refresh: p.RefreshInterval, Routing: p.Routing()}
 }

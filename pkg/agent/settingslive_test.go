@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestSettingsFileUnread: of a file that can't be read nothing is used, and that is said.
+// TestSettingsFileUnread: nothing of an unreadable file is used, and that is reported.
 func TestSettingsFileUnread(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -29,7 +29,7 @@ func TestSettingsFileUnread(t *testing.T) {
 	}
 }
 
-// TestSettingsLive changes settings in etcd under an agent that runs.
+// TestSettingsLive changes settings in etcd while an agent runs.
 func TestSettingsLive(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -99,7 +99,7 @@ func TestSettingsLive(t *testing.T) {
 	}
 }
 
-// TestSettingsOfServing has no flags that say where to serve.
+// TestSettingsOfServing runs without flags that say where to serve.
 func TestSettingsOfServing(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -131,7 +131,7 @@ func TestSettingsOfServing(t *testing.T) {
 	h.until("no metrics", func() bool { code, _ := h.fetch(h.metrics, "/metrics"); return code == 0 })
 }
 
-// leaseTTL is how long the lease of a key was granted for, in seconds; 0 = there is none.
+// leaseTTL returns the granted time of a key's lease in seconds, 0 = no lease.
 func (h *host) leaseTTL(key model.Key) int64 {
 	h.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{h.etcd.Addr()}})

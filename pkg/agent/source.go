@@ -17,23 +17,23 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Source is what an agent has its endpoints and policy from that doesn't read etcd: whoever speaks in the data model.
+// Source feeds an agent that doesn't read etcd with endpoints and policy, in terms of the data model.
 type Source struct {
-	// Name is what the pages for health and the log call it.
+	// Name is the source's name in the log and on the pages for health.
 	Name string
-	// Start makes what tells the agent until a context ends, before the agent's pages are served.
+	// Start returns the function that feeds the agent until its context ends. It is called before the agent's pages are served.
 	Start func(Parts) (func(context.Context) error, error)
 }
 
-// Parts are an agent's as a Source uses them.
+// Parts are what a Source uses of an agent.
 type Parts struct {
 	run.Env
-	// Update takes an update, the first a Resync; it waits while the agent has many to do.
+	// Update passes an update to the agent, the first a Resync; it blocks while the agent has many queued.
 	Update func(context.Context, model.Update)
 }
 
-// RunFrom is Run for a host that knows no etcd and no other hosts: the agent keeps its workloads' links, routes and policy,
-// and serves their DHCP. It has no tunnels and no BGP.
+// RunFrom is Run for a host without etcd and without other hosts: the agent keeps its workloads' links, routes and policy, and serves their
+// DHCP. It has no tunnels and no BGP.
 func RunFrom(ctx context.Context, cfg Config, env run.Env, source Source) error {
 	return asRoot(func() error { return runFrom(ctx, cfg, env, source) })
 }
@@ -50,7 +50,7 @@ func runFrom(ctx context.Context, cfg Config, env run.Env, source Source) error 
 		report: status.New(status.Config{Node: cfg.Node, Logger: env.Logger, Health: env.Health, Problems: env.Problems}, nil),
 	}
 	p.handover, p.dhcp = router.NewHandover(p.wake), newDHCP(cfg, env, p.metrics)
-	p.report.Naming.Set("") // nobody else could have it
+	p.report.Naming.Set("") // no other agent could have it
 	l, unknown, dhcp := newLoop(cfg, env, params, p), problems.NewUnknown(cfg.Node, env.Problems), p.dhcp
 	tell, err := source.Start(Parts{Env: env, Update: func(ctx context.Context, u model.Update) {
 		unknown.Update(u)

@@ -38,13 +38,13 @@ type system struct {
 	probe   *probe.Prober  // nil: the path of packets is not tried
 }
 
-// kernel is what the loop opens and reads; a test puts another in its place.
+// kernel is what the loop opens and reads; tests replace it.
 type kernel interface {
 	// Workloads opens the links of workloads, whose names begin with one of the prefixes.
 	Workloads(prefixes []string) (workload.Path, error)
 	// Firewall opens the table of rules. alive is called during long work.
 	Firewall(alive func()) (firewall.Table, error)
-	// Interfaces are the host's own, and Roles what the links are whose names begin with one of the prefixes.
+	// Interfaces returns the host's own, Roles the purpose of the links whose names begin with one of the prefixes.
 	Interfaces(prefixes []string) ([]hostnet.Interface, error)
 	Roles(prefixes []string) ([]hostnet.Role, error)
 }
@@ -87,7 +87,7 @@ func (hostTracker) Delete(list []conntrack.Tracked) (int, error) { return conntr
 
 func (hostTracker) Routes() connections.Routes { return &hostnet.Lookup{} }
 
-// pluginFiles are where the plugin finds the node's name, by which it knows that there is an agent to wait for, and the MTU.
+// pluginFiles write the files that give the plugin the node's name, which also tells it that there is an agent to wait for, and the MTU.
 type pluginFiles struct{ dir, node string }
 
 func (f pluginFiles) writeNode() error {

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestUndoing: policies beside which NetworkPolicies have no effect are listed. Beside those that older controllers left the
-// host isn't ready; one of people's only looks like theirs.
+// TestUndoing: policies that make NetworkPolicies ineffective are listed. If older controllers left them the host is unready, but not for a
+// user's policy that only looks like theirs.
 func TestUndoing(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -64,7 +64,7 @@ func TestUndoing(t *testing.T) {
 	h.remove(isolates) // the NetworkPolicy of that name
 	h.unready("left (k8s-policy-no-match, 1 in all)")
 	listed(access, "calicoctl delete globalnetworkpolicy a.access. ")
-	h.remove(kubepolicy.PolicyKey("a", "deny")) // now nobody's policies are undone
+	h.remove(kubepolicy.PolicyKey("a", "deny")) // now no policy is made ineffective
 	listed(access, "")
 	listed(web, "")
 	h.ready()

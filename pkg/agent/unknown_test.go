@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestUnknownFieldsShown: a pool with a misspelt field is a pool, and the slip is shown; so is a misspelt key.
+// TestUnknownFieldsShown: a pool with a misspelt field is used, and the misspelling is shown; so is a misspelt key.
 func TestUnknownFieldsShown(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/zmq"
 )
 
-// FelixConfig is what Felix is told when it starts.
+// FelixConfig configures Felix.
 type FelixConfig struct {
 	Agent           agent.Config
 	Plugin, Manager string // their hosts
@@ -27,7 +27,7 @@ type FelixConfig struct {
 	Timing          classic.FelixTiming
 }
 
-// felixOptions are the settings of c; hostname is the operating system's.
+// felixOptions returns the options that set c; hostname is the operating system's.
 func felixOptions(c *FelixConfig, hostname string) []run.Option {
 	return slices.Concat([]run.Option{
 		{Flag: "hostname", Variable: "NODENAME", Help: "name by which the plugin knows this host, and which it connects to; default: the operating system's, lower case", Set: func(s string) error { return c.Agent.SetNode(s, hostname) }},
@@ -44,8 +44,7 @@ func felixOptions(c *FelixConfig, hostname string) []run.Option {
 	}, common(&c.Bind), agent.HostOptions(&c.Agent))
 }
 
-// felix is the agent of a host whose endpoints and ACLs come over ZeroMQ. It runs until the context ends; what is programmed
-// stays.
+// felix runs the agent of a host whose endpoints and ACLs come over ZeroMQ, until the context ends; what is programmed stays.
 func felix(ctx context.Context, cfg FelixConfig, env run.Env) error {
 	return agent.RunFrom(ctx, cfg.Agent, env, agent.Source{Name: "the plugin", Start: func(parts agent.Parts) (func(context.Context) error, error) {
 		return startFelix(cfg, parts)
@@ -100,7 +99,7 @@ func startFelix(cfg FelixConfig, parts agent.Parts) (func(context.Context) error
 				case classic.Apply:
 					parts.Update(ctx, a.Update)
 				}
-			}, func(time.Time) []classic.Action { return nil }) // the agent's loop shows that the program lives
+			}, func(time.Time) []classic.Action { return nil }) // the agent's loop shows that the program is alive
 		})
 	}, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
-// ManagerConfig is what the ACL manager is told when it starts.
+// ManagerConfig configures the ACL manager.
 type ManagerConfig struct {
 	Plugin string // its host
 	Bind   string
 	Timing classic.ManagerTiming
 }
 
-// managerOptions are the settings of c.
+// managerOptions returns the options that set c.
 func managerOptions(c *ManagerConfig) []run.Option {
 	return slices.Concat([]run.Option{
 		hostOption("plugin", "CALICO_CLASSIC_PLUGIN", "host of the plugin, which serves ports 9903 and 9904; required", &c.Plugin),
@@ -26,7 +26,7 @@ func managerOptions(c *ManagerConfig) []run.Option {
 	}, common(&c.Bind))
 }
 
-// manager makes ACLs of the security groups that the plugin publishes, until the context ends.
+// manager derives ACLs from the security groups that the plugin publishes, until the context ends.
 func manager(ctx context.Context, cfg ManagerConfig, env run.Env) error {
 	r := newRole(env, cfg.Bind)
 	const asked, published = "ACL API, of the Felixes (port 9905)", "ACL API, publications (port 9906)"
@@ -42,7 +42,7 @@ func manager(ctx context.Context, cfg ManagerConfig, env run.Env) error {
 	plugin := r.asks("network API, to the plugin", cfg.Plugin, portGroups, m.PluginReply)
 	groups := r.subscriber("network API, publications of the plugin", cfg.Plugin, portGroupNews, m.Connected, m.Published)
 	acls := r.publisher(published, m.Subscribed)
-	r.health.SetUnready("") // but for its peers
+	r.health.SetUnready("") // except for its peers
 	if err := env.Serve(); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ package classicd
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are what a role counts.
+// metrics are the metrics of a role.
 type metrics struct {
 	messages  *prometheus.CounterVec
 	connected *prometheus.GaugeVec

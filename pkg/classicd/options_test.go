@@ -47,7 +47,7 @@ This section is made from what a role registers by ` + "`go test ./pkg/classicd 
 
 `
 
-// TestMetricsPage holds docs/metrics.md to what is registered.
+// TestMetricsPage compares docs/metrics.md with what is registered.
 func TestMetricsPage(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	newMetrics(registry)
@@ -58,7 +58,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// TestRefused: what makes no sense is refused, and what is missing named.
+// TestRefused: invalid settings are refused, and missing ones named.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		options []run.Option

@@ -22,16 +22,16 @@ import (
 	"github.com/calico-go/calico/pkg/zmq"
 )
 
-// PluginConfig is what the plugin is told when it starts.
+// PluginConfig configures the plugin.
 type PluginConfig struct {
 	Store  store.Config
-	Hosts  map[string]string // where each is, by its name
+	Hosts  map[string]string // their addresses, by name
 	Prefix string            // of endpoints' interfaces
 	Bind   string
 	Timing classic.PluginTiming
 }
 
-// pluginOptions are the settings of c.
+// pluginOptions returns the options that set c.
 func pluginOptions(c *PluginConfig) []run.Option {
 	return slices.Concat([]run.Option{
 		{Flag: "hosts", Variable: "CALICO_CLASSIC_HOSTS", Help: "comma list of the hosts whose workload endpoints in etcd are told to their Felixes, by the names that these have, or <name>=<address> where the name doesn't resolve; required", Set: func(s string) error {
@@ -60,10 +60,10 @@ func pluginOptions(c *PluginConfig) []run.Option {
 	}, common(&c.Bind), run.Etcd(&c.Store))
 }
 
-// refusedTimeout is when the log says that nothing listens where etcd should be.
+// refusedTimeout is when the log says that nothing listens at etcd's address.
 const refusedTimeout = 3 * time.Second
 
-// plugin tells Felixes and the ACL manager what etcd holds, until the context ends.
+// plugin passes the contents of etcd on to Felixes and the ACL manager, until the context ends.
 func plugin(ctx context.Context, cfg PluginConfig, env run.Env) error {
 	r := newRole(env, cfg.Bind)
 	const resyncs, asked, published = "endpoint API, of the Felixes (port 9901)", "network API, of the ACL manager (port 9903)", "network API, publications (port 9904)"
@@ -95,20 +95,20 @@ func plugin(ctx context.Context, cfg PluginConfig, env run.Env) error {
 	})
 }
 
-// teller has the plugin tell what etcd holds.
+// teller passes the contents of etcd on to the plugin, and carries out the plugin's actions.
 type teller struct {
 	role      *role
 	source    *source.Source
 	plugin    *classic.Plugin
 	groups    *zmq.Publisher
-	changed   time.Time        // when etcd did, since the plugin was told; zero = it didn't
-	untold    map[string]error // what can't be told of it
+	changed   time.Time        // first change in etcd since the plugin was told; zero = none
+	untold    map[string]error // what of it can't be passed on, by subject
 	addresses map[string]string
-	hosts     map[string]host // those that asked for their endpoints
+	hosts     map[string]host // the connections to hosts that asked for their endpoints
 	connected sync.WaitGroup
 }
 
-// host is the socket to a Felix.
+// host is the connection to a Felix.
 type host struct {
 	*zmq.Requester
 	end context.CancelFunc
@@ -131,10 +131,10 @@ func (t *teller) watch(ctx context.Context, client *store.Client) error {
 	return err
 }
 
-// tellWithin is when the plugin is told of etcd's changes, whatever else waits.
+// tellWithin bounds the delay until the plugin gets etcd's changes, whatever other events wait.
 const tellWithin = time.Second
 
-// tell has the plugin told what etcd has become, once nothing else waits: many changes are told at once.
+// tell passes the contents of etcd to the plugin if they changed, once no other event waits or tellWithin is over: many changes go at once.
 func (t *teller) tell(now time.Time) []classic.Action {
 	t.role.health.Turn()
 	if t.changed.IsZero() || len(t.role.events) > 0 && now.Sub(t.changed) < tellWithin {
@@ -184,7 +184,7 @@ func (t *teller) connect(ctx context.Context, name string) {
 
 func (t *teller) disconnect(name string) {
 	if h, is := t.hosts[name]; is {
-		h.Forget() // a reply that waits is to what the host before was told
+		h.Forget() // a reply that is queued answers an earlier connection's request
 		h.end()
 		delete(t.hosts, name)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package classicd runs the roles of the APIs of 2014, which package classic decides for, over ZeroMQ: Felix, the ACL manager
-// and the plugin. Each is one goroutine that takes events and does what follows; sockets and etcd only bring events.
+// Package classicd runs the three roles of the 2014 APIs over ZeroMQ: Felix, the ACL manager and the plugin. Package classic makes their
+// decisions. Each role is one goroutine that takes events and carries out the actions that follow; sockets and etcd only bring events.
 package classicd
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/calico-go/calico/pkg/zmq"
 )
 
-// Ports of the APIs, by who binds them.
+// Ports of the APIs, grouped by the role that binds them.
 const (
 	portPlugin      = 9901 // Felix asks the plugin
 	portFelix       = 9902 // the plugin tells Felix
@@ -37,27 +37,27 @@ const (
 )
 
 const (
-	// eventBuffer is how many events wait for the role's goroutine; then those who bring them wait.
+	// eventBuffer is how many events wait for the role's goroutine; when it is full, their senders block.
 	eventBuffer = 1024
-	// maxConnections bounds those of a socket, and eight from one source: each host of a system has one or two.
+	// maxConnections bounds the connections of a socket, and eight from one source: each host of a system has one or two.
 	maxConnections = 8 << 10
-	// logsPerSecond are written at most, after the first logsAtOnce: peers can have a line written with each message.
+	// logsPerSecond bounds the log after the first logsAtOnce lines: peers can cause a line with each message.
 	logsPerSecond, logsAtOnce = 10, 200
-	// beat is how often a role that has nothing to do shows that it lives.
+	// beat is how often an idle role shows that it is alive.
 	beat = 10 * time.Second
 )
 
-// machine is a role, as package classic has it.
+// machine is a role's state machine in package classic.
 type machine interface {
 	Start(now time.Time) []classic.Action
 	Tick(now time.Time) []classic.Action
 	Next() time.Time
 }
 
-// event has a machine take in what happened.
+// event makes a machine process what happened, and returns its actions.
 type event func(now time.Time) []classic.Action
 
-// role is what the three have in common.
+// role is what the three roles have in common.
 type role struct {
 	log      *slog.Logger
 	health   *health.Monitor
@@ -75,13 +75,13 @@ func newRole(env run.Env, bind string) *role {
 	}
 }
 
-// calm leaves out what is logged too often.
+// calm drops log records that come too often.
 type calm struct {
 	slog.Handler
 	rate *rate.Limiter
 }
 
-// Handle is of slog.Handler.
+// Handle implements slog.Handler.
 func (c calm) Handle(ctx context.Context, r slog.Record) error {
 	if !c.rate.Allow() {
 		return nil
@@ -89,13 +89,13 @@ func (c calm) Handle(ctx context.Context, r slog.Record) error {
 	return c.Handler.Handle(ctx, r)
 }
 
-// heard has the machine take in what came by a socket.
+// heard counts a message from a socket and passes it to the machine.
 func (r *role) heard(socket string, e event) {
 	r.metrics.messages.WithLabelValues(socket).Inc()
 	r.happened(e)
 }
 
-// happened has the machine take in an event. It waits while there are many.
+// happened passes an event to the machine. It blocks while too many wait.
 func (r *role) happened(e event) {
 	select {
 	case r.events <- e:
@@ -103,7 +103,8 @@ func (r *role) happened(e event) {
 	}
 }
 
-// run drives the machine until the context ends; do does what only this role does. turned is called after each turn.
+// run drives the machine until the context ends; the error is always nil. do carries out the actions that are specific to the role. turned
+// is called after each turn, and its actions are carried out.
 func (r *role) run(ctx context.Context, m machine, do func(classic.Action), turned func(now time.Time) []classic.Action) error {
 	defer close(r.ended)
 	act := func(actions []classic.Action) {
@@ -139,10 +140,10 @@ func (r *role) run(ctx context.Context, m machine, do func(classic.Action), turn
 	return nil
 }
 
-// listed is the kind of what list has listed.
+// listed is the kind of the problems that list records.
 const listed = "message"
 
-// list has what is wrong with something listed at /debug/invalid.
+// list records at /debug/invalid what is wrong with something; err == nil clears it.
 func (r *role) list(about string, err error) {
 	switch before, after := r.problems.Note(listed, about, err); {
 	case before == after:
@@ -157,8 +158,8 @@ func (r *role) list(about string, err error) {
 	}
 }
 
-// stands returns what is told how a connection to a peer stands: /readiness says since when there is none. Felix is ready all
-// the same, as the host has what it was told; the other roles are not.
+// stands returns a function that records the state of a connection to a peer, nil = connected: /readiness says since when there is none.
+// Felix is ready all the same, as the host has what it was told; the other roles are not. connected is called with each new connection.
 func (r *role) stands(name string, connected func()) func(error) {
 	r.health.SetEtcd(name, name+": not connected yet")
 	is := r.metrics.connected.WithLabelValues(name)
@@ -187,7 +188,7 @@ func (r *role) peer(name, host string, port int, stands func(error)) zmq.Peer {
 	return zmq.Peer{Config: r.socket(name), Address: net.JoinHostPort(host, strconv.Itoa(port)), Stands: stands}
 }
 
-// requester asks; answered is what the machine does with the reply to what was asked last.
+// requester returns a socket that asks; answered is how the machine processes the reply to the last request.
 func (r *role) requester(peer zmq.Peer, answered func(now time.Time, body []byte) []classic.Action) *zmq.Requester {
 	q := &zmq.Requester{Peer: peer}
 	q.Take = func(reply zmq.Reply) {
@@ -201,12 +202,12 @@ func (r *role) requester(peer zmq.Peer, answered func(now time.Time, body []byte
 	return q
 }
 
-// asks is requester for a peer without which the role is not whole.
+// asks is requester for a peer whose connection is reported as in stands.
 func (r *role) asks(name, host string, port int, answered func(now time.Time, body []byte) []classic.Action) *zmq.Requester {
 	return r.requester(r.peer(name, host, port, r.stands(name, func() {})), answered)
 }
 
-// listen binds a port.
+// listen listens on a port.
 func (r *role) listen(name string, port int) (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(r.bind, strconv.Itoa(port)))
 	if err != nil {
@@ -215,33 +216,33 @@ func (r *role) listen(name string, port int) (net.Listener, error) {
 	return server.Limit(l, maxConnections), nil
 }
 
-// requests has the machine take in what peers ask.
+// requests returns a server that passes peers' requests to the machine.
 func (r *role) requests(name string, take func(now time.Time, from any, body []byte) []classic.Action) zmq.Server {
 	return zmq.Server{Config: r.socket(name), Take: func(q zmq.Request) {
 		r.heard(name, func(now time.Time) []classic.Action { return take(now, q, q.Body) })
 	}}
 }
 
-// publisher has the machine take in what is subscribed to.
+// publisher returns a publisher that passes new subscriptions to the machine.
 func (r *role) publisher(name string, subscribed func(now time.Time, topic string) []classic.Action) *zmq.Publisher {
 	return zmq.NewPublisher(r.socket(name), func(topic string) {
 		r.happened(func(now time.Time) []classic.Action { return subscribed(now, topic) })
 	})
 }
 
-// publish has a publication that is too large listed.
+// publish publishes, and lists a publication that is too large.
 func (r *role) publish(p *zmq.Publisher, a classic.Publish) {
 	r.list("publication "+a.Topic, p.Publish(a.Topic, a.Body))
 }
 
-// subscriber has the machine take in what is published.
+// subscriber returns a subscriber that passes publications to the machine.
 func (r *role) subscriber(name, host string, port int, connected event, published func(now time.Time, topic string, body []byte) []classic.Action) *zmq.Subscriber {
 	return &zmq.Subscriber{Peer: r.peer(name, host, port, r.stands(name, func() { r.happened(connected) })), Take: func(topic string, body []byte) {
 		r.heard(name, func(now time.Time) []classic.Action { return published(now, topic, body) })
 	}}
 }
 
-// together runs what a role consists of until one fails or the context ends.
+// together runs the parts of a role until one fails or the context ends.
 func together(ctx context.Context, parts ...func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range parts {
@@ -250,13 +251,13 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	return group.Wait()
 }
 
-// lives has a role that is the whole program known to live.
+// lives records that a role that is the whole program is alive.
 func (r *role) lives(time.Time) []classic.Action {
 	r.health.Turn()
 	return nil
 }
 
-// common are the options of all roles.
+// common returns the options of all roles.
 func common(bind *string) []run.Option {
 	return []run.Option{{Flag: "bind", Variable: "CALICO_CLASSIC_BIND", Help: "IP address that sockets are bound to; default: all of this host", Set: func(s string) error {
 		if *bind = s; s != "" && net.ParseIP(s) == nil {
@@ -266,7 +267,7 @@ func common(bind *string) []run.Option {
 	}}}
 }
 
-// hostOption is the option of where a peer is.
+// hostOption returns the option for a peer's host.
 func hostOption(flag, variable, help string, p *string) run.Option {
 	return run.Option{Flag: flag, Variable: variable, Help: help, Set: func(s string) error {
 		if *p = strings.TrimSpace(s); *p == "" {
@@ -276,7 +277,7 @@ func hostOption(flag, variable, help string, p *string) run.Option {
 	}}
 }
 
-// checkPeer refuses what is no host name or IP address alone.
+// checkPeer returns an error unless s is a host name or an IP address alone.
 func checkPeer(s string) error {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return nil
@@ -287,7 +288,7 @@ func checkPeer(s string) error {
 	return nil
 }
 
-// every is the option of a time.
+// every returns the option for a time.
 func every(flag, initial, help string, p *time.Duration) run.Option {
 	return run.Option{Flag: flag, Variable: "CALICO_CLASSIC_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), Initial: initial, Help: help, Set: run.Duration(p)}
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// saved is the directory of what Felix knows, for the next run: a file for each endpoint. It is not synced to the disk, as
-// the plugin tells all of it again: it is there after a kill, and may be lost with the host.
+// saved is the directory in which Felix keeps what it knows for the next run: a file for each endpoint. The files are not synced to disk:
+// they survive a kill, may be lost with the host, and the plugin sends everything again.
 type saved string
 
-// unfinished is what the name of a file begins with that is being written.
+// unfinished begins the name of a file that is being written.
 const unfinished = ".new-"
 
 func (s saved) read() (map[string][]byte, error) {
@@ -37,7 +37,7 @@ func (s saved) read() (map[string][]byte, error) {
 	return out, nil
 }
 
-// write keeps data, nil = no more. Where that fails nothing is kept: the next run has to wait for the plugin.
+// write saves data, or removes the file if data is nil. If saving fails, the file is removed: the next run has to wait for the plugin.
 func (s saved) write(name string, data []byte) error {
 	path, temp := filepath.Join(string(s), name), filepath.Join(string(s), unfinished+name)
 	if data != nil {

@@ -20,17 +20,17 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
-// ourModule is what Go notes in each of our programs (runtime/debug.BuildInfo).
+// ourModule is the module path that Go records in each of our programs (runtime/debug.BuildInfo).
 const ourModule = "github.com/calico-go/calico"
 
-// plugins are the programs that are installed.
+// plugins returns the programs to install.
 func plugins() []string { return []string{"calico", "calico-ipam"} }
 
-// verifyTimeout bounds how long a plugin may take to say its version.
+// verifyTimeout bounds how long a plugin may take to print its version.
 const verifyTimeout = 30 * time.Second
 
-// installBinary puts a plugin in the directory in one step: what runs goes on with the former one, and what is started has
-// the former or the new one, whole.
+// installBinary puts a plugin in the directory atomically: a running one goes on with the former file, and a new process gets the whole
+// former or the whole new one.
 func (c Config) installBinary(ctx context.Context, dir, name string) error {
 	from, to := filepath.Join(c.From, name), filepath.Join(dir, name)
 	content, err := os.ReadFile(from)
@@ -69,14 +69,14 @@ func (c Config) installBinary(ctx context.Context, dir, name string) error {
 		err = syncDir(dir)
 	}
 	if err != nil {
-		_ = os.Remove(temporary) // the first error is the one to tell
+		_ = os.Remove(temporary) // the first error is the one to report
 		return fmt.Errorf("install %s: %w", to, statefile.Advise(err))
 	}
 	c.Logger.Info("plugin is installed", "file", to, "sha256", fmt.Sprintf("%x", sum[:8]))
 	return nil
 }
 
-// makeWay sees to it that what is in the place of a plugin is ours to replace.
+// makeWay makes sure that a plugin's path holds nothing of others, if Exclusive by renaming it. Without Exclusive such a file is an error.
 func (c Config) makeWay(path string) error {
 	if ours, err := isOurs(path); err != nil || ours {
 		return statefile.Advise(err)
@@ -95,7 +95,7 @@ func (c Config) makeWay(path string) error {
 	return nil
 }
 
-// isOurs says whether a program is there and one of ours.
+// isOurs reports whether the path is one of our programs.
 func isOurs(path string) (bool, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -106,7 +106,7 @@ func isOurs(path string) (bool, error) {
 	return err == nil && info.Main.Path == ourModule, nil
 }
 
-// isFile says whether the path is a regular file with that content.
+// isFile reports whether the path is a regular file with the content of this sum.
 func isFile(path string, sum [sha256.Size]byte) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -116,9 +116,9 @@ func isFile(path string, sum [sha256.Size]byte) bool {
 	return err == nil && sha256.Sum256(content) == sum
 }
 
-// writeProgram writes a file that nothing has open afterwards: the kernel runs no file that is open for writing.
+// writeProgram writes a file and closes it: the kernel runs no file that is open for writing.
 func writeProgram(path string, content []byte) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an installer that was killed
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by an installer that was killed
 		return err
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
@@ -135,7 +135,7 @@ func writeProgram(path string, content []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// syncDir makes sure that a rename outlives a power failure.
+// syncDir makes a rename in the directory durable across a power failure.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -144,7 +144,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// verify runs a plugin on the node, where it must say which it is.
+// verify runs a plugin on the node, which must print its name.
 func verify(ctx context.Context, path, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func verify(ctx context.Context, path, name string) error {
 	err := cmd.Run()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		// Not %w: what is advised about files that may not be written is of no use here.
+		// Not %w: Advise would add advice about files that can't be written, which is of no use here.
 		return fmt.Errorf("run %s -version: %v: is the file system mounted noexec? Mount it without, or choose another directory", path, err)
 	case err != nil:
 		return fmt.Errorf("run %s -version: %w %s: is the image of this machine's architecture?", path, err, strings.TrimSpace(stderr.String()))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package installer puts the plugins on a node and the network configuration where the agent finds it, and takes away all
-// that a node has of Calico.
+// Package installer puts the plugins on a node and leaves the network configuration for the agent, and removes all of Calico from a node.
 package installer
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
-// Install checks everything before it writes anything. The network configuration is only staged: the agent puts it in the
-// runtime's directory when it serves the host.
+// Install puts the plugins on the node and stages the network configuration: the agent puts it in the runtime's directory once it serves
+// the host. Install checks everything before it writes anything.
 func Install(ctx context.Context, c Config) error {
 	list, err := c.render()
 	if err != nil {
@@ -47,7 +46,7 @@ func Install(ctx context.Context, c Config) error {
 	return nil
 }
 
-// checkPrograms sees to it that the plugins of others that the list names are there: with one missing every pod would fail.
+// checkPrograms checks that the directory has the plugins of others that the list names: with one missing every pod would fail.
 func (c Config) checkPrograms(list *netconf.List, dir string) error {
 	if _, err := os.ReadDir(dir); err != nil {
 		return fmt.Errorf("directory of plugins (CNI_BIN_DIR): %w", statefile.Advise(err))
@@ -68,7 +67,7 @@ func (c Config) checkPrograms(list *netconf.List, dir string) error {
 		"(package containernetworking-plugins or kubernetes-cni), or take what isn't needed out of CNI_NETWORK_CONFIG", strings.Join(missing, " and "), dir)
 }
 
-// checkWritable says early what the agent would find out late.
+// checkWritable finds out early what the agent would find out late: whether the directory is writable.
 func checkWritable(dir string) error {
 	file, err := os.CreateTemp(dir, ".calico-install.*")
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab"
 )
 
-// TestMain keeps what mounts file systems and clears the network away from the machine.
+// TestMain isolates the machine from tests that mount file systems and clear the network.
 func TestMain(m *testing.M) {
 	if os.Getenv("CALICO_ISOLATED") == "" {
 		fmt.Fprintln(os.Stderr, "these tests clear a host's network: run them by bin/tools/isolate")
@@ -50,7 +50,7 @@ const template = `{
 }
 `
 
-// node is a node's directories, and an installer for it.
+// node returns a node's directories, and an installer for it.
 func node(t *testing.T, environ ...string) Config {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,7 +163,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestTLS: where the host has certificates, the configuration names the copies that the agent keeps.
+// TestTLS: if the host has certificates, the configuration names the copies that the agent keeps.
 func TestTLS(t *testing.T) {
 	c := node(t, "ETCD_CA_CERT_FILE=/secrets/ca", "CNI_ETCD_CERT_FILE=/secrets/cni/cert", "CNI_ETCD_KEY_FILE=/secrets/cni/key", "CNI_MTU=1440", `LOG_FILE_PATH=/var/"log`)
 	list, err := c.render()
@@ -180,7 +180,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRefused: what makes no sense is refused before anything is written, and the message says what to do.
+// TestRefused: invalid settings are refused before anything is written, and the message says what to do.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -224,7 +224,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestInTheWay: a plugin of our name that is another's stays, unless the node is to be ours alone.
+// TestInTheWay: another program's file with the name of our plugin stays, unless Exclusive is set.
 func TestInTheWay(t *testing.T) {
 	c := node(t)
 	path := filepath.Join(c.BinDir, "calico")
@@ -266,8 +266,8 @@ func TestInTheWay(t *testing.T) {
 	}
 }
 
-// TestReadOnly: plugins that are there are left as they are, whoever put them on a disk that can't be written, and one that is immutable is
-// named so.
+// TestReadOnly: existing plugins on a disk that can't be written are left as they are, whoever installed them, and an immutable one is
+// named as such.
 func TestReadOnly(t *testing.T) {
 	c := node(t)
 	if err := unix.Mount("tmpfs", c.BinDir, "tmpfs", 0, ""); err != nil {
@@ -320,7 +320,7 @@ func TestReadOnly(t *testing.T) {
 	immutable(0)
 }
 
-// TestDisks: what the node's file systems refuse. The former plugin stays whole, and nothing else is left.
+// TestDisks: whatever the node's file systems refuse, the former plugin stays whole, and nothing else is left behind.
 func TestDisks(t *testing.T) {
 	for _, tt := range []struct {
 		name, data string

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/netconf"
 )
 
-// render fills in the placeholders of the network configuration, and parses it.
+// render fills in the placeholders of the network configuration and parses it.
 func (c Config) render() (*netconf.List, error) {
 	if strings.TrimSpace(c.Template) == "" {
 		return nil, errors.New("CNI_NETWORK_CONFIG is not set: put the list of plugins in it, as docs/install.md shows")
@@ -39,7 +39,7 @@ func (c Config) render() (*netconf.List, error) {
 	return list, nil
 }
 
-// value is what takes the place of a placeholder.
+// value returns the value of a placeholder.
 func (c Config) value(name string) (string, error) {
 	all := placeholders()
 	i := slices.IndexFunc(all, func(p placeholder) bool { return p.name == name })
@@ -78,7 +78,7 @@ func (c Config) value(name string) (string, error) {
 	return value, nil
 }
 
-// inString is a value as it stands within a string of JSON.
+// inString returns a value as it is written within a JSON string.
 func inString(value string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

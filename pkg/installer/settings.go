@@ -14,19 +14,19 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Config is what an installer is told.
+// Config configures Install and Uninstall.
 type Config struct {
-	// From is the directory that holds the plugins that are to be installed.
+	// From is the directory with the plugins to install.
 	From string
-	// BinDir and ConfDir are the runtime's directories, as paths of the host.
+	// BinDir and ConfDir are the runtime's directories, as paths on the host.
 	BinDir, ConfDir string
-	// VarDir and RunDir are the agent's.
+	// VarDir and RunDir are the agent's directories.
 	VarDir, RunDir string
 	// EtcdDir is the node's directory that the manifests mount for their etcd.
 	EtcdDir string
 	// Template is the network configuration, with placeholders.
 	Template string
-	// Exclusive lets files that others left in place of ours be renamed.
+	// Exclusive allows renaming files of others in the place of ours.
 	Exclusive bool
 	// Node is this host's name in the data model.
 	Node    string
@@ -36,11 +36,11 @@ type Config struct {
 
 const (
 	defaultLogFile = "/var/log/calico/cni/cni.log"
-	// nodenameName is the file in VarDir that every agent leaves there.
+	// nodenameName is the file that every agent leaves in VarDir.
 	nodenameName = "nodename"
 )
 
-// settings are the variables that Install and Uninstall read, in the order of the documents.
+// settings returns the variables that Install and Uninstall read, in the order of the documents.
 func settings(c *Config) []run.Option {
 	return []run.Option{
 		{Variable: "CNI_NETWORK_CONFIG", Help: "the network configuration, a list of plugins, with the placeholders below", Set: func(s string) error {
@@ -56,13 +56,13 @@ func settings(c *Config) []run.Option {
 	}
 }
 
-// A placeholder in a network configuration is the name of a value between double underscores.
+// A placeholder is a name between double underscores in a network configuration, which render replaces by a value.
 type placeholder struct {
 	name, variable, help, initial string
 	required                      bool
 }
 
-// placeholders are those that Calico's users have in their configurations.
+// placeholders returns those that existing configurations of Calico use.
 func placeholders() []placeholder {
 	return []placeholder{
 		{"KUBERNETES_NODE_NAME", "KUBERNETES_NODE_NAME", "this node's name, or else what `NODENAME` says", "", true},
@@ -85,7 +85,7 @@ func placeholders() []placeholder {
 	}
 }
 
-// Reference is the part of the documents about the settings.
+// Reference returns the part of the documents about the settings.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString("| Variable | What it is | Default |\n|---|---|---|\n")
@@ -113,7 +113,7 @@ func Reference() string {
 	return b.String()
 }
 
-// ParseConfig reads the environment. from is the directory of the installer itself.
+// ParseConfig reads the settings from the environment. from is the directory of the installer itself.
 func ParseConfig(environ []string, from string) (Config, error) {
 	c := Config{From: from, environ: run.Variables(environ)}
 	err := run.ParseEnviron(settings(&c), environ)

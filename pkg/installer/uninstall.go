@@ -26,10 +26,10 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// Uninstall takes all that Calico has put on the node away, in an order that cuts off no pod: the network configuration,
-// so that none starts any more; policy, so that all are open; the routes to other hosts and tunnels; and, once no pod is
-// left, what their deletion needs. While there are pods their links stay, and the routes to them: it returns how many there
-// are, and is to be repeated. data says that, after the last pod, the etcd that the manifests run goes as well, with all that is in it.
+// Uninstall removes all of Calico from the node, in an order that cuts off no pod: the network configuration, so that no pod starts any
+// more; policy, so that every pod is open; the routes to other hosts and the tunnels; and, once no pod is left, what their deletion needs.
+// While there are pods, their links and the routes to them stay: Uninstall returns their number, and must be called again. With data set it
+// also removes, after the last pod, the etcd data of the manifests, with all that is in it.
 func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
 	c.RunDir, c.VarDir, c.EtcdDir = statefile.OnHost(c.RunDir), statefile.OnHost(c.VarDir), statefile.OnHost(c.EtcdDir)
 	release, err := runlock.Take(c.RunDir, runlock.Agent)
@@ -54,7 +54,7 @@ func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
 	if err != nil {
 		return len(left), err
 	}
-	if len(left) == 0 { // those of a moment ago are gone
+	if len(left) == 0 { // removeLists may have kept it for pods that are gone since
 		if err := c.removeLists(conf); err != nil {
 			return 0, fmt.Errorf("remove the network configuration (CNI_CONF_DIR): %w", statefile.Advise(err))
 		}
@@ -79,10 +79,10 @@ func Uninstall(ctx context.Context, c Config, data bool) (pods int, err error) {
 	return 0, nil
 }
 
-// again is how often a node is looked at on which there are still pods, or something is still in the way.
+// again is how often Uninstall is repeated while there are still pods, or something is in the way.
 const again = 5 * time.Second
 
-// uninstallAndStay uninstalls again and again until no pod is left, and then does nothing until the context ends.
+// uninstallAndStay repeats Uninstall until no pod is left, and then waits until the context ends; the error is always nil.
 func uninstallAndStay(ctx context.Context, c Config, data bool) error {
 	for said := (retry.News{}); ; {
 		pods, err := Uninstall(ctx, c, data)
@@ -97,8 +97,8 @@ func uninstallAndStay(ctx context.Context, c Config, data bool) error {
 	}
 }
 
-// removeLists takes the network configuration away. A runtime without any can't delete pods, which would be there for ever: while
-// some are left and no other plugin has a configuration, it stays. No pod starts by it: calico-node doesn't answer its ADD.
+// removeLists removes the network configuration. A runtime without any can't delete pods, so they would stay for ever: while pods are left
+// and no other plugin has a configuration, ours stays. No pod starts with it, as calico-node doesn't answer its ADD.
 func (c Config) removeLists(dir string) error {
 	pods, err := link.Workloads()
 	if err != nil {
@@ -136,10 +136,10 @@ func (c Config) removeLists(dir string) error {
 	return nil
 }
 
-// clearNetwork opens all interfaces and takes away what leads to other hosts. It returns the links of pods, where there are
-// some; else it takes away what led to them too, and what accepts their packets in chains that drop others.
+// clearNetwork opens all interfaces and removes the routes to other hosts and the tunnels. It returns the links of pods. If there are none,
+// it also removes the routes to pods, and the rules that accept their packets in chains of others that drop.
 func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
-	closed, err := link.CloseLoopback() // before there is no rule any more that drops what is sent there
+	closed, err := link.CloseLoopback() // while the rules that drop packets to it still exist
 	if err != nil {
 		return nil, fmt.Errorf("close the host's loopback to pods: %w", err)
 	}
@@ -189,14 +189,14 @@ func (c Config) clearNetwork(ctx context.Context) (pods []string, err error) {
 	return nil, nil
 }
 
-// removeFiles takes away the plugins and what they and the agent have left.
+// removeFiles removes the plugins and the files that they and the agent left.
 func (c Config) removeFiles(conf string) error {
 	for _, name := range plugins() {
 		path := filepath.Join(statefile.OnHost(c.BinDir), name)
 		if ours, err := isOurs(path); err != nil {
 			return err
 		} else if !ours {
-			continue // gone, or another's
+			continue // gone, or another program's
 		}
 		if err := os.Remove(path); err != nil {
 			return err
@@ -209,7 +209,7 @@ func (c Config) removeFiles(conf string) error {
 		log = defaultLogFile
 	}
 	log = filepath.Join(statefile.OnHost(filepath.Dir(log)), filepath.Base(log))
-	rotated, err := filepath.Glob(strings.TrimSuffix(log, filepath.Ext(log)) + "-[0-9]*T*" + filepath.Ext(log)) // as the plugins name them
+	rotated, err := filepath.Glob(strings.TrimSuffix(log, filepath.Ext(log)) + "-[0-9]*T*" + filepath.Ext(log)) // the plugins' name for rotated logs
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (c Config) removeFiles(conf string) error {
 				paths = append(paths, filepath.Join(c.VarDir, e.Name()))
 			}
 		}
-		paths = append(paths, filepath.Join(c.VarDir, nodenameName)) // last: by it the next run knows the directory
+		paths = append(paths, filepath.Join(c.VarDir, nodenameName)) // last: by it the next run recognises the directory
 	}
 	for _, name := range []string{"agent.sock", "cni.lock", "etcd-tokens", "endpoints", runlock.Agent} {
 		paths = append(paths, filepath.Join(c.RunDir, name))
@@ -240,15 +240,15 @@ func (c Config) removeFiles(conf string) error {
 		}
 	}
 	for _, dir := range []string{tls, c.VarDir, c.RunDir, c.EtcdDir, filepath.Dir(log), filepath.Dir(filepath.Dir(log))} {
-		_ = os.Remove(dir) // unless something is in it, or it is mounted
+		_ = os.Remove(dir) // fails if something is in it, or it is mounted
 	}
 	return nil
 }
 
-// dataDir is where the etcd that the manifests run has its data, below the directory of the node that they mount for it.
+// dataDir is where the manifests' etcd has its data, below EtcdDir.
 const dataDir = "data"
 
-// removeData takes away the data of an etcd that doesn't run any more.
+// removeData removes the data of the manifests' etcd, which must have stopped.
 func (c Config) removeData() error {
 	dir := filepath.Join(c.EtcdDir, dataDir)
 	db, err := os.OpenFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, 0)

@@ -24,7 +24,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
-// host is one of a lab's that is installed as a node of a cluster is: by the installer, and by the agent after it.
+// host is a lab host that is installed as a node of a cluster is: by the installer, and by the agent after it.
 type host struct {
 	*lab.Host
 	t      *testing.T
@@ -45,7 +45,7 @@ func (h *host) run(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// kernel are the lines of what the host's kernel holds that is ours.
+// kernel returns our part of what the host's kernel holds, as lines.
 func (h *host) kernel() (ours []string) {
 	h.t.Helper()
 	k, err := h.Namespace().Kernel()
@@ -64,12 +64,12 @@ func (h *host) kernel() (ours []string) {
 	return ours
 }
 
-// localnet is the sysctl by which what comes by a pod's link may go to the host's loopback.
+// localnet returns the sysctl that lets packets from a pod's link go to the host's loopback.
 func (h *host) localnet(p *lab.Pod) string {
 	return "net.ipv4.conf." + p.Result().Interfaces[0].Name + ".route_localnet"
 }
 
-// reachesLoopback says whether what a pod sends to the host's 127.0.0.1 arrives. The pod can reach another by then.
+// reachesLoopback reports whether a pod's packet to the host's 127.0.0.1 arrives. The pod can reach another by then.
 func (h *host) reachesLoopback(p, other *lab.Pod) (arrives bool) {
 	h.t.Helper()
 	var at *net.UDPConn
@@ -106,7 +106,7 @@ func (h *host) reachesLoopback(p, other *lab.Pod) (arrives bool) {
 	return arrives
 }
 
-// TestLifecycle: a node is installed, runs pods with policy, and is uninstalled under them.
+// TestLifecycle installs a node, runs pods with policy, and uninstalls it while they run.
 func TestLifecycle(t *testing.T) {
 	dir := t.TempDir()
 	bin, conf := filepath.Join(dir, "bin"), filepath.Join(dir, "net.d")
@@ -243,7 +243,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestStrangers: what others have is left alone.
+// TestStrangers: what others own is left alone.
 func TestStrangers(t *testing.T) {
 	c := node(t)
 	if err := Install(t.Context(), c); err != nil {
@@ -297,7 +297,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestData: the data of an etcd goes with -data alone, and never while that runs.
+// TestData: etcd's data is removed with -data alone, and never while etcd runs.
 func TestData(t *testing.T) {
 	c := node(t)
 	c.EtcdDir = t.TempDir()
@@ -332,7 +332,7 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestRemoveLogs: of a directory of logs that is others' too, the plugins' own go.
+// TestRemoveLogs: in a directory of logs shared with others, only the plugins' own are removed.
 func TestRemoveLogs(t *testing.T) {
 	dir := t.TempDir()
 	c := node(t, "LOG_FILE_PATH="+filepath.Join(dir, "cni.log"))

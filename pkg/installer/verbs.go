@@ -28,13 +28,13 @@ calico-install -version    prints the version
 It is configured by the environment: see docs/configuration.md.
 `
 
-// An invocation is a run of calico-install.
+// An invocation is one run of calico-install.
 type invocation struct {
 	environ []string
 	log     *slog.Logger
 }
 
-// Verbs is calico-install.
+// Verbs returns the program calico-install.
 func Verbs(version string, environ []string) run.Verbs {
 	i := invocation{environ, slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	const name = "calico-install"
@@ -50,7 +50,7 @@ func Verbs(version string, environ []string) run.Verbs {
 	}}
 }
 
-// configured does something by what the environment says of the node.
+// configured returns a function that calls do with the Config from the environment.
 func (i invocation) configured(do func(context.Context, Config) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		self, err := os.Executable()

@@ -13,8 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Firewall keeps the table of one network namespace as desired. It may be used
-// by several goroutines; they take turns.
+// Firewall keeps the table of one network namespace as desired. It is safe for concurrent use; calls are serialized.
 type Firewall struct {
 	cfg Config
 
@@ -23,13 +22,13 @@ type Firewall struct {
 	desired    *desired
 	whole      bool   // compare everything in the next Apply
 	started    bool   // what the kernel holds was known once
-	remake     bool   // make the table anew in the next Apply
-	remade     bool   // that was tried, and nothing has worked since
-	generation uint32 // of the ruleset at which the kernel was known to hold what is noted, 0 = none
-	skipped    int    // audits that believed the events, since everything was read
+	remake     bool   // recreate the table in the next Apply
+	remade     bool   // the table was recreated, and nothing has worked since
+	generation uint32 // of the ruleset when the kernel was known to hold what is noted, 0 = none
+	skipped    int    // audits that relied on events since the last full reading
 
-	listening atomic.Bool // events tell of changes
-	tampered  atomic.Bool // somebody else may have changed our table since everything was read
+	listening atomic.Bool // events report changes
+	tampered  atomic.Bool // others may have changed our table since the last full reading
 }
 
 // Open opens the nftables of the calling thread's network namespace.
@@ -53,15 +52,15 @@ func (f *Firewall) Close() error {
 	return nil
 }
 
-// Subscribe tells when somebody else changes or removes our table. While nobody
-// receives, events become one. The channel is closed when the context ends.
+// Subscribe sends an Event when others change or remove our table. Events that aren't received yet merge into one. The channel is closed
+// when the context ends.
 func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 	out := make(chan Event, 1)
 	err := f.conn.Listen(ctx, f.cfg.Logger, func() {
 		f.tampered.Store(true)
 		select {
 		case out <- Event{}:
-		default: // one is there already
+		default: // one is pending already
 		}
 	}, func() {
 		f.listening.Store(false)
@@ -70,7 +69,7 @@ func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to changes of nftables: %w", err)
 	}
-	f.tampered.Store(true) // what was before isn't known
+	f.tampered.Store(true) // earlier changes are unknown
 	f.listening.Store(true)
 	return out, nil
 }
@@ -82,18 +81,18 @@ func (f *Firewall) Configure(s policy.Settings) {
 	f.desired.configure(s)
 }
 
-// Tunnels sets which tunnels there are, and between which hosts. It does no I/O.
+// Tunnels sets the tunnels, and the hosts between which they run. It does no I/O.
 func (f *Firewall) Tunnels(t policy.Tunnels) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.desired.setTunnels(t)
 }
 
-// Links says which indexes the links of workload interfaces have, by name; 0 = there is none. It does
-// no I/O. An interface that no endpoint has is passed over: tell of it after the Update that brings one.
+// Links sets the indexes of workload interfaces' links, by name; 0 = there is none. It does no I/O. It ignores an interface that no
+// endpoint has: call it after the Update that brings one.
 //
-// A packet's interface is compared by index where that is known, as that is faster than by name. So take an index that
-// is no longer the link's back as soon as you hear of it; one that isn't known only costs speed.
+// Rules match a packet's interface by index if that is known, as that is faster than by name. So withdraw an index as soon as it is no
+// longer the link's; a missing one costs only speed.
 func (f *Firewall) Links(indexes map[string]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,19 +106,17 @@ func (f *Firewall) Update(c policy.Changes) {
 	f.desired.update(c)
 }
 
-// Audit makes the next Apply compare everything. That needs no reading where no ruleset has changed since the
-// last Apply, as the kernel's generation of them tells, or only those of others, as events tell.
+// Audit makes the next Apply compare everything. That needs no reading if no ruleset has changed since the last Apply, according to the
+// kernel's generation, or only others' tables have, according to events.
 func (f *Firewall) Audit() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.whole = true
 }
 
-// Apply writes what differs, and reads it back: in one transaction, which large
-// sets and chains that are new and reached by nothing come before, and rules with
-// ranges (see stage). The first
-// time, after an Audit and after an error it compares all that the kernel holds
-// with all that is desired, and removes what isn't.
+// Apply writes the differences and reads them back: in one transaction, preceded by others for large sets and new chains that nothing
+// reaches yet, and for rules with ranges (see stage). The first time, after an Audit and after an error it compares all that the kernel
+// holds with all that is desired, and removes the rest.
 func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +175,8 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 		case !f.whole:
 			f.cfg.Logger.Warn("change nftables: comparing everything", "error", err)
 		case errors.As(err, new(nfnl.RefusedError)) && !f.remade:
-			// What stands in the way can't be seen by names and contents: a rule
-			// that leads to a chain still does when somebody renamed that.
+			// Names and contents don't show what stands in the way: a rule that leads to a chain still does after someone renamed the
+			// chain.
 			f.cfg.Logger.Warn("change nftables: making the table anew", "error", err)
 			f.remake, f.remade = true, true
 		default:
@@ -190,19 +187,18 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 	}
 }
 
-// distrust has everything be read in the next try.
+// distrust makes the next try read everything.
 func (f *Firewall) distrust() {
 	f.whole, f.generation = true, 0
 	f.tampered.Store(true)
 }
 
-// maxSkipped is how many audits in a row believe the events that only others' tables changed: a full
-// reading costs much beside kube-proxy, which changes its own every few seconds. An event that is still on its
-// way asks for another audit when it comes.
+// maxSkipped is how many consecutive audits may rely on events that say that only others' tables changed: a full reading is expensive
+// beside kube-proxy, which changes its own every few seconds. An event that is still under way causes another audit when it arrives.
 const maxSkipped = 30
 
-// known says whether the kernel still holds what is noted, at the generation. An event outweighs an equal
-// generation: this process counts its own transactions, and somebody else's may have come between two of them.
+// known reports whether the kernel still holds what was noted at the generation. An event outweighs an equal generation: this process
+// counts its own transactions, and another's may have come between two of them.
 func (f *Firewall) known(generation uint32) bool {
 	if !f.started || f.tampered.Load() {
 		return false
@@ -217,7 +213,7 @@ func (f *Firewall) known(generation uint32) bool {
 	return true
 }
 
-// try is one attempt.
+// try makes one attempt.
 func (f *Firewall) try(r *Report) error {
 	if !f.whole {
 		return f.begin(r, 0)
@@ -246,8 +242,7 @@ func (f *Firewall) try(r *Report) error {
 	return f.begin(r, g)
 }
 
-// begin writes what doesn't wait for another Apply. The first time nothing does, so that the firewall
-// stands as a whole after it.
+// begin writes all but what waits for another Apply. The first time nothing waits, so that the firewall is complete afterwards.
 func (f *Firewall) begin(r *Report, expected uint32) error {
 	if f.started {
 		if err := f.desired.ruleset.choose(); err != nil {
@@ -257,17 +252,17 @@ func (f *Firewall) begin(r *Report, expected uint32) error {
 	return f.write(r, expected)
 }
 
-// portion is how many bytes are written in one transaction where more may be cut: beside 10,000
-// sets the kernel takes seconds for them, and holds up everybody else's changes meanwhile.
+// portion is how many bytes one transaction may have if the batch can be cut: beside 10,000 sets the kernel takes seconds for them, and
+// delays everyone else's changes meanwhile.
 const portion = 1 << 20
 
-// write sends what differs and reads it back. expected is the generation that
-// the difference rests on, 0 = what was written before.
+// write sends the differences and reads them back. expected is the generation that the differences are based on, 0 = what was written
+// before.
 func (f *Firewall) write(r *Report, expected uint32) error {
 	rs := f.desired.ruleset
 	b := f.conn.NewBatch()
 	b.Between = f.cfg.Between
-	if !rs.rebuild { // else there is no table until the end of the batch
+	if !rs.rebuild { // otherwise there is no table until the end of the batch
 		b.Portion = portion
 	}
 	p, err := rs.plan(b)
@@ -290,7 +285,7 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 		return err
 	}
 	if f.generation == 0 || g != f.generation+uint32(n) {
-		g = 0 // somebody else changed a ruleset as well: the next audit must look
+		g = 0 // another program changed a ruleset as well: the next audit must read
 	}
 	if err := rs.verify(f.conn, p); err != nil {
 		return fmt.Errorf("read back: %w", err)

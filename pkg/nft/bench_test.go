@@ -11,8 +11,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// cluster is n endpoints and n policies, of which each endpoint has two, with
-// five rules each and a set each.
+// cluster returns n endpoints and n policies. Each endpoint has two of the policies, each policy five rules and a set.
 func cluster(n int) policy.Changes {
 	c := policy.Changes{
 		Endpoints: make(map[string]*policy.Endpoint), Sets: make(map[policy.SetID]*policy.SetChange),
@@ -113,9 +112,8 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkAudit compares 1,000 endpoints and 1,000 policies with the kernel:
-// where nobody changed the ruleset since, where somebody changed another table,
-// and after a restart.
+// BenchmarkAudit compares 1,000 endpoints and 1,000 policies with the kernel: with the ruleset unchanged, with another table changed, and
+// after a restart.
 func BenchmarkAudit(b *testing.B) {
 	b.Run("unchanged", func(b *testing.B) {
 		netns.Host(b, func() {
@@ -130,7 +128,7 @@ func BenchmarkAudit(b *testing.B) {
 		netns.Host(b, func() {
 			f := loaded(b, 1000)
 			for b.Loop() {
-				f.generation = 0 // as it is after somebody's transaction
+				f.generation = 0 // as after another program's transaction
 				f.Audit()
 				mustApply(b, f)
 			}

@@ -60,7 +60,7 @@ func BenchmarkShared(b *testing.B) {
 	}
 }
 
-// everybody is a policy for all endpoints, or for none.
+// everybody returns a policy for all endpoints, or for none.
 func everybody(i int, outbound bool) model.Entry {
 	order := 500.0
 	p := model.Policy{Selector: []string{"has(app)", "has(nothing)"}[i%2], Order: &order, Inbound: []model.Rule{{Action: model.ActionAllow}}}

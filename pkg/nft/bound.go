@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// Reached are the workload interfaces whose endpoints began as many connections of late as they may.
+// Reached returns the workload interfaces whose endpoints lately reached their limit of connections.
 func (f *Firewall) Reached() (names []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,19 +24,19 @@ func (f *Firewall) Reached() (names []string, err error) {
 			err = f.conn.ReadElements(&def, func(e nfnl.Element) { names = append(names, strings.TrimRight(e.Key, "\x00")) })
 		}
 	}
-	if errors.Is(err, os.ErrNotExist) { // the table is still to be made
+	if errors.Is(err, os.ErrNotExist) { // the table doesn't exist yet
 		err = nil
 	}
 	return names, err
 }
 
-// canBound says whether the kernel counts connections (nft_connlimit) and takes samples (nft_numgen): a table of another name has a set and
-// a rule that do, for no time at all.
+// canBound reports whether the kernel can count connections (nft_connlimit) and take samples (nft_numgen). It tries a set and a rule that
+// do, in a table of another name, in one transaction that also deletes it.
 func canBound() bool {
 	conn, err := nfnl.Open(TableName + "-try")
 	sample, bad := nfnl.EncodeRule(table.Rule{Do: []table.Statement{table.OneIn{Packets: 2}}})
 	if err != nil || bad != nil {
-		return true // that will be seen
+		return true // a real Apply will show the error
 	}
 	defer conn.Close()
 	b := conn.NewBatch()

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// canonical sorts the parts of a table, and the elements of each set, which the
-// kernel has in no order.
+// canonical sorts the parts of a table, and the elements of each set, which the kernel keeps unordered.
 func canonical(table string) string {
 	// The nft tool takes the version for granted here.
 	table = strings.NewReplacer(

@@ -12,21 +12,21 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// claims are elements that several endpoints may want to be something else.
+// claims are elements for which several endpoints may want different values.
 type claims struct {
 	ruleset *ruleset
-	bySlot  map[slot][]claim  // the first has it
+	bySlot  map[slot][]claim  // the first one wins
 	byPath  map[string][]slot // of endpoints
 }
 
-// claim is what an endpoint wants an element to be. Of several the lowest order wins.
+// claim is the value that an endpoint wants for an element. The lowest order wins.
 type claim struct{ order, path, data string }
 
 func newClaims(rs *ruleset) claims {
 	return claims{rs, make(map[slot][]claim), make(map[string][]slot)}
 }
 
-// put replaces all that an endpoint claims.
+// put replaces all claims of an endpoint.
 func (cs *claims) put(path string, wants map[slot]claim) {
 	for _, s := range cs.byPath[path] {
 		cs.bySlot[s] = slices.DeleteFunc(cs.bySlot[s], func(c claim) bool { return c.path == path })
@@ -43,7 +43,7 @@ func (cs *claims) put(path string, wants map[slot]claim) {
 	}
 }
 
-// settle gives an element to the first that claims it.
+// settle gives an element to its first claim.
 func (cs *claims) settle(s slot) {
 	if len(cs.bySlot[s]) == 0 {
 		delete(cs.bySlot, s)
@@ -53,9 +53,8 @@ func (cs *claims) settle(s slot) {
 	cs.ruleset.put(s, cs.bySlot[s][0].data)
 }
 
-// natClaims are the elements for an endpoint's 1:1 NAT. Of two endpoints with
-// one outer address the lower path has it; of two outer addresses the lower is
-// the one that an endpoint calls itself from.
+// natClaims returns the elements for an endpoint's 1:1 NAT. If two endpoints have the same outer address, the lower path gets it. If an
+// endpoint has two outer addresses, the lower one is its source when it connects to itself.
 func natClaims(path string, ep *policy.Endpoint) map[slot]claim {
 	wants := make(map[slot]claim)
 	for i, n := range ep.NAT {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Counted is how many packets the rules of a policy or profile have matched in one direction since they are in the calling thread's
-// network namespace.
+// Counted returns how many packets the rules of a policy or profile have matched in one direction, in the calling thread's network
+// namespace, since the rules were written.
 func Counted(id policy.RulesID, d model.Direction) (uint64, error) {
 	conn, err := nfnl.Open(TableName)
 	if err != nil {

@@ -17,15 +17,14 @@ import (
 // Flow is one direction of a connection, as policy sees its packets.
 type Flow = render.Flow
 
-// Cut is a flow whose packets can't begin a connection for a while, since the
-// connection that they answered was cut.
+// Cut is a flow whose packets can't begin a connection for a while, because the connection that they answered was cut.
 type Cut struct {
 	Flow
 	Lasts time.Duration
 }
 
-// Cut has the kernel drop what would begin a connection of these flows. The kernel
-// alone remembers them, and forgets each when its time is over.
+// Cut makes the kernel drop packets that would begin a connection of these flows. Only the kernel remembers them, and it forgets each after
+// its time.
 func (f *Firewall) Cut(cuts []Cut) error {
 	elements := map[string][]nfnl.Element{}
 	for _, c := range cuts {
@@ -34,8 +33,7 @@ func (f *Firewall) Cut(cuts []Cut) error {
 	return f.changeCuts("add", elements, (*nfnl.Batch).AddElements)
 }
 
-// Uncut lets these flows begin connections again. One that the kernel has just
-// forgotten is an error: read the others again.
+// Uncut lets these flows begin connections again. It fails if the kernel has just forgotten one: read the rest again.
 func (f *Firewall) Uncut(flows []Flow) error {
 	elements := map[string][]nfnl.Element{}
 	for _, flow := range flows {
@@ -44,7 +42,7 @@ func (f *Firewall) Uncut(flows []Flow) error {
 	return f.changeCuts("remove", elements, (*nfnl.Batch).DeleteElements)
 }
 
-// ReadCuts reads the flows that the kernel keeps from beginning a connection.
+// ReadCuts returns the flows that the kernel keeps from beginning a connection.
 func (f *Firewall) ReadCuts() ([]Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,7 +55,7 @@ func (f *Firewall) ReadCuts() ([]Flow, error) {
 					out = append(out, flow)
 				}
 			})
-			if errors.Is(err, os.ErrNotExist) { // the table is still to be made
+			if errors.Is(err, os.ErrNotExist) { // the table doesn't exist yet
 				err = nil
 			}
 			if err != nil {
@@ -86,7 +84,7 @@ func (f *Firewall) changeCuts(op string, elements map[string][]nfnl.Element, cha
 	}
 	n, err := b.Commit(0)
 	if err != nil {
-		f.generation = 0 // how many transactions counted isn't known
+		f.generation = 0 // the number of transactions that succeeded is unknown
 		return fmt.Errorf("%s flows that can't begin a connection: %w", op, err)
 	}
 	if f.generation != 0 {
@@ -95,5 +93,5 @@ func (f *Firewall) changeCuts(op string, elements map[string][]nfnl.Element, cha
 	return nil
 }
 
-// cutChunk is how many elements are changed before the batch may go on in another transaction.
+// cutChunk is how many elements are changed before the batch may continue in another transaction.
 const cutChunk = 2000

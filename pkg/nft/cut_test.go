@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestCut drops what would begin a connection of flows that are cut, and nothing else.
+// TestCut: packets that would begin a connection anew in a cut flow are dropped, and no others.
 func TestCut(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -102,7 +102,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestCutMany cuts so many that they take several messages.
+// TestCutMany cuts more flows than fit in one message.
 func TestCutMany(t *testing.T) {
 	const n = 10000
 	netns.Host(t, func() {
@@ -129,7 +129,7 @@ func TestCutMany(t *testing.T) {
 	})
 }
 
-// TestReadCutsNothing reads where there is no table, or one of another make.
+// TestReadCutsNothing reads where there is no table, no set, or a set of another type.
 func TestReadCutsNothing(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestCutFailsafe: a flow that was cut closes no fail-safe port of the host.
+// TestCutFailsafe: a cut flow closes no fail-safe port of the host.
 func TestCutFailsafe(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)

@@ -25,7 +25,7 @@ func versionOf(a netip.Addr) int {
 	return 6
 }
 
-// desired is the firewall as policy wants it: what it is told, it folds into the ruleset. It does no I/O.
+// desired is the firewall that policy wants. It turns what it is told into the ruleset, and does no I/O.
 type desired struct {
 	ruleset    *ruleset
 	rules      *ruleChains
@@ -48,7 +48,7 @@ func (d *desired) renderer() render.Renderer {
 	return render.Renderer{Settings: d.settings, Tunnels: d.tunnels, Fits: nfnl.Fits, Known: func(id policy.SetID) bool { _, ok := d.rules.known[id]; return ok }}
 }
 
-// configure takes new settings, on which every chain may depend.
+// configure applies new settings; every chain may depend on them.
 func (d *desired) configure(s policy.Settings) {
 	d.settings = s
 	d.interfaces.setMost(s.MaxConnections)
@@ -59,7 +59,7 @@ func (d *desired) configure(s policy.Settings) {
 	d.putBase()
 }
 
-// putBase puts the chains that don't belong to an endpoint, policy or profile.
+// putBase renders the chains that don't belong to an endpoint, policy or profile.
 func (d *desired) putBase() {
 	needed := make(map[string]bool)
 	for _, c := range d.renderer().Base(d.uses) {
@@ -76,7 +76,7 @@ func (d *desired) putBase() {
 	}
 }
 
-// update folds changes in.
+// update applies changes.
 func (d *desired) update(c policy.Changes) {
 	for id, change := range c.Sets {
 		d.rules.changeSet(id, change)
@@ -113,19 +113,19 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 
 func (d *desired) setTunnels(t policy.Tunnels) {
 	if t.VXLANPort == 0 && !t.IPIP {
-		t.Hosts = nil // no rule asks
+		t.Hosts = nil // no rule looks them up
 	}
 	d.putAddrs(render.SetHosts, t.Hosts)
 	d.putAddrs(render.SetPeers, t.BGP.Peers)
 	d.bgpPort = t.BGP.Port
 	if now := (render.Tunnels{VXLANPort: t.VXLANPort, IPIP: t.IPIP}); now != d.tunnels {
 		d.tunnels = now
-		d.interfaces.putHosts() // untracked policies are asked before anything else
+		d.interfaces.putHosts() // untracked policies come before everything else
 	}
 	d.putUses()
 }
 
-// putAddrs replaces the addresses of the sets of a name.
+// putAddrs replaces the addresses in the sets with this name, for both IP versions.
 func (d *desired) putAddrs(set string, addrs []netip.Addr) {
 	of := map[int]map[string]string{4: {}, 6: {}}
 	for _, a := range addrs {
@@ -138,7 +138,7 @@ func (d *desired) putAddrs(set string, addrs []netip.Addr) {
 	}
 }
 
-// putUses renders the chains that every packet passes again where others are needed.
+// putUses renders the chains that every packet passes again if the uses changed.
 func (d *desired) putUses() {
 	wild := &policy.Endpoint{}
 	if paths := d.interfaces.hosts[render.Everywhere]; len(paths) > 0 {
@@ -164,7 +164,7 @@ func (d *desired) putUses() {
 	}
 }
 
-// keepTranslating has connections go on as they are that another run of this program translated.
+// keepTranslating preserves connections that an earlier run of this program translated.
 func (d *desired) keepTranslating(t nfnl.Contents) {
 	if _, there := t.Chains[render.ChainSNAT]; there && !d.uses.Translated {
 		d.uses.Translated = true

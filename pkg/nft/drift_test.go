@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// groupOf is the chain of the group that an interface is sent to.
+// groupOf returns the chain of the group to which an interface is sent.
 func groupOf(c policy.Changes, name string, direction model.Direction) string {
 	d := newDesired()
 	d.configure(settings())
@@ -26,7 +26,7 @@ func groupOf(c policy.Changes, name string, direction model.Direction) string {
 	return d.interfaces.groups.joined[slot{dispatchOf(direction), table.NameBytes(name)}].chain
 }
 
-// handleOf finds the handle of the rule of a chain that holds the text.
+// handleOf returns the handle of the rule in a chain that contains the text.
 func handleOf(tb testing.TB, chain, text string) string {
 	tb.Helper()
 	for line := range strings.Lines(run(tb, "nft", "-a", "list", "chain", "inet", TableName, chain)) {
@@ -135,8 +135,7 @@ func TestRepairWithChange(t *testing.T) {
 	})
 }
 
-// TestRepairsOfAFailedTry expects each foreign change to be counted once where a set can't be
-// read at first, as while others change theirs.
+// TestRepairsOfAFailedTry expects each foreign change to be counted once if a set can't be read at first, as while others change theirs.
 func TestRepairsOfAFailedTry(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -158,8 +157,7 @@ func TestRepairsOfAFailedTry(t *testing.T) {
 	})
 }
 
-// TestOwnChangesAreNoEvents expects silence about what we do ourselves, and
-// about other tables.
+// TestOwnChangesAreNoEvents expects no events for our own changes and for other tables.
 func TestOwnChangesAreNoEvents(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -180,7 +178,7 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 	})
 }
 
-// TestEventAtOurGeneration expects an event to be believed where the generation is the one that this process counted.
+// TestEventAtOurGeneration expects an event to count although its generation is the one that this process counted.
 func TestEventAtOurGeneration(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -200,7 +198,7 @@ func TestEventAtOurGeneration(t *testing.T) {
 	})
 }
 
-// TestOthersChangeTheirs expects an audit to read nothing where only others' tables changed, but for now and then.
+// TestOthersChangeTheirs expects an audit to read nothing if only others' tables changed, except now and then.
 func TestOthersChangeTheirs(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -239,8 +237,7 @@ func TestBadSettings(t *testing.T) {
 	})
 }
 
-// TestRestart expects a new Firewall to find an existing table right, and to
-// remove what is stale.
+// TestRestart expects a new Firewall to accept an existing table, and to remove what is stale.
 func TestRestart(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -290,8 +287,8 @@ func TestForeignTables(t *testing.T) {
 	})
 }
 
-// TestObservedTwice: what a former agent has left that isn't wanted has the table made anew in no try, as the one that comes after
-// a reading which others' changes overtook: packets get lost where a table is made anew.
+// TestObservedTwice: unwanted leftovers of a former agent never cause the table to be recreated, which loses packets; not even in the try
+// after a reading that others' changes interrupted.
 func TestObservedTwice(t *testing.T) {
 	netns.Host(t, func() {
 		former := open(t)
@@ -311,7 +308,7 @@ func TestObservedTwice(t *testing.T) {
 		if out := run(t, "nft", "list", "table", "inet", TableName); strings.Contains(out, "chain other") || strings.Contains(out, "set s4-clients") {
 			t.Errorf("what the former agent has left stays:\n%s", out)
 		}
-		// What is wanted after all is made as it is to be.
+		// What becomes wanted later is created as wanted.
 		f.Update(sample())
 		mustApply(t, f)
 		if want := run(t, "nft", "list", "set", "inet", TableName, "s4-clients"); !strings.Contains(want, "ipv4_addr") {
@@ -320,7 +317,7 @@ func TestObservedTwice(t *testing.T) {
 	})
 }
 
-// TestWantedAfterAll: a set that was there, and wasn't wanted, is one as it is wanted once it is.
+// TestWantedAfterAll: an existing set that wasn't wanted is corrected once it is.
 func TestWantedAfterAll(t *testing.T) {
 	netns.Host(t, func() {
 		former := open(t)

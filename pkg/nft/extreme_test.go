@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/test/scale"
 )
 
-// extreme is a rule with much of all that there may be.
+// extreme returns a rule with many of all possible matches.
 func (d dice) extreme() model.Rule {
 	r := model.Rule{Action: []model.Action{model.ActionAllow, model.ActionDeny, model.ActionLog, model.ActionNextTier}[d.n(4)], LogPrefix: "x"}
 	r.Match, r.Not = d.extremeMatch("is"), d.extremeMatch("not")
@@ -54,7 +54,7 @@ func (d dice) extremePorts() []model.Port {
 	return out
 }
 
-// worst are the longest rules that the data model lets pass.
+// worst returns the longest rules that the data model accepts.
 func worst() []model.Rule {
 	d := dice{func() byte { return 59 }}
 	names := func(n int) []model.Port {
@@ -72,8 +72,7 @@ func worst() []model.Rule {
 	return []model.Rule{not, log, alone}
 }
 
-// compiled are a policy's rules, and their sets, as the engine has them; nil where the
-// data model refuses one.
+// compiled returns a policy's rules and their sets as the engine has them; nil if the data model refuses one.
 func compiled(t *testing.T, list ...model.Rule) policy.Changes {
 	t.Helper()
 	p := model.Policy{Selector: "all()", Inbound: list}
@@ -89,8 +88,7 @@ func compiled(t *testing.T, list ...model.Rule) policy.Changes {
 	return e.Flush()
 }
 
-// wantShort expects no rule that the kernel would refuse, and none that is less than the
-// policy says, be they few or many.
+// wantShort expects no rule that the kernel would refuse, and none that says less than the policy, be they few or many.
 func wantShort(t *testing.T, list []policy.Rule) {
 	t.Helper()
 	s := settings()
@@ -109,7 +107,7 @@ func wantShort(t *testing.T, list []policy.Rule) {
 	}
 }
 
-// FuzzExtreme: what the data model lets pass is never too long for the kernel.
+// FuzzExtreme: what the data model accepts is never too long for the kernel.
 func FuzzExtreme(f *testing.F) {
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 30 {
@@ -135,8 +133,7 @@ func FuzzExtreme(f *testing.F) {
 	})
 }
 
-// TestKernelTakesTheWorst has the kernel take the longest rules, and the nft tool print them
-// as we do.
+// TestKernelTakesTheWorst writes the longest rules to the kernel, and expects the nft tool to print them as we do.
 func TestKernelTakesTheWorst(t *testing.T) {
 	long.Test(t)
 	netns.Host(t, func() {
@@ -155,8 +152,8 @@ func TestKernelTakesTheWorst(t *testing.T) {
 	})
 }
 
-// TestManyPrefixes has the kernel take as many prefixes as there may be, with and without an
-// endpoint for all interfaces that are no workload's.
+// TestManyPrefixes writes as many interface prefixes to the kernel as are allowed, with and without an endpoint for all interfaces that are
+// no workload's.
 func TestManyPrefixes(t *testing.T) {
 	s := settings()
 	s.Prefixes = nil

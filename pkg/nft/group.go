@@ -17,38 +17,36 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// groups are the chains that workload endpoints share: those that ask the same policies
-// and profiles in one direction go to one chain. The kernel walks all rules that a hook can
-// reach with every change of one: that is what a change costs, and endpoints are many
-// where what they ask is not.
+// groups are the chains that workload endpoints share: endpoints with the same policies and profiles in one direction share a chain. With
+// each change of a rule, the kernel walks all rules that a hook can reach, so their number is the cost of a change; endpoints are many,
+// but their combinations of policies are few.
 //
-// A group's chain is named after what is asked when it is made. A packet that is judged while a transaction commits may
-// find an element as it is after it, and a chain's rules as they were before. So a chain passes from one group to another
-// only if all that the latter's elements led to was that chain: where a policy comes to all endpoints, or goes, each
-// chain gets a rule more or less, and no element moves.
+// A group's chain is named after its policies and profiles at creation. A packet judged during a commit may see an element as it is after
+// it, and a chain's rules as before it. So a chain passes from one group to another only if all elements of the latter led to just that
+// chain: when a policy is added to all endpoints, or removed, each chain gains or loses a rule, and no element changes.
 type groups struct {
 	ruleset *ruleset
 	rules   *ruleChains
-	asking  map[string]*group // by what is asked, as groupKey says
+	asking  map[string]*group // by groupKey
 	joined  map[slot]*group   // by the element that leads there
 	left    map[slot]*group   // what elements that moved since settle led to before; nil = nothing
-	fresh   map[*group]bool   // those that have no chain until settle
+	fresh   map[*group]bool   // those without a chain until settle
 }
 
 func newGroups(rs *ruleset, rc *ruleChains) *groups {
 	return &groups{ruleset: rs, rules: rc, asking: make(map[string]*group), joined: make(map[slot]*group), left: make(map[slot]*group), fresh: make(map[*group]bool)}
 }
 
-// group is the chain of one direction that endpoints share.
+// group is a chain of one direction that endpoints share.
 type group struct {
 	verdicts  policy.Verdicts
 	direction model.Direction
 	key       string
-	chain     string            // its name; "" until settle
+	chain     string            // the chain's name; "" until settle
 	members   map[slot]struct{} // the interfaces' elements
 }
 
-// groupKey stands for what is asked.
+// groupKey appends a key for the policies and profiles in v to b.
 func groupKey(b []byte, v *policy.Verdicts, d model.Direction) []byte {
 	name := func(s string) {
 		b = append(append(strconv.AppendInt(b, int64(len(s)), 10), ' '), s...)
@@ -72,7 +70,7 @@ func groupKey(b []byte, v *policy.Verdicts, d model.Direction) []byte {
 	return b
 }
 
-// dispatchOf is the map that leads to the groups' chains.
+// dispatchOf returns the map that leads to the groups' chains.
 func dispatchOf(d model.Direction) string {
 	if d == model.Outbound {
 		return render.MapFrom
@@ -80,8 +78,7 @@ func dispatchOf(d model.Direction) string {
 	return render.MapTo
 }
 
-// join sends a workload interface to the group of its verdicts, and away from
-// the one that it was sent to before; nil = to none. settle must follow.
+// join moves a workload interface to the group of its verdicts; nil = to none. settle must follow.
 func (gs *groups) join(name string, v *policy.Verdicts, direction model.Direction) {
 	at := slot{dispatchOf(direction), table.NameBytes(name)}
 	before := gs.joined[at]
@@ -109,7 +106,7 @@ func (gs *groups) join(name string, v *policy.Verdicts, direction model.Directio
 	}
 }
 
-// settle gives the groups that are new their chains, and takes them from those that nothing leads to any more.
+// settle gives new groups their chains, and removes the groups that nothing leads to any more.
 func (gs *groups) settle() {
 	for _, g := range slices.SortedFunc(maps.Keys(gs.fresh), func(a, b *group) int { return strings.Compare(a.key, b.key) }) {
 		if len(g.members) == 0 {
@@ -132,7 +129,7 @@ func (gs *groups) settle() {
 	clear(gs.left)
 }
 
-// origin is the group that all members of a new one come from, nil where it isn't one alone or others stay there.
+// origin returns the group that all members of a new one come from; nil if there isn't exactly one, or if it keeps other members.
 func (gs *groups) origin(g *group) *group {
 	var from *group
 	for at := range g.members {
@@ -145,7 +142,7 @@ func (gs *groups) origin(g *group) *group {
 	if from.chain == "" || len(from.members) > 0 {
 		return nil
 	}
-	for key, was := range gs.ruleset.sets[dispatchOf(g.direction)].was { // one whose own chain waits is still led there
+	for key, was := range gs.ruleset.sets[dispatchOf(g.direction)].was { // an element whose own new chain waits still leads there
 		if _, comes := g.members[slot{dispatchOf(g.direction), key}]; was.there && was.data == from.chain && !comes {
 			return nil
 		}
@@ -153,7 +150,7 @@ func (gs *groups) origin(g *group) *group {
 	return from
 }
 
-// of is the group of what is asked, made where there is none.
+// of returns the group for the verdicts, created if missing.
 func (gs *groups) of(v *policy.Verdicts, direction model.Direction) *group {
 	var space [1024]byte
 	key := groupKey(space[:0], v, direction)
@@ -176,7 +173,7 @@ func (gs *groups) drop(g *group) {
 	gs.rules.use(g.verdicts.Profiles, -1)
 }
 
-// give has a chain be the group's, and leads its members there.
+// give makes a chain the group's, and leads its members there.
 func (gs *groups) give(g *group, chain string) {
 	g.chain = chain
 	gs.ruleset.putChain(chain, func() table.Chain { return gs.render(g) })
@@ -186,7 +183,7 @@ func (gs *groups) give(g *group, chain string) {
 	}
 }
 
-// chainName is the name of a group's chain when it is made.
+// chainName returns the initial name of a group's chain.
 func chainName(g *group) string {
 	sum := sha256.Sum256([]byte(g.key))
 	if g.direction == model.Outbound {
@@ -195,7 +192,7 @@ func chainName(g *group) string {
 	return "to-" + hex.EncodeToString(sum[:8])
 }
 
-// free is the name, or where there is a chain of that name, one like it.
+// free returns the name, with a suffix if a chain has it already.
 func (gs *groups) free(name string) string {
 	out := name
 	for n := 2; gs.ruleset.chains[out] != nil; n++ {
@@ -204,8 +201,8 @@ func (gs *groups) free(name string) string {
 	return out
 }
 
-// separate gives other chains to the groups whose chains the kernel has with other rules, from another run of this program:
-// elements that led there asked something else.
+// separate gives other chains to the groups whose chains the kernel has with other rules, from an earlier run of this program: elements
+// that led there had other policies.
 func (gs *groups) separate() {
 	for _, g := range gs.asking {
 		c := gs.ruleset.chains[g.chain]
@@ -220,7 +217,7 @@ func (gs *groups) separate() {
 	}
 }
 
-// renderUsers renders the groups again that ask a policy or profile whose effect has changed.
+// renderUsers renders the groups with a policy or profile whose effect has changed.
 func (gs *groups) renderUsers(id policy.RulesID, direction model.Direction) {
 	for _, g := range gs.asking {
 		if g.chain != "" && g.direction == direction && (slices.Contains(g.verdicts.Policies, id) || slices.Contains(g.verdicts.Profiles, id)) {
@@ -229,8 +226,7 @@ func (gs *groups) renderUsers(id policy.RulesID, direction model.Direction) {
 	}
 }
 
-// render asks the group's policies and profiles. A packet comes back from its chain marked if it is
-// allowed, or not at all.
+// render renders the group's policies and profiles. A packet returns from the chain marked if it is allowed, or not at all.
 func (gs *groups) render(g *group) table.Chain {
 	c := table.Chain{Name: g.chain, Comment: "shared by what @" + dispatchOf(g.direction) + " leads here"}
 	effect := func(id policy.RulesID) render.Effect { return gs.rules.effect(id, g.direction) }

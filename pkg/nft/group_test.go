@@ -21,9 +21,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestGroups has endpoints come, go and ask other policies at random, some or all
-// of them at once, while what policies say changes, and expects the table that a
-// new start would make.
+// TestGroups adds, removes and changes endpoints at random, some or all of them at once, while the contents of policies change, and expects
+// the table that a new start would create.
 func TestGroups(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -134,7 +133,7 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// tiered has an endpoint ask policies of a tier before the others, now and then.
+// tiered sometimes adds policies of a tier to an endpoint, to be asked before the others.
 func tiered(r *rand.Rand, ep *policy.Endpoint) *policy.Endpoint {
 	for _, v := range []*policy.Verdicts{&ep.Inbound, &ep.Outbound} {
 		if r.IntN(3) > 0 {
@@ -148,7 +147,7 @@ func tiered(r *rand.Rand, ep *policy.Endpoint) *policy.Endpoint {
 	return ep
 }
 
-// numbered is the endpoint of a path that workload made.
+// numbered returns the endpoint that workload creates for a path.
 func numbered(tb testing.TB, path string, policies []string) *policy.Endpoint {
 	tb.Helper()
 	n := 0
@@ -158,8 +157,8 @@ func numbered(tb testing.TB, path string, policies []string) *policy.Endpoint {
 	return workload(n, policies...)
 }
 
-// applyApart applies, and expects that an element which comes to lead to a chain finds the rules there that it had before:
-// a packet in the midst of the transaction could meet those.
+// applyApart applies, and expects that a chain to which an element newly leads keeps its former rules, if it had any: a packet in the
+// middle of the transaction could meet those.
 func applyApart(t *testing.T, f *Firewall) {
 	t.Helper()
 	rules, led := groupsOf(t, f)
@@ -172,7 +171,7 @@ func applyApart(t *testing.T, f *Firewall) {
 	}
 }
 
-// groupsOf are the rules that the kernel has in groups' chains, by chain, and the chains that interfaces lead to.
+// groupsOf returns the kernel's rules in groups' chains, by chain, and the chains that interfaces lead to.
 func groupsOf(t *testing.T, f *Firewall) (rules map[string][]nfnl.Installed, led map[string]string) {
 	t.Helper()
 	kernel, err := f.conn.ReadTable()
@@ -196,7 +195,7 @@ var (
 	groupChain = regexp.MustCompile(`(?m)^\tchain ((to|from)-[0-9a-f]{16}(?:-\d+)?) \{\n((?:\t\t.*\n)*)\t\}\n`)
 )
 
-// unnamed is a table whose groups' chains are named after their rules, and come last.
+// unnamed returns a table with groups' chains renamed after their rules, and moved to the end.
 func unnamed(text string) string {
 	names := make(map[string]string)
 	for _, c := range groupChain.FindAllStringSubmatch(text, -1) {
@@ -214,7 +213,7 @@ func unnamed(text string) string {
 	return rename(text) + strings.Join(chains, "")
 }
 
-// meddle is somebody else who changes what leads to groups' chains, or what they ask.
+// meddle plays another program that changes what leads to groups' chains, or which policies they ask.
 func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
 	t.Helper()
 	if !f.desired.ruleset.there {

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// links are the indexes of the links of the current namespace, and 0 of these others.
+// links returns the indexes of the links of the current namespace, and 0 for these others.
 func links(tb testing.TB, others ...string) map[string]int {
 	tb.Helper()
 	all, err := net.Interfaces()
@@ -35,13 +35,13 @@ func links(tb testing.TB, others ...string) map[string]int {
 	return found
 }
 
-// bothWays runs a test of packets with and without the indexes of links being known.
+// bothWays runs a test of packets with and without known indexes of links.
 func bothWays(t *testing.T, test func(t *testing.T, tell func(*Firewall))) {
 	t.Run("links by index", func(t *testing.T) { test(t, func(f *Firewall) { f.Links(links(t)) }) })
 	t.Run("links by name", func(t *testing.T) { test(t, func(*Firewall) {}) })
 }
 
-// indexed is what the sets by index have, as the nft tool would print it but for the names of links.
+// indexed returns the contents of the sets by index as the nft tool prints them, except for the names of links.
 func (d *desired) indexed() map[string]bool {
 	out := make(map[string]bool)
 	for _, a := range []netip.Addr{ip("10.0.0.1"), ip("fd00::1")} {
@@ -53,9 +53,9 @@ func (d *desired) indexed() map[string]bool {
 	return out
 }
 
-// TestIndexesFollow has endpoints come, go, claim each other's interfaces and have other addresses, links come, go and
-// be renamed, and prefixes change, all at random. What is in the sets by index must be in those by name too, by the
-// link that was told of last; and nothing is to be missing there where all links are told of after a change.
+// TestIndexesFollow adds, removes and changes endpoints, lets them claim each other's interfaces, adds, removes and renames links, and
+// changes prefixes, all at random. What is in the sets by index must be in those by name too, by the last known link; and nothing may be
+// missing if all links are reported after a change.
 func TestIndexesFollow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -124,7 +124,7 @@ func TestIndexesFollow(t *testing.T) {
 	}
 }
 
-// TestIndexesInOneTransaction expects the elements of an endpoint by index to come and go with all else of it.
+// TestIndexesInOneTransaction expects an endpoint's elements by index to be added and removed together with the rest of it.
 func TestIndexesInOneTransaction(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -173,7 +173,7 @@ func TestIndexesInOneTransaction(t *testing.T) {
 	})
 }
 
-// TestIndexesOfAFormerRun expects those that are no longer right to go where a new run begins, and the others to stay.
+// TestIndexesOfAFormerRun expects a new run to remove elements that are no longer right, and to keep the others.
 func TestIndexesOfAFormerRun(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -190,11 +190,11 @@ func TestIndexesOfAFormerRun(t *testing.T) {
 	})
 }
 
-// slowly is who counts the packets that were compared by name.
+// slowly is the comment of the rule that counts packets compared by name.
 const slowly = "by name"
 
-// TestPacketsByIndex sends packets over links whose index is known, isn't, is another's, or comes to be that of
-// a link that has no endpoint.
+// TestPacketsByIndex sends packets over links whose index is known, is unknown, is another's, or becomes that of a link without an
+// endpoint.
 func TestPacketsByIndex(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -258,7 +258,7 @@ func TestPacketsByIndex(t *testing.T) {
 		expect("the former link's index, another's address", thief, dropped)
 		run(t, "ip", "link", "del", "cali2")
 
-		// The same, where the link that has gone is told of only then.
+		// The same, if the removed link is reported only then.
 		index = links(t)["cali1"]
 		run(t, "ip", "link", "del", "cali1")
 		thief = newSpaceBy(t, 2, "cali2", "index", fmt.Sprint(index))

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// interfaces keep which endpoint has which interface, and what follows for sets and chains. Of several
-// that claim an interface the one of the lowest path has it.
+// interfaces tracks which endpoint has which interface, and the resulting elements and chains. If several claim an interface, the lowest
+// path gets it.
 type interfaces struct {
 	ruleset  *ruleset
 	rules    *ruleChains
@@ -26,12 +26,12 @@ type interfaces struct {
 
 	byPath    map[string]*policy.Endpoint
 	workloads map[string][]string // sorted paths of those that claim a workload interface
-	hosts     map[string][]string // the same of a host's interface, and of render.Everywhere
-	indexes   map[string]int      // of workloads' links; 0 = it isn't known
+	hosts     map[string][]string // the same for a host's interface, and for render.Everywhere
+	indexes   map[string]int      // of workloads' links; 0 = unknown
 	sources   map[string][]slot   // elements of a workload interface
-	bounds    map[string]slot     // of workload interfaces that may begin so many connections and no more, where that stands
-	most      int                 // how many, where the endpoint has no less; 0 = any
-	unbounded bool                // the kernel can't
+	bounds    map[string]slot     // elements that bound the connections of workload interfaces
+	most      int                 // the default bound, if the endpoint has no lower one; 0 = any
+	unbounded bool                // the kernel can't bound
 	claims    claims
 	toReport  map[string]bool // paths
 }
@@ -44,7 +44,7 @@ func newInterfaces(rs *ruleset, rc *ruleChains, renderer func() render.Renderer)
 	}
 }
 
-// setPrefixes says what names of workload interfaces begin with.
+// setPrefixes sets the prefixes of workload interfaces' names.
 func (in *interfaces) setPrefixes(prefixes []string) {
 	if slices.Equal(in.prefixes, prefixes) {
 		return
@@ -55,7 +55,7 @@ func (in *interfaces) setPrefixes(prefixes []string) {
 	}
 }
 
-// put takes an endpoint; nil = it is gone.
+// put sets an endpoint; nil = it is gone.
 func (in *interfaces) put(path string, ep *policy.Endpoint) {
 	in.toReport[path] = true
 	old := in.byPath[path]
@@ -70,7 +70,7 @@ func (in *interfaces) put(path string, ep *policy.Endpoint) {
 		return
 	}
 	for n, e := range map[int]*policy.Endpoint{1: ep, -1: old} {
-		if e != nil && !e.Workload { // what workloads ask, their groups use
+		if e != nil && !e.Workload { // workloads' policies are counted by their groups
 			for _, ids := range e.Lists() {
 				in.rules.use(ids, n)
 			}
@@ -102,7 +102,7 @@ func (in *interfaces) put(path string, ep *policy.Endpoint) {
 	}
 	for i, e := range [...]*policy.Endpoint{old, ep} {
 		switch {
-		case e == nil, i == 0 && ep != nil && e.Workload == ep.Workload && nameOf(e) == nameOf(ep): // it is the same one's turn
+		case e == nil, i == 0 && ep != nil && e.Workload == ep.Workload && nameOf(e) == nameOf(ep): // the new one is handled next
 		case e.Workload:
 			in.putWorkload(e.Interface)
 		default:
@@ -112,7 +112,7 @@ func (in *interfaces) put(path string, ep *policy.Endpoint) {
 	in.claims.put(path, in.claimed(path, ep))
 }
 
-// nameOf is the interface of an endpoint, or render.Everywhere.
+// nameOf returns the interface of an endpoint, or render.Everywhere.
 func nameOf(ep *policy.Endpoint) string {
 	if ep.Wildcard {
 		return render.Everywhere
@@ -120,7 +120,7 @@ func nameOf(ep *policy.Endpoint) string {
 	return ep.Interface
 }
 
-// claimed are the elements that an endpoint claims.
+// claimed returns the elements that an endpoint claims.
 func (in *interfaces) claimed(path string, ep *policy.Endpoint) map[slot]claim {
 	switch {
 	case ep == nil || !ep.Workload || ep.Interface == "":
@@ -134,8 +134,7 @@ func (in *interfaces) claimed(path string, ep *policy.Endpoint) map[slot]claim {
 	return nil
 }
 
-// asksOther says whether what an endpoint asks is all that is new of it, and it has
-// the interface.
+// asksOther reports whether an endpoint that has its interface changed at most in its policies and profiles.
 func (in *interfaces) asksOther(old, ep *policy.Endpoint) bool {
 	return old != nil && ep != nil && ep.Workload && old.Workload && ep.Dropped == "" && old.Dropped == "" &&
 		old.Interface == ep.Interface && old.MAC == ep.MAC && old.MaxConnections == ep.MaxConnections &&
@@ -157,7 +156,7 @@ func without(list []string, s string) []string {
 	return slices.DeleteFunc(list, func(have string) bool { return have == s })
 }
 
-// owner is the endpoint that has an interface, nil = none. All that claim it are to be reported.
+// owner returns the endpoint that has an interface, nil = none. It marks all that claim it for the report.
 func (in *interfaces) owner(paths []string) *policy.Endpoint {
 	if len(paths) == 0 {
 		return nil
@@ -168,7 +167,7 @@ func (in *interfaces) owner(paths []string) *policy.Endpoint {
 	return in.byPath[paths[0]]
 }
 
-// putWorkload gives a workload interface to the first that claims it.
+// putWorkload gives a workload interface to the first endpoint that claims it.
 func (in *interfaces) putWorkload(name string) {
 	if name == "" {
 		return
@@ -193,7 +192,7 @@ func (in *interfaces) putWorkload(name string) {
 	in.putBound(name)
 }
 
-// setMost says how many connections the endpoint of a workload interface may begin; 0 = any.
+// setMost sets how many connections the endpoint of a workload interface may begin; 0 = any.
 func (in *interfaces) setMost(most int) {
 	if in.most == most {
 		return
@@ -204,7 +203,7 @@ func (in *interfaces) setMost(most int) {
 	}
 }
 
-// putBound is how many connections the owner of an interface may begin. There are sets for that while one has a bound.
+// putBound sets how many connections the owner of an interface may begin. The sets for that exist only while an endpoint has a bound.
 func (in *interfaces) putBound(name string) {
 	most := 0
 	if owners := in.workloads[name]; len(owners) > 0 && !in.unbounded {
@@ -235,7 +234,7 @@ func (in *interfaces) putBound(name string) {
 	}
 }
 
-// setIndexes says which indexes links have; 0 = there is none.
+// setIndexes sets the indexes of links; 0 = there is none.
 func (in *interfaces) setIndexes(indexes map[string]int) {
 	for name, index := range indexes {
 		if len(in.workloads[name]) > 0 && in.indexes[name] != index {
@@ -245,7 +244,7 @@ func (in *interfaces) setIndexes(indexes map[string]int) {
 	}
 }
 
-// putSources are the addresses, and the MAC, that the owner of an interface may send from.
+// putSources sets the addresses and the MAC that the owner of an interface may send from.
 func (in *interfaces) putSources(name string) {
 	var slots []slot
 	if owners := in.workloads[name]; len(owners) > 0 {
@@ -322,8 +321,8 @@ func (in *interfaces) putHost(name string) {
 	})
 }
 
-// offer puts a chain and its element in a verdict map, or removes both. A chain of render.Everywhere has no element: rules go there,
-// which may be those of another's policies, so that there is each of them.
+// offer puts a chain and its element in a verdict map, or removes both. The chains of render.Everywhere have no element: rules jump there.
+// Such a rule may be there for other policies than the chain's, so while Everywhere has an endpoint, each of its chains exists.
 func (in *interfaces) offer(wanted bool, at slot, chain string, chainOf func() table.Chain) {
 	everywhere := at.key == table.NameBytes(render.Everywhere)
 	if !wanted && !(everywhere && len(in.hosts[render.Everywhere]) > 0) {
@@ -337,7 +336,7 @@ func (in *interfaces) offer(wanted bool, at slot, chain string, chainOf func() t
 	in.ruleset.putChain(chain, chainOf)
 }
 
-// problem says why an endpoint is not enforced, nil where it is or need not be.
+// problem returns why an endpoint is not enforced, nil if it is or need not be.
 func (in *interfaces) problem(path string) error {
 	ep := in.byPath[path]
 	if ep == nil || ep.Dropped != "" {

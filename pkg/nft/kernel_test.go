@@ -33,7 +33,7 @@ func TestKernelHasWhatIsPrinted(t *testing.T) {
 	})
 }
 
-// TestSetsThatChangeMostComeFirst reads the order in which the kernel looks sets up.
+// TestSetsThatChangeMostComeFirst reads the order in which the kernel looks up sets.
 func TestSetsThatChangeMostComeFirst(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -54,8 +54,7 @@ func TestSetsThatChangeMostComeFirst(t *testing.T) {
 	})
 }
 
-// TestRanges replaces pools by ones that lie between, inside and around them,
-// often enough for any order of their ends.
+// TestRanges replaces pools by ones between, inside and around them, often enough for any order of their ends.
 func TestRanges(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -77,8 +76,7 @@ func TestRanges(t *testing.T) {
 	})
 }
 
-// TestUnneededChainsGo has chains of hooks come when they are needed and go when
-// they aren't, also in the middle of an audit.
+// TestUnneededChainsGo: chains of hooks are created when they are needed and removed when they aren't, even in the middle of an audit.
 func TestUnneededChainsGo(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -115,8 +113,7 @@ func TestUnneededChainsGo(t *testing.T) {
 	})
 }
 
-// TestHostInterfaceOfAnother gives interfaces of the host to another endpoint: what the
-// nft tool prints names that one.
+// TestHostInterfaceOfAnother gives interfaces of the host to another endpoint: the nft tool's output names that one.
 func TestHostInterfaceOfAnother(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)

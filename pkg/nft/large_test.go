@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// members are n addresses of each IP version.
+// members returns n addresses of each IP version.
 func members(from, n int) []policy.Member {
 	var out []policy.Member
 	for i := from; i < from+n; i++ {
@@ -99,9 +99,8 @@ func TestManyRules(t *testing.T) {
 	})
 }
 
-// TestPortions writes many new sets in several transactions: the caller is told in between,
-// and nothing leads to the rules that ask them before the last. A table that is made
-// anew is one transaction: until its end there would be none.
+// TestPortions writes many new sets in several transactions: the caller hears from it in between, and nothing leads to the rules that use
+// them before the last. A table that is recreated is one transaction: until its end there would be none.
 func TestPortions(t *testing.T) {
 	const n = 2500
 	c := policy.Changes{Sets: make(map[policy.SetID]*policy.SetChange), Endpoints: endpoints(workload(1, "many"))}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nft keeps one table of nftables, inet calico, as the policy of this host
-// says: it renders policy to rules and sets, writes what differs, and reads it back.
+// Package nft keeps one table of nftables, inet calico, as this host's policy says: it renders policy to rules and sets, writes the
+// differences, and reads them back.
 package nft
 
 import (
@@ -13,33 +13,31 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// TableName is that of the table that is all ours. Nothing else is touched.
+// TableName is the name of our table. Nothing else is touched.
 const TableName = "calico"
 
-// Config is what a Firewall needs.
+// Config configures a Firewall.
 type Config struct {
 	Logger *slog.Logger
-	// Between is called while an Apply goes on that takes long, between its transactions; may be nil.
+	// Between is called between the transactions of a long Apply; may be nil.
 	Between func()
 }
 
-// Report is what an Apply did.
+// Report is the result of an Apply.
 type Report struct {
-	// Programmed are the endpoints that were touched, by path: nil = as desired,
-	// and read back.
+	// Programmed are the endpoints that were touched, by path: nil = as desired, and read back.
 	Programmed map[string]error
-	// InForce are the paths of endpoints whose own policies waited, and are in force now.
+	// InForce are the paths of endpoints whose own policies waited and are now in force.
 	InForce []string
-	// More says that something waits for another Apply: large policies and their sets, what asks them, or what is to be removed.
+	// More: something waits for another Apply: large policies and their sets, their users, or removals.
 	More                 bool
 	Writes               int  // changes sent to the kernel
-	Repairs              int  // of them, what was not as known: somebody else changed it, or a change that failed took effect
+	Repairs              int  // among the writes, corrections: others changed it, or a failed change took effect
 	Sets, Members, Rules int  // in the table now
 	Whole                bool // everything was read and compared
 }
 
-// Event says that somebody else changed our table. It never says what: an Audit
-// finds out.
+// Event says that others changed our table, but not what: an Audit finds out.
 type Event struct{}
 
 // check refuses settings that would enforce nothing, or that the kernel refuses.
@@ -58,6 +56,5 @@ func check(s policy.Settings) error {
 	return nil
 }
 
-// MaxPrefixes is how many prefixes workload interfaces may have: one rule has them all,
-// twice.
+// MaxPrefixes is how many prefixes workload interfaces may have: one rule has them all, twice.
 const MaxPrefixes = 16

@@ -11,9 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// observe reads everything and notes what the kernel holds. What it holds
-// besides becomes something to remove. Differences from what was known are counted as repairs,
-// also where an error follows: what was noted until then is known to the next try.
+// observe reads everything and notes what the kernel holds. Anything unknown becomes something to remove. Differences from what was known
+// count as repairs, even if an error follows: the next try knows what was noted until then.
 func (f *Firewall) observe(r *Report) error {
 	t, err := f.conn.ReadTable()
 	if err != nil {
@@ -33,7 +32,7 @@ func (f *Firewall) observe(r *Report) error {
 	return err
 }
 
-// hooks are what the chains have that packets enter, by name.
+// hooks returns the hooks of base chains, by name.
 func (d *desired) hooks() map[string]nfnl.Hook {
 	hooks := make(map[string]nfnl.Hook)
 	for _, c := range d.renderer().Base(render.All()) {
@@ -42,9 +41,8 @@ func (d *desired) hooks() map[string]nfnl.Hook {
 	return hooks
 }
 
-// unfit says whether a part of the table is of another make, so that all of it
-// must be made anew. A base chain with another hook can be replaced by itself, as no rule leads to it. What isn't wanted, as
-// an earlier try has noted, is removed, whatever it is.
+// unfit reports whether a part of the table is of another kind, so that the whole table must be recreated. A base chain with another hook
+// can be replaced alone, as no rule leads to it. Unwanted parts, noted by an earlier try, are removed whatever they are.
 func (d *desired) unfit(t nfnl.Contents, hooks map[string]nfnl.Hook) bool {
 	for name, at := range t.Chains {
 		if c := d.ruleset.chains[name]; c != nil && c.render != nil && (at == "") != (hooks[name] == "") {
@@ -59,8 +57,7 @@ func (d *desired) unfit(t nfnl.Contents, hooks map[string]nfnl.Hook) bool {
 	return false
 }
 
-// observe notes what the kernel holds, and counts what isn't as it was known. Where the table
-// must be made anew, that is nothing.
+// observe notes what the kernel holds, and counts differences from what was known. If the table must be recreated, it notes an empty one.
 func (rs *ruleset) observe(conn *nfnl.Conn, t nfnl.Contents, hooks map[string]nfnl.Hook, remake bool) (repairs int, err error) {
 	rs.there, rs.rebuild = t.There, t.There && remake
 	if rs.rebuild {
@@ -104,16 +101,14 @@ func (rs *ruleset) observe(conn *nfnl.Conn, t nfnl.Contents, hooks map[string]nf
 	return repairs, nil
 }
 
-// observeChain notes what the kernel holds of a chain and reports whether it
-// isn't what was known.
+// observeChain notes what the kernel holds of a chain and reports whether it differs from what was known.
 func (rs *ruleset) observeChain(name string, c *chain, there bool, rules []nfnl.Installed) bool {
 	if c.there == there && slices.Equal(c.have, rules) {
 		return false
 	}
 	known := c.there || c.have != nil
 	if known && there {
-		// A rule that was known by another handle has been put in anew, by
-		// somebody else: whatever it says of itself, it isn't ours.
+		// A known rule with another handle was put in again by another program: whatever its user data says, it isn't ours.
 		handles := make(map[nfnl.Installed]bool, len(c.have))
 		for _, r := range c.have {
 			handles[r] = true
@@ -130,8 +125,7 @@ func (rs *ruleset) observeChain(name string, c *chain, there bool, rules []nfnl.
 	return known || there
 }
 
-// observeSet does the same for a set, and counts the elements that differ. Where it can't be read
-// nothing is noted.
+// observeSet does the same for a set, and counts the elements that differ. If it can't be read, nothing is noted.
 func (rs *ruleset) observeSet(conn *nfnl.Conn, s *set, there bool) (repairs int, err error) {
 	was, known := s.there, s.was
 	if !there {
@@ -177,7 +171,7 @@ func (rs *ruleset) observeSet(conn *nfnl.Conn, s *set, there bool) (repairs int,
 	return repairs, nil
 }
 
-// read gives what the kernel has where that isn't what is wanted.
+// read returns what the kernel holds where that differs from what is wanted.
 func (s *set) read(conn *nfnl.Conn) (map[string]held, error) {
 	if s.def.Timeout || s.def.Expires > 0 {
 		return map[string]held{}, nil // its elements come and go by themselves: see Firewall.Cut and table.Add

@@ -30,14 +30,14 @@ type space struct {
 	iface string // the host's end
 }
 
-// newSpace makes a namespace joined to the current one, the host, by a veth with
-// static neighbours. The host's end has the MAC address 2:1:….
+// newSpace creates a namespace joined to the current one, the host, by a veth with static neighbours. The host's end has the MAC address
+// 2:1:….
 func newSpace(tb testing.TB, n int, iface string) space {
 	tb.Helper()
 	return newSpaceBy(tb, n, iface)
 }
 
-// newSpaceBy is newSpace, with more that is said of the link, such as its index.
+// newSpaceBy is newSpace with more arguments for the link, such as its index.
 func newSpaceBy(tb testing.TB, n int, iface string, link ...string) space {
 	tb.Helper()
 	work, path := make(chan func()), make(chan string)
@@ -91,8 +91,8 @@ func awaitUp(tb testing.TB, link string) {
 	eventually.True(tb, link+" to be up", func() bool { return strings.Contains(run(tb, "ip", "-o", "link", "show", "dev", link), " state UP ") })
 }
 
-// addAddrs gives a link of the current namespace addresses, and waits until packets to them are taken: IPv6's route to
-// the host itself comes from a work queue, and until then what is sent there once is lost.
+// addAddrs adds addresses to a link of the current namespace, and waits until packets to them are accepted: IPv6's route to the host itself
+// comes from a work queue, and until then a packet sent there is lost.
 func addAddrs(tb testing.TB, link string, addrs ...netip.Addr) {
 	tb.Helper()
 	for _, a := range addrs {
@@ -105,7 +105,7 @@ func addAddrs(tb testing.TB, link string, addrs ...netip.Addr) {
 	}
 }
 
-// route leads an address from the host to the namespace.
+// route adds a route to an address from the host to the namespace.
 func (s space) route(a netip.Addr) {
 	s.tb.Helper()
 	run(s.tb, "ip", "route", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", s.iface)
@@ -129,14 +129,13 @@ func ownAddrs(tb testing.TB) []netip.Addr {
 	return own
 }
 
-// masqueradesFirst are the pools of the first two workloads, of which the first is masqueraded.
+// masqueradesFirst returns the pools of the first two workloads; only the first one is masqueraded.
 func masqueradesFirst() *policy.Pools {
 	return &policy.Pools{All: cidrs("10.65.0.0/31", "10.65.0.2/32", "fd00::/127", "fd00::2/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")}
 }
 
-// asHost makes the current namespace forward. Whatever comes in or goes out has
-// all marks set, by somebody else: ours must not be taken for what they say, and
-// packets whose others have changed are counted.
+// asHost makes the current namespace forward. Rules of another table set all marks on every packet that comes in or goes out: ours must not
+// be misled by them, and packets on which the others' marks were changed are counted.
 func asHost(tb testing.TB) {
 	tb.Helper()
 	run(tb, "ip", "link", "set", "lo", "up")
@@ -171,13 +170,11 @@ func listen(tb testing.TB, port int) net.PacketConn {
 	return c
 }
 
-// markerPort is open for all in these tests. What is sent to it after another
-// packet arrives after it.
+// markerPort is open for all in these tests. A packet sent to it arrives after one sent before.
 const markerPort = 9
 
-// probe sends a UDP packet, and one to the marker from another address; then the
-// first has arrived or never will: where it is expected, the test waits longer. It
-// gives the sender as the receiver sees it.
+// probe sends a UDP packet, and then one to the marker from another address: when that arrives, the first has arrived or never will. If it
+// is expected to arrive, the test waits longer. probe returns the sender as the receiver sees it.
 func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, marker net.PacketConn, markerFrom, markerTo netip.Addr, arrives bool) (netip.AddrPort, bool) {
 	tb.Helper()
 	send := func(from, to netip.AddrPort) {
@@ -209,10 +206,10 @@ func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, marker n
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), true
 }
 
-// sockets are those that listen, by where they are and by port.
+// sockets are the listening sockets, by place and port.
 type sockets map[string]map[int]net.PacketConn
 
-// A trial is a packet that is sent.
+// A trial is a packet to send and the expected result.
 type trial struct {
 	name         string
 	in           func(func())
@@ -224,7 +221,7 @@ type trial struct {
 	want         netip.Addr // sender as seen, zero = dropped
 }
 
-// try sends the packet and says where its receiver sees another sender.
+// try sends the packet and checks which sender its receiver sees.
 func (s sockets) try(t *testing.T, when string, c trial) {
 	t.Helper()
 	sender, ok := probe(t, c.in, netip.AddrPortFrom(c.from, uint16(c.sport)), netip.AddrPortFrom(c.to, uint16(c.dport)),
@@ -240,7 +237,7 @@ func readWithin(c net.PacketConn, buf []byte) (int, net.Addr, error) {
 	return c.ReadFrom(buf)
 }
 
-// waits says whether a packet is there to be read.
+// waits reports whether a packet is ready to be read.
 func waits(tb testing.TB, c net.PacketConn) bool {
 	tb.Helper()
 	raw, err := c.(*net.UDPConn).SyscallConn()
@@ -258,13 +255,13 @@ func waits(tb testing.TB, c net.PacketConn) bool {
 	return there
 }
 
-// isPerm: the host's own packet was dropped on its way out.
+// isPerm reports whether the host's own packet was dropped on its way out.
 func isPerm(err error) bool { return errors.Is(err, os.ErrPermission) }
 
 // here runs fn in the current namespace.
 func here(fn func()) { fn() }
 
-// withMarker allows the marker, and what else is given.
+// withMarker returns rules that allow the marker, followed by the given ones.
 func withMarker(rules ...policy.Rule) []policy.Rule {
 	return append([]policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolUDP, DstPorts: []model.Port{{Min: markerPort, Max: markerPort}}}}}, rules...)
 }

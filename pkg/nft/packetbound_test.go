@@ -18,8 +18,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestBound has a workload begin 3,000 connections where it may have 500, and less by its own bound: those that are there go on, and other
-// workloads aren't bothered.
+// TestBound: a workload begins 3,000 connections with a bound of 500, and of less by its own: existing connections go on, and other
+// workloads aren't affected.
 func TestBound(t *testing.T) {
 	netns.Host(t, func() {
 		f, pod, other, sink := openSpaces(t)
@@ -96,8 +96,8 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// TestSampledBound: of a bound that is large one connection in 16 is counted. A workload that begins 6,000 connections where it may have 1,600
-// has about as many. What it tries again and again gets it no more, and what ends gives it room.
+// TestSampledBound: with a large bound one connection in 16 is counted. A workload that begins 6,000 connections with a bound of 1,600 gets
+// about as many. Repeated tries don't get it more, and connections that end make room.
 func TestSampledBound(t *testing.T) {
 	netns.Host(t, func() {
 		f, pod, other, sink := openSpaces(t)
@@ -150,7 +150,7 @@ func TestSampledBound(t *testing.T) {
 	})
 }
 
-// openSpaces are three workloads of a host, which may send what they like.
+// openSpaces returns three workloads of a host that may send anything.
 func openSpaces(t *testing.T) (f *Firewall, pod, other, sink space) {
 	t.Helper()
 	asHost(t)
@@ -165,7 +165,7 @@ func openSpaces(t *testing.T) (f *Firewall, pod, other, sink space) {
 	return f, pod, other, sink
 }
 
-// flood begins n connections from the ports that follow a first.
+// flood begins n connections from consecutive ports.
 func flood(s, to space, first, n int) {
 	s.tb.Helper()
 	s.do(func() {
@@ -175,7 +175,7 @@ func flood(s, to space, first, n int) {
 	})
 }
 
-// entries are how many connections the host knows that a workload began.
+// entries returns how many of a workload's connections the host's table has.
 func entries(tb testing.TB, s space) (n int) {
 	tb.Helper()
 	for line := range strings.Lines(readFile(tb, "/proc/thread-self/net/nf_conntrack")) {

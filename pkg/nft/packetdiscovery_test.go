@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// frames sends frames of Ethernet by a space's end of the link.
+// frames sends Ethernet frames from a space's end of the link.
 type frames struct {
 	tb      testing.TB
 	fd      int
@@ -88,7 +88,7 @@ func (f *frames) ipv6(protocol byte, checksum int, from, to netip.Addr, body []b
 	f.send(unix.ETH_P_IPV6, append(append(append(head, from.AsSlice()...), to.AsSlice()...), body...))
 }
 
-// arp asks who has an address, in the name of another.
+// arp asks for an address, in another's name.
 func (f *frames) arp(from, target netip.Addr) {
 	body := append([]byte{0, 1, 8, 0, 6, 4, 0, 1}, f.mac[:]...)
 	body = append(append(body, from.AsSlice()...), 0, 0, 0, 0, 0, 0)
@@ -105,8 +105,8 @@ func random4() netip.Addr {
 	return netip.AddrFrom4([4]byte{172, byte(16 + rand.IntN(16)), byte(rand.UintN(256)), byte(1 + rand.UintN(254))})
 }
 
-// TestDiscovery has a workload send neighbour discovery, DHCPv6 and ARP in the name of thousands: the host, whose table of neighbours is
-// one for all of its interfaces, enters few of them. What workloads need of it goes on, and the host finds its own neighbours.
+// TestDiscovery: a workload sends neighbour discovery, DHCPv6 and ARP in the names of thousands: the host, which has one neighbour table
+// for all its interfaces, adds few entries. What workloads need of these protocols still works, and the host finds its own neighbours.
 func TestDiscovery(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -228,8 +228,8 @@ func answered(tb testing.TB, s space, f *frames, from, to, target netip.Addr) {
 	})
 }
 
-// TestDiscoveryAnew has a workload be made anew again and again by the same name of its interface, each time with another link-local address: it
-// finds its gateway, and still enters few neighbours.
+// TestDiscoveryAnew recreates a workload repeatedly with the same interface name, each time with another link-local address: it finds its
+// gateway, and still adds few neighbours.
 func TestDiscoveryAnew(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// spoofSource is the chain that drops what is from another's address.
+// spoofSource is the chain that drops packets from others' addresses.
 const spoofSource = "workload-source"
 
-// TestForged sends what looks like DHCP from another's address: it comes to nobody.
+// TestForged sends packets that look like DHCP from another's address: nothing receives them.
 func TestForged(t *testing.T) { bothWays(t, testForged) }
 
 func testForged(t *testing.T, tell func(*Firewall)) {
@@ -88,8 +88,8 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 	})
 }
 
-// testLinkLocal has DHCPv6 come from a link-local address to the host and to all servers. It opens nothing for who has
-// the same address on another link.
+// testLinkLocal sends DHCPv6 from a link-local address to the host and to all servers. That opens nothing for the same address on another
+// link.
 func testLinkLocal(t *testing.T, pod, out space, atHost net.PacketConn, own netip.Addr) {
 	t.Helper()
 	servers, buf := ip("ff02::1:2"), make([]byte, 10)

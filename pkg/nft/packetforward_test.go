@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestForwardDrop: `iptables -P FORWARD DROP`, before our table is made and after, and our accepts in its chains. What policy
-// allows passes, and what it denies is dropped by our own chain, although the other accepts it.
+// TestForwardDrop: with `iptables -P FORWARD DROP` before and after our table is created, and our accepts in its chains, what policy allows
+// passes, and what it denies is dropped by our own chain, although the other one accepts it.
 func TestForwardDrop(t *testing.T) {
 	chains := func(t *testing.T) {
 		for _, family := range []string{"ip", "ip6"} {

@@ -18,8 +18,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// testToHost: a workload's way to the host is closed, but for DNS where that is
-// configured, until the action says otherwise.
+// testToHost: a workload's way to the host is closed, except to DNS if that is configured, until the action says otherwise.
 func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int]net.PacketConn) {
 	s := settings()
 	for _, c := range []struct {
@@ -48,8 +47,7 @@ func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int
 	}
 }
 
-// TestToLoopback: what somebody else's rules translate to the host's loopback comes there,
-// and what is sent there as it is doesn't.
+// TestToLoopback: packets that rules of others translate to the host's loopback arrive there, and packets sent there directly don't.
 func TestToLoopback(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -89,7 +87,7 @@ func TestToLoopback(t *testing.T) {
 	})
 }
 
-// testGone: what no endpoint has any more, or one that is inactive, has no access.
+// testGone: an interface whose endpoint is removed or inactive has no access.
 func testGone(t *testing.T, f *Firewall, a, b space, at map[int]net.PacketConn) {
 	inactive := *a.ep
 	inactive.Dropped = "inactive"
@@ -143,7 +141,7 @@ func waitCount(tb testing.TB, chain, comment string, want uint64) {
 
 var counted = regexp.MustCompile(`(?m)counter packets (\d+) bytes .*?(?: comment "([^"]*)")?$`)
 
-// count is how many packets the rules of a chain with the comment have counted.
+// count returns how many packets the rules of a chain with the comment have counted.
 func count(tb testing.TB, chain, comment string) uint64 {
 	tb.Helper()
 	n := uint64(0)
@@ -155,7 +153,7 @@ func count(tb testing.TB, chain, comment string) uint64 {
 	return n
 }
 
-// TestLoopback: an endpoint on the loopback is told to be none, and not programmed.
+// TestLoopback: an endpoint on the loopback is reported as not enforced, and not programmed.
 func TestLoopback(t *testing.T) {
 	d := newDesired()
 	d.configure(settings())

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestPreDNAT: policy before DNAT closes a port that somebody else's rules lead to a workload, and opens one of the host's;
-// what it doesn't decide goes on. That of the host endpoint of all interfaces does so too.
+// TestPreDNAT: policy before DNAT closes a port that rules of others translate to a workload, and opens one of the host's; what it doesn't
+// decide goes on. So does the policy of the host endpoint for all interfaces.
 func TestPreDNAT(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -76,7 +76,7 @@ func TestPreDNAT(t *testing.T) {
 	})
 }
 
-// TestApplyOnForward: policy of a host endpoint on what is forwarded by its interface, in and out, beside that of workloads.
+// TestApplyOnForward: policy of a host endpoint on packets forwarded through its interface, in and out, beside that of workloads.
 func TestApplyOnForward(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -130,7 +130,7 @@ func TestApplyOnForward(t *testing.T) {
 	})
 }
 
-// parts are those of "sender-receiver-port".
+// parts splits "sender-receiver-port".
 func parts(what string) (from, to string, port int) {
 	all := strings.Split(what, "-")
 	port, _ = strconv.Atoi(all[2])

@@ -20,9 +20,9 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestMasqueradeInStep has two pods send to one server outside, from the same source ports and at the same moment, as
-// resolvers do. Connection tracking must find a port for both before either is confirmed: 90 to 1,957 are lost where it gives both the one
-// that they had. Chosen at random, both have the same once in 64,512 times.
+// TestMasqueradeInStep: two pods send to one server outside, from the same source ports and at the same moment, as resolvers do. Connection
+// tracking must find a port for both before either is confirmed: 90 to 1,957 packets are lost if it gives both the same. Random choices
+// collide once in 64,512 times.
 func TestMasqueradeInStep(t *testing.T) {
 	const pairs, port, unlucky = 6000, 53, 5
 	netns.Host(t, func() {
@@ -73,8 +73,7 @@ func TestMasqueradeInStep(t *testing.T) {
 	})
 }
 
-// counter counts what comes to a UDP port of a space; what it gives ends as soon as so many have come, or where
-// no more come.
+// counter counts the packets to a UDP port of a space. The function that it returns ends as soon as this many have come, or no more do.
 func counter(t *testing.T, s space, port int) func(want int) int {
 	t.Helper()
 	var fd int

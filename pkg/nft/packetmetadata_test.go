@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestMetadata has a machine whose policy denies everything ask for metadata: it is refused where there is none, and is answered by
-// the host itself or by another, which sees the machine's own address though it is in a pool that is masqueraded.
+// TestMetadata: a machine whose policy denies everything asks for metadata. It is refused if there is no server, and is answered by the
+// host itself or by another server, which sees the machine's own address though its pool is masqueraded.
 func TestMetadata(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)

@@ -18,10 +18,10 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// formerHooks are the places of base chains in a table that an earlier version left.
+// formerHooks are the priorities of base chains that an earlier version wrote.
 var formerHooks = map[string]string{"filter - 1": "filter", "dstnat - 1": "dstnat", "-101": "-100", "srcnat - 1": "srcnat"}
 
-// asBefore has base chains written where an earlier version has them.
+// asBefore makes base chains be written with the priorities of an earlier version.
 func asBefore(f *Firewall) {
 	for _, c := range f.desired.ruleset.chains {
 		render := c.render
@@ -35,8 +35,8 @@ func asBefore(f *Firewall) {
 	}
 }
 
-// TestFormerHooks takes over a table whose base chains have other places: in one transaction, which leaves all
-// other chains as they are. What is denied stays so, and what is translated goes on.
+// TestFormerHooks takes over a table whose base chains have other priorities: in one transaction, which leaves all other chains as they
+// are. What is denied stays denied, and what is translated goes on.
 func TestFormerHooks(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -125,7 +125,7 @@ func TestFormerHooks(t *testing.T) {
 	})
 }
 
-// TestBesideKubeProxy has kube-proxy's chains made before ours and after them: what becomes of packets is the same.
+// TestBesideKubeProxy creates kube-proxy's chains before ours and after them: the result for packets is the same.
 func TestBesideKubeProxy(t *testing.T) {
 	for _, c := range []struct {
 		name  string

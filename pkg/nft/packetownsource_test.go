@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestOwnSourceByTunnel has a rule of somebody else's lead to a tunnel what the host sends to a service: it leaves with
-// the tunnel's address. What leaves elsewhere, and what has the tunnel's address, stays as it is.
+// TestOwnSourceByTunnel: a rule of another table sends packets from the host to a service into a tunnel: they leave with the tunnel's
+// address. Packets that leave elsewhere, or have the tunnel's address, stay as they are.
 func TestOwnSourceByTunnel(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -60,7 +60,7 @@ func versionIndex(a netip.Addr) int {
 	return 1
 }
 
-// sentFrom sends a packet and says whom it seems to be from where it arrives.
+// sentFrom sends a packet and returns the sender as the receiver sees it.
 func sentFrom(t *testing.T, from, to netip.AddrPort, at net.PacketConn) netip.AddrPort {
 	t.Helper()
 	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))

@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestRangesWhileTheyChange sends without a pause what one of many networks denies, while the others
-// change: none of it may arrive, nor when the policy is made anew under another name.
+// TestRangesWhileTheyChange sends without a pause packets that one of many networks denies, while the others change: none may arrive, not
+// even when the policy is recreated under another name.
 func TestRangesWhileTheyChange(t *testing.T) {
 	long.Test(t)
 	netns.Host(t, func() {

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestErrors sends errors of ICMP about connections: from an end of them and from a
-// router they pass, from a workload that has no part in them they don't.
+// TestErrors sends ICMP errors about connections: from an end of the connection and from a router they pass, from a workload that has no
+// part in it they don't.
 func TestErrors(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -94,7 +94,7 @@ func hear(tb testing.TB, v int) net.PacketConn {
 	return c
 }
 
-// errorType says that a packet was too big.
+// errorType returns the ICMP type that says that a packet was too big, by IP version.
 func errorType(v int) byte { return []byte{3, 2}[v] }
 
 func hearsError(c net.PacketConn, v int) error {
@@ -107,7 +107,7 @@ func hearsError(c net.PacketConn, v int) error {
 	}
 }
 
-// sendError says to the sender of a packet, from UDP port 1000 to 80, that it was too big.
+// sendError tells the sender of a UDP packet from port 1000 to 80 that it was too big.
 func sendError(tb testing.TB, v int, from, src, dst netip.Addr) {
 	tb.Helper()
 	const size, mtu = 1480, 1300

@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// connect begins a connection, and waits for nothing.
+// connect begins a connection without waiting for it.
 func connect(t *testing.T, to netip.AddrPort) (hangUp func()) {
 	t.Helper()
 	family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
@@ -50,7 +50,7 @@ func accepts(t *testing.T, name string, l net.Listener) {
 	_ = c.Close()
 }
 
-// TestBGPSessions: a peer opens so many sessions in an hour, and keeps out no other peer.
+// TestBGPSessions: a peer can open a limited number of sessions in an hour, and keeps out no other peer by that.
 func TestBGPSessions(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestTranslatedConnections has the last pool stop masquerading. What runs by the host's address
-// goes on by it, also where the program starts anew meanwhile; what is new has the workload's.
+// TestTranslatedConnections stops the masquerading of the last pool. Connections that use the host's address go on, even if the program
+// restarts meanwhile; new ones use the workload's.
 func TestTranslatedConnections(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)

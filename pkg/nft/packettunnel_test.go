@@ -89,8 +89,8 @@ func TestTunnels(t *testing.T) {
 	})
 }
 
-// TestImitations has a workload send VXLAN and IPIP packets of its own, which would be
-// masqueraded, to another host, and to an address of a pool.
+// TestImitations: a workload sends VXLAN and IPIP packets of its own, which would be masqueraded, to another host, and to an address of a
+// pool.
 func TestImitations(t *testing.T) {
 	netns.Host(t, func() {
 		asHost(t)
@@ -171,7 +171,7 @@ func TestImitations(t *testing.T) {
 	})
 }
 
-// vxlan makes a VXLAN device in the current namespace, with the other end's entries.
+// vxlan creates a VXLAN device in the current namespace, with the entries for the other end.
 func vxlan(t *testing.T, v int, local, remote, inner netip.Addr, n int) {
 	t.Helper()
 	name := fmt.Sprintf("vxlan%d", v)

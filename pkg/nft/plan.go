@@ -15,20 +15,18 @@ import (
 
 // plan is what a batch will have changed, to be read back.
 type plan struct {
-	chains map[string][]nfnl.Hash // rules that the chain is to have
+	chains map[string][]nfnl.Hash // rules that the chain should have
 	gone   []string               // chains
 	sets   []string
-	staged bool   // another plan is to follow
-	after  []*set // that are there then
+	staged bool   // another plan must follow
+	after  []*set // sets that exist then
 }
 
-// plan makes the batch that turns what the kernel is known to hold into what is
-// desired. Where the table isn't there at all, that is everything. Where rules have to be
-// staged, it is only that, and the next plan has the rest.
+// plan fills the batch with the changes from what the kernel is known to hold to what is desired: everything, if the table doesn't exist.
+// If rules must be staged, it is only that, and the next plan has the rest.
 //
-// What no packet reaches before the end of the batch comes first, and there the
-// batch may be cut: sets that are new, with their elements, and chains that are
-// new, with their rules.
+// What no packet reaches before the end of the batch comes first, and the batch may be cut there: new sets with their elements, and new
+// chains with their rules.
 func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 	p := plan{chains: make(map[string][]nfnl.Hash)}
 	chains := make([]planned, 0, len(rs.dirty))
@@ -96,16 +94,16 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 	return p, nil
 }
 
-// planned is a chain to write, or to remove where it has nothing to render it.
+// planned is a chain to write, or to remove if nothing renders it.
 type planned struct {
 	name  string
 	chain *chain
 	def   table.Chain // without its rules
 	rules []*nfnl.Rule
-	fresh bool // it is new, and reached by nothing yet
+	fresh bool // new, and not reached by anything yet
 }
 
-// planNew adds the sets and chains that are new and reached by nothing yet.
+// planNew adds the new sets and chains that nothing reaches yet.
 func (rs *ruleset) planNew(b *nfnl.Batch, chains []planned) {
 	for _, s := range rs.newSets() {
 		rs.addNewSet(b, s)
@@ -128,15 +126,14 @@ func (rs *ruleset) planNew(b *nfnl.Batch, chains []planned) {
 
 func (rs *ruleset) addNewSet(b *nfnl.Batch, s *set) {
 	var elements []nfnl.Element
-	if s.def.Data != table.TypeVerdict { // its chains are still to come
+	if s.def.Data != table.TypeVerdict { // its chains are yet to come
 		elements = s.all()
 	}
 	b.AddSet(s.def, elements)
 }
 
-// newSets are the sets to make. The kernel looks a set up by going through the
-// list of all, in the order in which they were made: those with most elements
-// come first, for theirs change most.
+// newSets returns the sets to create, in order. The kernel finds a set by walking the list of all, in order of creation: those with most
+// elements come first, as these change most often.
 func (rs *ruleset) newSets() []*set {
 	var out []*set
 	for name := range rs.changed {
@@ -150,7 +147,7 @@ func (rs *ruleset) newSets() []*set {
 	return out
 }
 
-// common is how many rules two lists both begin and end with.
+// common returns how many rules two lists have in common at their beginning and at their end.
 func common(have []nfnl.Installed, want []*nfnl.Rule) (before, after int) {
 	for before < len(have) && before < len(want) && have[before].Hash == want[before].Hash {
 		before++
@@ -161,8 +158,8 @@ func common(have []nfnl.Installed, want []*nfnl.Rule) (before, after int) {
 	return before, after
 }
 
-// changeRules turns one list of rules into another. What both begin and end with
-// stays, and so do its counters; where rules were staged, what both end with is new.
+// changeRules turns one list of rules into another. The common beginning and end stay, with their counters; after staging, the common end
+// is new.
 func changeRules(b *nfnl.Batch, chain string, have []nfnl.Installed, want []*nfnl.Rule) {
 	before, after := common(have, want)
 	old := have[before : len(have)-after]
@@ -183,8 +180,7 @@ func changeRules(b *nfnl.Batch, chain string, have []nfnl.Installed, want []*nfn
 	}
 }
 
-// planSets changes the elements of sets that are there, and adds those of
-// verdict maps that are new.
+// planSets changes the elements of existing sets, and adds those of new verdict maps.
 func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
 	for _, name := range slices.Sorted(maps.Keys(rs.changed)) {
 		s := rs.sets[name]
@@ -211,7 +207,7 @@ func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
 			p.sets = append(p.sets, name)
 			continue
 		case s.def.Interval && len(add)+len(del) > 0:
-			// Ranges are few, and those that overlap old ones are refused.
+			// Ranges are few, and the kernel refuses those that overlap old ones.
 			b.Writes += len(add) + len(del)
 			b.FlushSet(name)
 			b.AddElements(s.def, s.all())

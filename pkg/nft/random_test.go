@@ -107,7 +107,7 @@ var randomSets = map[policy.SetID]*policy.SetChange{
 	"p": {Kind: policy.KindPorts, New: true}, "q": {Kind: policy.KindPorts, New: true},
 }
 
-// FuzzRender: whatever rules say, they are rendered and encoded.
+// FuzzRender: any rules can be rendered and encoded.
 func FuzzRender(f *testing.F) {
 	f.Add([]byte("some bytes to start with"), "name")
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, "\x00\"\n\xff")
@@ -134,8 +134,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// TestKernelTakesAnyRules applies random rules. The kernel must take all of them,
-// and the nft tool print what we print.
+// TestKernelTakesAnyRules applies random rules. The kernel must accept all of them, and the nft tool print what we print.
 func TestKernelTakesAnyRules(t *testing.T) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, seed))

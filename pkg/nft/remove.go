@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 )
 
-// Remove takes the table away, and with it all policy: everything passes. there is false where there was none.
+// Remove deletes the table, and with it all policy: everything passes. there is false if it didn't exist.
 func Remove() (there bool, err error) {
 	conn, err := nfnl.Open(TableName)
 	if err != nil {
@@ -30,7 +30,7 @@ func Remove() (there bool, err error) {
 	return true, nil
 }
 
-// Stands says whether the table is there: an agent runs, or one that has ended left its policy in force.
+// Stands reports whether the table exists: an agent runs, or one that has ended left its policy in force.
 func Stands() (bool, error) {
 	conn, err := nfnl.Open(TableName)
 	if err != nil {

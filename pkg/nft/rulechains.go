@@ -9,13 +9,13 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// ruleChains are the chains of policies and profiles, and the sets that their rules ask.
+// ruleChains are the chains of policies and profiles, and the sets that their rules look up.
 type ruleChains struct {
 	ruleset  *ruleset
 	renderer func() render.Renderer
 	rules    map[policy.RulesID]*policy.Rules
-	users    map[policy.RulesID]int                       // lists of groups and host endpoints that name them
-	setUsers map[policy.SetID]map[policy.RulesID]struct{} // rules that ask a set
+	users    map[policy.RulesID]int                       // how many lists of groups and host endpoints name them
+	setUsers map[policy.SetID]map[policy.RulesID]struct{} // rules that look up a set
 	known    map[policy.SetID]policy.SetKind
 }
 
@@ -30,7 +30,7 @@ func (rc *ruleChains) effect(id policy.RulesID, d model.Direction) render.Effect
 	return render.EffectOf(rc.rules[id], d)
 }
 
-// put takes the rules of a policy or profile; nil = there are none any more.
+// put sets the rules of a policy or profile; nil = they are gone.
 func (rc *ruleChains) put(id policy.RulesID, r *policy.Rules) {
 	for s := range setsOf(rc.rules[id]) {
 		if delete(rc.setUsers[s], id); len(rc.setUsers[s]) == 0 {
@@ -51,8 +51,7 @@ func (rc *ruleChains) put(id policy.RulesID, r *policy.Rules) {
 	rc.render(id)
 }
 
-// render puts the chains of a policy or profile that is there, or that somebody asks: where
-// it isn't there, they drop. It removes those of any other.
+// render puts the chains of a policy or profile that exists or is used: if it doesn't exist, they drop. Otherwise it removes the chains.
 func (rc *ruleChains) render(id policy.RulesID) {
 	for _, direction := range directions {
 		name := render.RulesChain(id, direction)
@@ -62,7 +61,7 @@ func (rc *ruleChains) render(id policy.RulesID) {
 			rc.ruleset.putChain(name, func() table.Chain { return rc.renderer().Rules(id, rc.rules[id], direction) })
 			c := rc.ruleset.chains[name]
 			c.owner = ownerOf(id)
-			c.asks = func() (sets []string) { // of both versions, also where the direction's rules don't
+			c.asks = func() (sets []string) { // of both IP versions, even if this direction's rules don't use them
 				for s := range setsOf(rc.rules[id]) {
 					sets = append(sets, render.PolicySetName(4, s, rc.known[s]), render.PolicySetName(6, s, rc.known[s]))
 				}
@@ -72,7 +71,7 @@ func (rc *ruleChains) render(id policy.RulesID) {
 	}
 }
 
-// use counts n more lists that name policies and profiles, or less.
+// use changes by n the count of lists that name policies and profiles.
 func (rc *ruleChains) use(ids []policy.RulesID, n int) {
 	for _, id := range ids {
 		before := rc.users[id]
@@ -86,7 +85,7 @@ func (rc *ruleChains) use(ids []policy.RulesID, n int) {
 	}
 }
 
-// setsOf are the sets that rules ask.
+// setsOf returns the sets that rules look up.
 func setsOf(r *policy.Rules) map[policy.SetID]struct{} {
 	out := make(map[policy.SetID]struct{})
 	if r == nil {
@@ -106,8 +105,7 @@ func setsOf(r *policy.Rules) map[policy.SetID]struct{} {
 	return out
 }
 
-// changeSet folds in what happened to a set of policy, which is one of ours for
-// each IP version.
+// changeSet applies a change of a policy's set, which is one of ours for each IP version.
 func (rc *ruleChains) changeSet(id policy.SetID, c *policy.SetChange) {
 	kind, there := rc.known[id]
 	if !there {
@@ -140,7 +138,7 @@ func (rc *ruleChains) changeSet(id policy.SetID, c *policy.SetChange) {
 	}
 }
 
-// member is the element of a member.
+// member returns the element for a member.
 func member(id policy.SetID, kind policy.SetKind, m policy.Member) (slot, bool) {
 	if !m.Addr.IsValid() {
 		return slot{}, false
@@ -153,7 +151,7 @@ func member(id policy.SetID, kind policy.SetKind, m policy.Member) (slot, bool) 
 	return at, true
 }
 
-// renderUsers renders again what asks a set that has come or gone.
+// renderUsers renders the users of a set that has come or gone.
 func (rc *ruleChains) renderUsers(id policy.SetID) {
 	for user := range rc.setUsers[id] {
 		rc.render(user)

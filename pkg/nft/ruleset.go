@@ -10,28 +10,27 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// ruleset is the table as it is wanted, and beside each part what the kernel is known
-// to hold. It knows nothing of policy, and does no I/O.
+// ruleset is the desired table, and for each part what the kernel is known to hold. It knows nothing of policy, and does no I/O.
 type ruleset struct {
 	there   bool // the kernel has the table
-	rebuild bool // it must be made anew
+	rebuild bool // the table must be recreated
 	total   totals
 	chains  map[string]*chain
 	sets    map[string]*set
-	dirty   map[string]bool // names of chains to render again
+	dirty   map[string]bool // names of chains to render
 	changed map[string]bool // names of sets with something to write
-	unread  bool            // a set is wanted that the kernel has, with elements that are not known
+	unread  bool            // a set is wanted that the kernel has with unknown elements
 	later   map[string]int  // chains and sets that wait for another Apply, and since which turn: see choose
-	parts   map[string]int  // of these, chains that get a part of their rules, which is so many in all
+	parts   map[string]int  // among these, chains of which only so many rules are written yet
 	served  map[string]int  // owners of chains, and the last turn in which something of theirs was written
-	turns   int             // that there were
-	turn    int             // rules that an Apply writes of chains that may wait
+	turns   int             // number of turns so far
+	turn    int             // how many rules of chains that may wait an Apply writes
 }
 
-// totals are of what the kernel holds.
+// totals count what the kernel holds.
 type totals struct{ rules, sets, members int }
 
-// newRuleset has the sets that there always are.
+// newRuleset returns a ruleset with the sets that always exist.
 func newRuleset() *ruleset {
 	rs := &ruleset{
 		chains: make(map[string]*chain), sets: make(map[string]*set),
@@ -43,16 +42,16 @@ func newRuleset() *ruleset {
 	return rs
 }
 
-// chain is one that is wanted, or one that is still to be removed.
+// chain is a wanted chain, or one yet to be removed.
 type chain struct {
 	render func() table.Chain // nil = it is no longer wanted
 	want   []nfnl.Hash        // of its rules, as last rendered
 	there  bool               // the kernel has it
-	have   []nfnl.Installed   // rules that the kernel has
-	former bool               // the kernel has one of its name with another hook, to be replaced: a hook can't be changed
+	have   []nfnl.Installed   // rules in the kernel
+	former bool               // the kernel has one of this name with another hook, to be replaced: a hook can't be changed
 	whole  bool               // the kernel has all of it, or had
-	refers []string           // what the rules that the kernel has may need
-	owner  string             // whose it is, with whose others it waits for another Apply; "" = it doesn't
+	refers []string           // what its rules in the kernel may need
+	owner  string             // owner of the chain; an owner's chains share its turns; "" = the chain never waits
 	asks   func() []string    // names of policy's sets; may be nil
 
 	// As last rendered, until the kernel has it.
@@ -66,7 +65,7 @@ func (c *chain) differs() bool {
 	return !slices.EqualFunc(c.have, c.want, func(have nfnl.Installed, want nfnl.Hash) bool { return have.Hash == want })
 }
 
-// encode renders the chain, unless it was and nothing has changed.
+// encode renders the chain, unless that was done and nothing has changed.
 func (c *chain) encode() error {
 	if c.encoded {
 		return nil
@@ -94,16 +93,16 @@ func (c *chain) encode() error {
 	return nil
 }
 
-// forget has the chain be rendered again.
+// forget makes the chain render again.
 func (c *chain) forget() { c.encoded, c.rules, c.needs = false, nil, nil }
 
-// renderAgain has a chain be rendered again that is wanted still.
+// renderAgain renders a wanted chain again.
 func (rs *ruleset) renderAgain(name string) {
 	rs.chains[name].forget()
 	rs.dirty[name] = true
 }
 
-// putChain says how a chain is rendered.
+// putChain sets how a chain is rendered.
 func (rs *ruleset) putChain(name string, render func() table.Chain) {
 	c := rs.chains[name]
 	if c == nil {
@@ -121,14 +120,14 @@ func (rs *ruleset) removeChain(name string) {
 	}
 }
 
-// renderAll has every chain rendered again.
+// renderAll renders every chain again.
 func (rs *ruleset) renderAll() {
 	for name := range rs.chains {
 		rs.renderAgain(name)
 	}
 }
 
-// holds notes the rules that the kernel has in a chain.
+// holds notes the rules in the kernel of a chain.
 func (rs *ruleset) holds(c *chain, rules []nfnl.Installed) {
 	rs.total.rules += len(rules) - len(c.have)
 	c.have = rules
@@ -140,7 +139,7 @@ func (rs *ruleset) addSet(def table.Set) {
 		s = &set{def: def, elems: make(map[string]string), was: make(map[string]held)}
 		rs.sets[def.Name] = s
 	}
-	if s.unread { // it was to be removed, and what it has is not known
+	if s.unread { // it was to be removed, and its elements are unknown
 		s.def, rs.unread = def, true
 	}
 	s.wanted, s.def.Comment = true, def.Comment
@@ -170,7 +169,7 @@ func (rs *ruleset) remove(at slot) {
 	rs.changed[at.set] = true
 }
 
-// replace gives a set its elements anew.
+// replace replaces all elements of a set.
 func (rs *ruleset) replace(name string, elements map[string]string) {
 	s := rs.sets[name]
 	for key := range s.elems {
@@ -184,12 +183,12 @@ func (rs *ruleset) replace(name string, elements map[string]string) {
 	rs.changed[name] = true
 }
 
-// filled says whether one of the sets has elements.
+// filled reports whether one of the sets has elements.
 func (rs *ruleset) filled(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return len(rs.sets[name].elems) > 0 })
 }
 
-// settled notes that the kernel holds what is wanted, but for what waits.
+// settled notes that the kernel holds what is wanted, except what waits.
 func (rs *ruleset) settled() {
 	rs.there, rs.rebuild = true, false
 	for name := range rs.dirty {

@@ -12,15 +12,15 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// set is one that is wanted, or one that is still to be removed.
+// set is a wanted set, or one yet to be removed.
 type set struct {
 	def    table.Set         // without elements
 	elems  map[string]string // key → data. Of an interval set, each end of a range.
-	was    map[string]held   // what the kernel has of elements that may differ
+	was    map[string]held   // the kernel's value of elements that may differ
 	there  bool              // the kernel has it
 	wanted bool
-	unread bool   // the kernel had it when it was not wanted: what it has is not known, and before it is wanted its def is not
-	total  totals // that it is counted with
+	unread bool   // the kernel had it when it was not wanted: its elements are unknown, and so is def until it is wanted
+	total  totals // what it counts for in the ruleset's total
 }
 
 // held is what the kernel has under a key.
@@ -29,14 +29,13 @@ type held struct {
 	data  string
 }
 
-// Each end of a range is an element of its own to the kernel; the last byte of
-// its key says which it is here.
+// Each end of a range is an element of its own for the kernel; here the last byte of its key says which end it is.
 const (
 	endStart = "\x00"
 	endEnd   = "\x01"
 )
 
-// raw makes an element of a key, as it is sent.
+// raw returns the element of a key as it is sent.
 func (s *set) raw(key, data string) nfnl.Element {
 	if !s.def.Interval {
 		return nfnl.Element{Key: key, Data: data}
@@ -45,7 +44,7 @@ func (s *set) raw(key, data string) nfnl.Element {
 	return nfnl.Element{Key: k, Data: data, End: strings.HasSuffix(key, endEnd)}
 }
 
-// key is that of an element that was read.
+// key returns the key of an element that was read.
 func (s *set) key(e nfnl.Element) string {
 	switch {
 	case !s.def.Interval:
@@ -56,13 +55,13 @@ func (s *set) key(e nfnl.Element) string {
 	return e.Key + endStart
 }
 
-// wants says whether an element that was read is as wanted.
+// wants reports whether an element that was read is as wanted.
 func (s *set) wants(e nfnl.Element) bool {
 	want, ok := s.elems[s.key(e)]
 	return ok && want == e.Data
 }
 
-// note keeps what the kernel has before an element changes.
+// note records what the kernel has before an element changes.
 func (s *set) note(key string) {
 	if !s.there {
 		return // it has none
@@ -88,8 +87,7 @@ func (s *set) remove(key string) {
 	}
 }
 
-// all are all elements as they are sent. Of a range, the start comes before the
-// end, and no other between them: else the kernel may find an overlap.
+// all returns all elements as they are sent. The start of a range comes directly before its end: otherwise the kernel may find an overlap.
 func (s *set) all() []nfnl.Element {
 	out := make([]nfnl.Element, 0, len(s.elems))
 	if s.def.Interval {
@@ -104,7 +102,7 @@ func (s *set) all() []nfnl.Element {
 	return out
 }
 
-// intervals are the ends of the ranges of prefixes of one IP version.
+// intervals returns the ends of the ranges of prefixes of one IP version.
 func intervals(prefixes []netip.Prefix, version int) map[string]string {
 	var nets []netip.Prefix
 	for _, p := range prefixes {

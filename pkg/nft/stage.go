@@ -9,14 +9,12 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// Kernels that look ranges up in an array publish that of a set which is new only some time
-// after the rules of the same transaction are in force: until then no packet is found in it, for
-// longer the more is written. A deny of many networks would let them pass each time when one
-// of them changes. So a rule that has ranges is made in a transaction before, where
-// nothing reaches it: at the end of its chain, after a rule that goes back.
+// Kernels that look up ranges in an array publish a new set's array only some time after the rules of the same transaction are in force,
+// the later the more is written: until then no packet is found in it. A deny of many networks would let them pass each time one of them
+// changes. So a rule with ranges is created in an earlier transaction, where nothing reaches it: at the end of its chain, after a rule that
+// returns.
 
-// stage adds the rules of chains that are there, and new sets that they may ask. The plan that
-// follows has but to delete what they replace.
+// stage adds the rules of existing chains, and new sets that they may look up. The next plan then only has to delete what they replace.
 func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*set, err error) {
 	var todo []planned
 	for _, c := range chains {
@@ -46,7 +44,7 @@ func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*se
 		before, _ := common(c.chain.have, c.rules)
 		have := c.chain.have
 		if n := slices.IndexFunc(have, func(r nfnl.Installed) bool { return r.Hash == back.Hash }); n >= 0 {
-			// What came after was refused, and something else is wanted by now.
+			// The rules after it were refused, and something else is wanted by now.
 			for _, r := range have[n:] {
 				b.DeleteRule(c.name, r.Handle)
 			}
@@ -68,7 +66,7 @@ func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*se
 	return staged, nil
 }
 
-// ranges says whether some rule has a set of ranges of its own.
+// ranges reports whether a rule has a set of ranges of its own.
 func ranges(rules []*nfnl.Rule) bool {
 	for _, r := range rules {
 		if r.Ranges() {
@@ -78,7 +76,7 @@ func ranges(rules []*nfnl.Rule) bool {
 	return false
 }
 
-// rangesIn says whether a chain that is new has rules with ranges.
+// rangesIn reports whether a new chain has rules with ranges.
 func rangesIn(chains []planned) bool {
 	for _, c := range chains {
 		if c.fresh && ranges(c.rules) {

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// manyRanges is policy web with one rule of six networks, beginning at 10.n.0.0.
+// manyRanges returns policy web with one rule of six networks, beginning at 10.n.0.0.
 func manyRanges(n int) policy.Changes {
 	var nets []netip.Prefix
 	for i := range 6 {
@@ -26,7 +26,7 @@ func manyRanges(n int) policy.Changes {
 	return policy.Changes{Endpoints: endpoints(workload(1, "web")), Rules: rules(policy.Rules{ID: policyID("web"), Inbound: []policy.Rule{deny}})}
 }
 
-// TestStageNotReadBack has rules be staged, and nothing known of it.
+// TestStageNotReadBack stages rules and then forgets that.
 func TestStageNotReadBack(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -51,8 +51,7 @@ func TestStageNotReadBack(t *testing.T) {
 	})
 }
 
-// TestStageRefused has the kernel refuse what comes after rules were staged, again and again:
-// they don't become more.
+// TestStageRefused makes the kernel refuse what follows staged rules, repeatedly: the staged rules don't accumulate.
 func TestStageRefused(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -82,7 +81,7 @@ func TestStageRefused(t *testing.T) {
 	})
 }
 
-// TestStageBetween has the caller told between the two transactions, and what is staged count for nothing yet.
+// TestStageBetween: the caller hears from it between the two transactions, when what is staged has no effect yet.
 func TestStageBetween(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)

@@ -52,7 +52,7 @@ func mustApply(tb testing.TB, f *Firewall) Report {
 	return r
 }
 
-// wantWrites applies and expects so many writes and repairs.
+// wantWrites applies, and expects these numbers of writes and repairs.
 func wantWrites(tb testing.TB, f *Firewall, writes, repairs int) {
 	tb.Helper()
 	if r := mustApply(tb, f); r.Writes != writes || r.Repairs != repairs {
@@ -72,7 +72,7 @@ var (
 	counters = regexp.MustCompile(`counter packets \d+ bytes \d+`)
 )
 
-// listed is the table as the nft tool prints it, without what counters counted.
+// listed returns the table as the nft tool prints it, without the values of counters.
 func listed(tb testing.TB) string {
 	tb.Helper()
 	return counters.ReplaceAllString(run(tb, "nft", "list", "table", "inet", TableName), "counter")
@@ -98,10 +98,10 @@ func profileID(name string) policy.RulesID {
 	return policy.RulesID{Kind: policy.KindProfile, Name: name}
 }
 
-// mustMAC is the MAC address of endpoint n.
+// macOf returns the MAC address of endpoint n.
 func macOf(n int) model.MAC { return model.MAC{2, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)} }
 
-// workload is endpoint n with an address of each version.
+// workload returns endpoint n with an address of each version.
 func workload(n int, policies ...string) *policy.Endpoint {
 	var ids []policy.RulesID
 	for _, p := range policies {
@@ -132,13 +132,12 @@ func rules(list ...policy.Rules) map[policy.RulesID]*policy.Rules {
 	return out
 }
 
-// sampleLinks are the indexes of links of sample, of which no endpoint has the last two, and
-// no link of a test's.
+// sampleLinks are indexes of the links of sample; no workload has the last two. No link of a test has one of these indexes.
 func sampleLinks() map[string]int {
 	return map[string]int{"cali1": 100001, "cali2": 100002, "cali3": 0, "cali4": 100004, "eth0": 100005}
 }
 
-// sample is a bit of everything.
+// sample returns a bit of everything.
 func sample() policy.Changes {
 	tcp, udp := model.ProtocolTCP, model.ProtocolUDP
 	host := &policy.Endpoint{

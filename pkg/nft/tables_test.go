@@ -39,7 +39,7 @@ func golden(tb testing.TB, name, got string) {
 	}
 }
 
-// TestTables holds whole tables.
+// TestTables compares whole tables.
 func TestTables(t *testing.T) {
 	accept := settings()
 	accept.EndpointToHost, accept.EndpointDNS, accept.Prefixes = policy.ToHostAccept, true, []string{"cali", "tap"}
@@ -84,7 +84,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestUncountable: where the kernel can't count connections all the rest of the table stands.
+// TestUncountable: if the kernel can't count connections the rest of the table works.
 func TestUncountable(t *testing.T) {
 	table := func(most, own int, unbounded bool) string {
 		f, s, ep := &Firewall{desired: newDesired()}, settings(), workload(1, "web")
@@ -99,7 +99,7 @@ func TestUncountable(t *testing.T) {
 	}
 }
 
-// Table is what is desired.
+// Table returns the desired table.
 func (f *Firewall) Table() table.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *Firewall) Table() table.Table {
 	return t
 }
 
-// value is the set with its elements.
+// value returns the set with its elements.
 func (s *set) value() table.Set {
 	out := s.def
 	for _, e := range s.all() {

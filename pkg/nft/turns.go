@@ -14,23 +14,23 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// turnRules is, unless a test says otherwise, how many rules an Apply writes of policies and of what asks them, beside those of one chain however many it
-// has. The others wait for the next: what came meanwhile may go before.
+// turnRules is how many rules of policies and their users an Apply writes, unless a test says otherwise, besides those of one chain however
+// many it has. The others wait for the next, and what comes meanwhile may go before them.
 const turnRules = 512
 
 // errWaits is why an endpoint is not programmed yet.
 var errWaits = errors.New("a policy of its own is still being written, after smaller ones")
 
-// work is what is to be written of a chain that may wait.
+// work is what to write of a chain that may wait.
 type work struct {
 	name  string
 	chain *chain
 	rules int
-	size  int // with its new sets; in order, with what its owner has that is smaller
-	leads int // 1 = to chains that are to be there before
+	size  int // including its new sets; in order: plus the owner's smaller work
+	leads int // 1 = to chains that must exist before
 }
 
-// ownerOf is whose a policy or profile is: a namespace's, or nobody else's.
+// ownerOf returns the owner of a policy or profile: its namespace, or itself.
 func ownerOf(id policy.RulesID) string {
 	if parts := strings.SplitN(id.Name, ".", 3); len(parts) > 1 && slices.Contains([]string{"knp", "k8s_ns", "ksa"}, parts[0]) {
 		return parts[1]
@@ -38,7 +38,7 @@ func ownerOf(id policy.RulesID) string {
 	return id.String()
 }
 
-// choose notes what is to wait for another Apply, with what leads to it. In a table that is made anew nothing waits.
+// choose notes what must wait for another Apply, and what leads to it. In a new table nothing waits.
 func (rs *ruleset) choose() error {
 	waited := rs.later
 	rs.later, rs.parts = make(map[string]int), make(map[string]int)
@@ -51,7 +51,7 @@ func (rs *ruleset) choose() error {
 	}
 	for name := range rs.changed {
 		if s := rs.sets[name]; s != nil && s.wanted && !s.there && s.def.Data == table.TypeVerdict {
-			return nil // it is made with all that it has
+			return nil // it is created with all its elements
 		}
 	}
 	all, err := rs.work()
@@ -73,16 +73,16 @@ func (rs *ruleset) choose() error {
 	return nil
 }
 
-// lacks reports whether the kernel is still to get a chain, or a part of it.
+// lacks reports whether the kernel has yet to get a chain, or part of it.
 func (rs *ruleset) lacks(chain string) bool {
 	c := rs.chains[chain]
 	return c != nil && (!c.there || !c.whole)
 }
 
-// weight is how many rules take as long to write as a set.
+// weight is how many rules take as long to write as the set.
 func (s *set) weight() int { return 2 + len(s.elems)/8 }
 
-// work is what is to be written of the chains that may wait. Their new sets wait, until serve.
+// work returns what to write of the chains that may wait. Their new sets wait, until serve.
 func (rs *ruleset) work() (all []work, err error) {
 	for name := range rs.dirty {
 		c := rs.chains[name]
@@ -110,8 +110,8 @@ func (rs *ruleset) work() (all []work, err error) {
 	return all, nil
 }
 
-// order has that go first which is the least share of its owner's. In every other Apply that chain goes first, however large it is, that has
-// waited longest without anything of its owner's being written.
+// order sorts by the owner's accumulated share, smallest first. In every other Apply, the chain that has waited longest without anything of
+// its owner's being written goes first, however large it is.
 func (rs *ruleset) order(all []work, waited map[string]int) {
 	slices.SortFunc(all, func(a, b work) int {
 		return cmp.Or(cmp.Compare(a.leads, b.leads), cmp.Compare(a.size, b.size), strings.Compare(a.name, b.name))
@@ -131,8 +131,8 @@ func (rs *ruleset) order(all []work, waited map[string]int) {
 	slices.SortStableFunc(all, func(a, b work) int { return cmp.Compare(a.size, b.size) })
 }
 
-// serve has all wait that is more than a turn, beside the first. A chain's new sets are made before it, in several turns where they are many,
-// and so is a chain that is new: nothing leads there until all is there.
+// serve makes everything wait that exceeds a turn, except the first chain. A chain's new sets are created before it, in several turns if
+// they are many. So is a new chain itself: nothing leads to it until it is complete.
 func (rs *ruleset) serve(all []work, waited map[string]int) {
 	for i, sum := 0, 0; i < len(all); i++ {
 		w, fits := all[i], true
@@ -158,7 +158,7 @@ func (rs *ruleset) serve(all []work, waited map[string]int) {
 	}
 }
 
-// keep has what is to be removed wait where something in force may refer to it, and sets that are more than a turn.
+// keep makes removals wait if something in force may refer to what they remove, and set removals beyond a turn.
 func (rs *ruleset) keep() {
 	refers, gone := []string(nil), 0
 	for name := range rs.later {
@@ -190,12 +190,12 @@ func (rs *ruleset) keep() {
 	}
 }
 
-// waitsFor reports whether an element is to lead to a chain that waits.
+// waitsFor reports whether an element should lead to a chain that waits.
 func (rs *ruleset) waitsFor(s *set, key string) bool {
 	return s.def.Data == table.TypeVerdict && rs.later[s.elems[key]] > 0
 }
 
-// waiting reports whether an endpoint asks a policy or profile that waits, or by a chain that does.
+// waiting reports whether an endpoint has a policy or profile that waits, or reaches its policies by a chain that does.
 func (d *desired) waiting(path string, later map[string]int) bool {
 	ep := d.interfaces.byPath[path]
 	if len(later) == 0 || ep == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// many are n rules that are all different.
+// many returns n rules that are all different.
 func many(name string, n int) policy.Rules {
 	r := policy.Rules{ID: policyID(name)}
 	for i := range n {
@@ -30,8 +30,8 @@ func many(name string, n int) policy.Rules {
 	return r
 }
 
-// Policies of one workload that are large wait for one another and for what is small: what changes meanwhile of another's is in force after one
-// transaction. The workload has access once all of its own is in force, as is a change of what is large.
+// TestTurns: large policies of one workload wait for one another and for what is small, so a change for another workload is in force after
+// one transaction. The workload has access once all of its own policies are in force; a change of a large one is in force as a whole, too.
 func TestTurns(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -95,7 +95,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// What is large is written although something small is changed again and again.
+// TestTurnsProgress: what is large is written although something small changes repeatedly.
 func TestTurnsProgress(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -121,7 +121,7 @@ func TestTurnsProgress(t *testing.T) {
 	})
 }
 
-// What waits is written in its turn, however much smaller what is changed again and again is.
+// TestTurnsOldest: what waits is written in its turn, however small the thing is that changes repeatedly.
 func TestTurnsOldest(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -157,7 +157,7 @@ func TestTurnsOldest(t *testing.T) {
 	})
 }
 
-// Chains that endpoints share wait as well: one tenant's workloads that ask many policies don't delay another's deny.
+// TestTurnsGroups: chains that endpoints share wait as well: a tenant's workloads with many policies don't delay another's deny.
 func TestTurnsGroups(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -186,7 +186,7 @@ func TestTurnsGroups(t *testing.T) {
 	})
 }
 
-// A workload whose new chain waits is still led to its former one, which no other group takes over meanwhile.
+// TestTurnsKeepFormer: a workload whose new chain waits is still led to its former one, which no other group takes over meanwhile.
 func TestTurnsKeepFormer(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -214,7 +214,7 @@ func TestTurnsKeepFormer(t *testing.T) {
 	})
 }
 
-// asking is a policy whose rules ask n sets of their own, each with so many members of either IP version.
+// asking returns a policy whose rules use n sets of their own, each with this many members of either IP version.
 func asking(name string, n, each int) policy.Changes {
 	c, r := policy.Changes{Sets: make(map[policy.SetID]*policy.SetChange)}, policy.Rules{ID: policyID(name)}
 	for i := range n {
@@ -226,14 +226,14 @@ func asking(name string, n, each int) policy.Changes {
 	return c
 }
 
-// denying is a policy deny that denies a port.
+// denying returns the policy deny, which denies a port.
 func denying(name string, port uint16) policy.Changes {
 	return policy.Changes{Rules: rules(policy.Rules{ID: policyID(name), Inbound: []policy.Rule{
 		{Action: model.ActionDeny, Match: policy.Criteria{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: port, Max: port}}}},
 	}})}
 }
 
-// inForce reports whether the kernel has a policy's rule that has a text.
+// inForce reports whether the kernel has a rule of the policy that contains a text.
 func inForce(t *testing.T, name, text string) bool {
 	t.Helper()
 	out := run(t, "nft", "-t", "list", "table", "inet", TableName)
@@ -242,8 +242,8 @@ func inForce(t *testing.T, name, text string) bool {
 	return strings.Contains(chain, text)
 }
 
-// The sets of a policy are written in turns as its rules are, and its rules once all are there: what is in force asks no set that lacks members, and
-// what is another's doesn't wait.
+// TestTurnsSets: a policy's sets are written in turns like its rules, and its rules once all sets are there: no rule in force uses a set
+// that lacks members, and other owners don't wait.
 func TestTurnsSets(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -300,7 +300,7 @@ func TestTurnsSets(t *testing.T) {
 	})
 }
 
-// One namespace's policies that are many, small or large, have the turns of one: those of another don't wait for all of them.
+// TestTurnsOwners: many policies of one namespace, small or large, share one turn: those of another namespace don't wait for all of them.
 func TestTurnsOwners(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -341,7 +341,8 @@ func TestTurnsOwners(t *testing.T) {
 	})
 }
 
-// While something waits, and if it be for ever, what nothing refers to any more is removed, and what has come in force is told.
+// TestTurnsRemove: while something waits, even for ever, what nothing refers to any more is removed, and what has come into force is
+// reported.
 func TestTurnsRemove(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -400,7 +401,7 @@ func mustApplyAll(t *testing.T, f *Firewall) (applies int) {
 	}
 }
 
-// same compares what the kernel has with what is wanted, and reads everything: there is nothing to repair.
+// same compares all of the kernel's table with what is wanted: there is nothing to repair.
 func same(t *testing.T, f *Firewall) {
 	t.Helper()
 	if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
@@ -411,7 +412,7 @@ func same(t *testing.T, f *Firewall) {
 	wantWrites(t, f, 0, 0)
 }
 
-// However turns and changes follow one another, what stands after the last is what stands where all is written at once.
+// TestTurnsRandom: whatever the sequence of turns and changes, the result is that of writing everything at once.
 func TestTurnsRandom(t *testing.T) {
 	for seed := range uint64(8) {
 		netns.Host(t, func() {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// maxFind is how many elements of a set are read back one by one; more are read
-// with all others in one dump, and so are fewer where the others are few.
+// maxFind is how many elements of a set are read back one by one. More of them are read in one dump with all others, as are fewer if the
+// others are few.
 const maxFind = 200
 
 // verify reads back what a batch changed, and notes it.
@@ -23,7 +23,7 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 		c := rs.chains[name]
 		for i, r := range rules[name] {
 			if i < len(c.have) && c.have[i].Handle == r.Handle {
-				rules[name][i] = c.have[i] // where somebody else put it in, that is still so
+				rules[name][i] = c.have[i] // if another program put it in, that is still so
 			}
 		}
 		rs.holds(c, rules[name])
@@ -37,7 +37,7 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 		s := rs.sets[name]
 		switch {
 		case !s.there && len(s.elems) == 0:
-			continue // that it is there, the rules say that ask it
+			continue // the rules that look it up prove that it exists
 		case !s.there, s.def.Interval, (len(s.was) > maxFind || 5*len(s.was) > 25+len(s.elems)) && (s.def.Data != table.TypeVerdict || len(rs.later) == 0):
 			if err := s.verify(conn); err != nil {
 				return err
@@ -66,7 +66,7 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 	return nil
 }
 
-// verify reads back all elements of a set. While the kernel still resizes the set's table it tells of some twice.
+// verify reads back all elements of a set. While the kernel resizes the set's table it may report some twice.
 func (s *set) verify(conn *nfnl.Conn) error {
 	differing, err := s.read(conn)
 	if err == nil && len(differing) > 0 {
@@ -75,11 +75,10 @@ func (s *set) verify(conn *nfnl.Conn) error {
 	return err
 }
 
-// perChain is how many rules of a dump take as long as asking for one chain.
+// perChain is how many rules of a dump take as long as a request for one chain.
 const perChain = 4
 
-// readChains reads the rules of a plan's chains: one chain after the other, or with all others
-// where that takes less.
+// readChains reads the rules of a plan's chains: chain by chain, or in a dump of all if that is faster.
 func (rs *ruleset) readChains(conn *nfnl.Conn, p plan) (map[string][]nfnl.Installed, error) {
 	rules := make(map[string][]nfnl.Installed, len(p.chains))
 	read := func(chain string, r nfnl.Installed) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodecert keeps this host's own certificate for etcd, or for network services. Its key is made here and never leaves the host; the
-// certificate is given by who answers CertificateSigningRequests of Signer, or NSMSigner, and learns from the API server which Node asks.
+// Package nodecert keeps this host's certificate for etcd, or for network services. The key is created here and never leaves the host. The
+// certificate comes from the signer that answers CertificateSigningRequests for Signer or NSMSigner, and that learns from the API server
+// which Node asks.
 package nodecert
 
 import (
@@ -35,63 +36,62 @@ import (
 const (
 	// Signer is the signerName of requests for a Node's certificate for etcd.
 	Signer = "projectcalico.org/etcd-node"
-	// NSMSigner is that of requests for a Node's certificate for network services.
+	// NSMSigner is the signerName of requests for a Node's certificate for network services.
 	NSMSigner = "projectcalico.org/nsm"
 
-	// firstPause is before an answer is looked for, twice as long each time up to openPause; up to answeredPause where an answer, as a
-	// denial, didn't help: each request after one is another object of the API.
+	// firstPause is the time before the first check for an answer. It doubles each time up to openPause, or up to answeredPause after an
+	// answer that didn't help, such as a denial: each request after one is another object in the API.
 	firstPause    = time.Second
 	openPause     = time.Minute
 	answeredPause = 5 * time.Minute
-	// interval is how often it is looked whether the certificate is due.
+	// interval is how often Run checks whether the certificate is due.
 	interval = time.Minute
 )
 
-// Config says whose certificate is kept where.
+// Config configures a Certificate.
 type Config struct {
 	Node string
-	// File gets the key and the certificate, in PEM; in one, so that they change at once.
+	// File is where the key and the certificate are written, in PEM: one file, so that both change at once.
 	File string
-	// CAFile has the authority of those that it is shown to, "" = whichever signed it will do.
+	// CAFile holds the authority that peers expect, "" = any.
 	CAFile   string
 	Kube     *kube.Client
 	Problems *problems.Ledger
 	Logger   *slog.Logger
 }
 
-// Certificate keeps a certificate valid: it has one signed before the last one ends.
+// Certificate keeps a certificate valid: it gets a new one before the last one ends.
 type Certificate struct {
 	Config
 	use
 	now     func() time.Time
-	request string // that is open, "" = none
-	key     []byte // of which it is, in PEM
-	tries   int    // since the certificate was not due
+	request string // name of the open request, "" = none
+	key     []byte // key of the request, in PEM
+	tries   int    // since the certificate was last not due
 }
 
-// A use is what a certificate is for.
+// A use is the purpose of a certificate.
 type use struct {
 	signer string // signerName of its requests
-	owner  string // begins their names, and that of the signer's Deployment
-	cert   string // what texts call the certificate
+	owner  string // prefix of the requests' names, and of the signer's Deployment
+	cert   string // the certificate's name in messages
 	usages []certificatesv1.KeyUsage
 }
 
-// New makes one for etcd, a client's.
+// New returns a Certificate for a client of etcd.
 func New(cfg Config) *Certificate {
 	client := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
 	return &Certificate{Config: cfg, use: use{Signer, "calico-etcd", "certificate for etcd", client}, now: time.Now}
 }
 
-// NewNSM makes one for network services, a server's and a client's.
+// NewNSM returns a Certificate for a server and client of network services.
 func NewNSM(cfg Config) *Certificate {
 	k := New(cfg)
 	k.use = use{NSMSigner, "calico-nsm", "certificate for network services", append(k.usages, certificatesv1.UsageServerAuth)}
 	return k
 }
 
-// due says why a certificate must be asked for, "" = it need not; and whether the one that is there can't be used until then.
-// uid is the Node's, "" = it isn't known.
+// due says why a new certificate is needed, "" = it isn't, and whether the present one is unusable. uid is the Node's, "" = unknown.
 func (k *Certificate) due(uid string) (why string, useless bool) {
 	pair, err := tls.LoadX509KeyPair(k.File, k.File)
 	if err != nil {
@@ -112,7 +112,7 @@ func (k *Certificate) due(uid string) (why string, useless bool) {
 	return "", false
 }
 
-// foreign says why a certificate is not of the authority, as of one that was made anew since.
+// foreign returns an error if the certificate is not signed by the authority in CAFile, as after that was replaced.
 func (k *Certificate) foreign(c *x509.Certificate) error {
 	if k.CAFile == "" {
 		return nil
@@ -120,18 +120,18 @@ func (k *Certificate) foreign(c *x509.Certificate) error {
 	pem, err := os.ReadFile(k.CAFile)
 	roots := x509.NewCertPool()
 	if err != nil || !roots.AppendCertsFromPEM(pem) {
-		return nil // who reads it says so
+		return nil // whatever uses the file reports it
 	}
 	_, err = c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: c.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return err
 }
 
-// Ensure returns once there is a certificate that can be used.
+// Ensure returns once there is a usable certificate.
 func (k *Certificate) Ensure(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(k.File), 0o700); err != nil {
 		return statefile.Advise(err)
 	}
-	uid := "" // where the API is away, what is there is used
+	uid := "" // without an answer from the API, the present certificate will do
 	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if nodes, err := kube.List[corev1.Node](asking, k.Kube, kube.Select{Fields: "metadata.name=" + k.Node}); err == nil && len(nodes) == 1 {
@@ -152,7 +152,7 @@ func (k *Certificate) Ensure(ctx context.Context) error {
 	}
 }
 
-// Run has the certificate renewed until the context ends; the error is always nil.
+// Run renews the certificate until the context ends; the error is always nil.
 func (k *Certificate) Run(ctx context.Context) error {
 	for pause := interval; retry.Wait(ctx, pause) == nil; {
 		why, _ := k.due("")
@@ -165,14 +165,14 @@ func (k *Certificate) Run(ctx context.Context) error {
 	return nil
 }
 
-// errOpen says that a request has no answer.
+// errOpen says that a request has no answer yet.
 var errOpen = errors.New("nobody has signed the request")
 
 func (k *Certificate) open() error {
 	return fmt.Errorf("%w for a %s: see the log of %s-signer, and whether it runs", errOpen, k.cert, k.owner)
 }
 
-// renew does the next step towards a certificate, and says whether it is there, or how long to wait before the next one.
+// renew takes the next step towards a certificate. It reports whether there is a new one, else how long to wait before the next step.
 func (k *Certificate) renew(ctx context.Context, why string) (done bool, pause time.Duration) {
 	answered, err := k.ask(ctx)
 	pause = openPause
@@ -191,8 +191,8 @@ func (k *Certificate) renew(ctx context.Context, why string) (done bool, pause t
 	return err == nil, pause
 }
 
-// ask makes a request for a certificate, or sees what became of the one that is open, and puts the certificate and its key in the
-// place of the former ones. It reports whether the request was answered.
+// ask makes a request for a certificate, or checks the open one and replaces the former certificate and key by the new ones. It reports
+// whether the request was answered.
 func (k *Certificate) ask(ctx context.Context) (answered bool, err error) {
 	if k.request == "" {
 		return false, cmp.Or(k.create(ctx), k.open())
@@ -226,13 +226,13 @@ func (k *Certificate) ask(ctx context.Context) (answered bool, err error) {
 	return true, nil
 }
 
-// create makes a request, for a new key.
+// create makes a request with a new key.
 func (k *Certificate) create(ctx context.Context) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key) // who asks isn't the request's to say
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key) // the API server says who asks, not the request
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
 )
 
-// TestRequests: a node makes another request when the one before was answered, or is gone, and the more seldom the longer none helps.
+// TestRequests: a node makes another request when the one before was answered, or is gone, and less often the longer none helps.
 func TestRequests(t *testing.T) {
 	p := kubernetes.Control(t)
 	client, err := kube.New(kube.Config{Kubeconfig: p.Kubeconfig, Name: "calico-node"})

@@ -29,7 +29,7 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 )
 
-// TestCreate: what is asked for, of whom.
+// TestCreate: the contents of a request, and its signer.
 func TestCreate(t *testing.T) {
 	var got certificatesv1.CertificateSigningRequest
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestDue: a certificate is asked for when two thirds of the former's life are over, and waited for where that can't be used.
+// TestDue: a certificate is due when two thirds of the former one's lifetime are over, and waited for if that is unusable.
 func TestDue(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	const life = 30 * 24 * time.Hour

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package availability tells the Kubernetes API that the network of this host's Node is there: its condition
-// NetworkUnavailable is False, so that the scheduler sends pods. That it isn't any more is for the controllers to say, when the
-// agent's status in etcd is gone: an agent that restarts takes nothing back. A Condition keeps other things of the Node as well.
+// Package availability tells the Kubernetes API that the network of this host's Node is available: it sets the condition NetworkUnavailable
+// to False, so that the scheduler sends pods. Only the controllers set it to True, when the agent's status in etcd is gone: an agent that
+// restarts takes nothing back. A Condition can keep other properties of the Node as well.
 package availability
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 )
 
-// retryInterval is how often a condition is looked at that isn't right yet.
+// retryInterval is how often a wrong condition is retried.
 const retryInterval = 2 * time.Second
 
 // API is the Kubernetes API.
 type API interface {
-	// Watch tells of the Node whether it is right, as its condition is by being False, and of each change, until the context
-	// ends; it tells nothing while there is no such Node.
+	// Watch calls seen with whether the Node is right, initially and after each change, until the context ends. A condition is right when
+	// it is False. While the Node doesn't exist, Watch doesn't call seen.
 	Watch(ctx context.Context, node string, seen func(right bool)) error
-	// Set sets it right.
+	// Set makes it right.
 	Set(ctx context.Context, node string) error
 }
 
-// Config is what a Condition works with.
+// Config configures a Condition.
 type Config struct {
 	Node string
 	API  API
-	What string // is kept, for the log
-	// Served is closed when the agent serves the host for the first time. Unready says why it doesn't now, "" = it does.
+	What string // name in the log of what is kept
+	// Served is closed when the agent first serves the host. Unready says why it doesn't now, "" = it does.
 	Served   <-chan struct{}
 	Unready  func() string
 	Problems *problems.Ledger
@@ -45,17 +45,17 @@ type Config struct {
 type Condition struct {
 	cfg   Config
 	loop  *reconcile.Loop
-	wrong atomic.Bool // the condition is to be set, as last seen
+	wrong atomic.Bool // the condition must be set, as last seen
 }
 
-// New makes a Condition.
+// New returns a Condition.
 func New(cfg Config) *Condition {
 	k := &Condition{cfg: cfg}
 	k.loop = reconcile.New(reconcile.Timing{Every: retryInterval}, k.keep)
 	return k
 }
 
-// Run keeps the condition from when the agent serves, and while it does, until the context ends.
+// Run keeps the condition once, and while, the agent serves the host, until the context ends.
 func (k *Condition) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -68,15 +68,15 @@ func (k *Condition) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// seen takes in what the API has.
+// seen takes in the API's state.
 func (k *Condition) seen(available bool) {
 	k.wrong.Store(!available)
 	k.loop.Wake()
 }
 
-// keep sets the condition where it was seen to be wrong, and takes it to be right from then on.
+// keep sets the condition if it was last seen wrong, and then takes it to be right.
 func (k *Condition) keep(ctx context.Context) (time.Duration, error) {
-	// An agent that can't serve leaves the condition to the controllers, who know it to be gone.
+	// An agent that can't serve leaves the condition to the controllers, which know that it is gone.
 	if k.cfg.Unready() != "" || !k.wrong.Swap(false) {
 		return 0, nil
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// api is one whose watch says what the test has it say.
+// api is an API whose watch the test controls.
 type api struct {
 	mu      sync.Mutex
 	seen    func(bool)
@@ -25,7 +25,7 @@ type api struct {
 	unready string
 }
 
-// change is how the test changes it.
+// change lets the test change it.
 func (a *api) change(how func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,7 +50,7 @@ func (a *api) Set(context.Context, string) error {
 	return a.err
 }
 
-// TestWhen: the condition is set from when the agent serves, while it does, whenever it isn't right.
+// TestWhen: the condition is set whenever it is wrong, from when the agent first serves and only while it does.
 func TestWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, log, served := &api{unready: "starting"}, new(bytes.Buffer), make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 )
 
-// Kubernetes is the API as it is.
+// Kubernetes is the API by a client.
 type Kubernetes struct{ Client *kube.Client }
 
 // Watch implements API.

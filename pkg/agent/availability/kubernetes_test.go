@@ -20,7 +20,7 @@ const (
 	down = `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"CalicoIsDown","message":"down"}]}}`
 )
 
-// TestCondition: a Node's condition in the real API.
+// TestCondition sets a Node's condition in the real API.
 func TestCondition(t *testing.T) {
 	p := kubernetes.Control(t)
 	client, err := kube.New(kube.Config{Kubeconfig: p.Kubeconfig, Name: "calico-node"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package board has the values that the agent's reconcilers give one another: none imports another.
+// Package board defines the values that the agent's reconcilers exchange, so that none imports another.
 package board
 
 import (
@@ -11,33 +11,29 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Doubts are what the firewall, and the loss of addresses, have made of tracked connections: which may have to end.
+// Doubts say which tracked connections may have to end after a change of the firewall or the loss of addresses.
 type Doubts struct {
-	// Lost are addresses that lead nowhere any more, or elsewhere: connections with
-	// them are over.
+	// Lost are addresses that lead nowhere, or elsewhere, now: connections with them are over.
 	Lost []netip.Addr
-	// Suspects are the addresses whose connections policy may judge otherwise than when
-	// they began; with All, everybody's.
+	// Suspects are the addresses whose connections policy may judge differently than when they began; with All, every address.
 	Suspects map[netip.Addr]struct{}
 	All      bool
-	// Moved are more suspects: of workloads that came or left. Hardly a connection with
-	// them isn't over, so there is no hurry.
+	// Moved are more suspects: addresses of workloads that came or left. Almost all of their connections are over, so there is no hurry.
 	Moved map[netip.Addr]struct{}
-	// Outer are the inner addresses of new 1:1 NAT, by the outer one.
+	// Outer maps the outer addresses of new 1:1 NAT to the inner ones.
 	Outer map[netip.Addr]netip.Addr
-	// Masquerades says that more is masqueraded than before.
+	// Masquerades: more is masqueraded than before.
 	Masquerades bool
-	// Hole says that the firewall was not as it should be, or stands for the first
-	// time. All are judged, now and after a while.
+	// Hole: the firewall was not as it should be, or was applied for the first time. All connections are judged, now and after a while.
 	Hole bool
 }
 
-// Empty says that there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Doubts) Empty() bool {
 	return !d.Urgent() && len(d.Lost) == 0 && len(d.Moved) == 0 && len(d.Outer) == 0 && !d.Masquerades
 }
 
-// Urgent says that policy may deny connections that go on.
+// Urgent reports whether policy may deny connections that go on.
 func (d Doubts) Urgent() bool { return d.All || d.Hole || len(d.Suspects) > 0 }
 
 // Enforced is what the firewall enforces on this host.
@@ -47,27 +43,28 @@ type Enforced struct {
 	Interfaces []policy.Interface // the host's own
 }
 
-// Unready says where it makes the host not ready that workloads' packets are stopped.
+// Unready says when stopped packets of workloads make the host not ready.
 type Unready string
 
-// The extents.
+// The values of Unready.
 const (
-	UnreadyAll   Unready = "All" // no workload can send, or be sent anything
+	UnreadyAll   Unready = "All" // no workload can send or receive
 	UnreadyAny   Unready = "Any"
 	UnreadyNever Unready = "Never"
 )
 
-// Families are those of addresses.
+// Families are address families.
 type Families struct{ V4, V6 bool }
 
-// ProbeEnd is one of the two workloads that a Prober makes, as the agent is to connect it.
+// ProbeEnd is one of the two workloads that a Prober creates, as the agent must connect it.
 type ProbeEnd struct {
 	Interface string // the host's end
 	MAC       model.MAC
 	Addrs     []netip.Addr
 }
 
-// ProbeAddrs are the addresses of an end, 0 or 1, in no pool and the same on every host: each is routed to on its own host alone.
+// ProbeAddrs returns the addresses of an end, 0 or 1. They are in no pool and the same on every host, and only that host has routes to
+// them.
 func ProbeAddrs(end int, of Families) (list []netip.Addr) {
 	if of.V4 {
 		list = append(list, netip.AddrFrom4([4]byte{169, 254, 1, byte(2 + end)}))
@@ -78,7 +75,7 @@ func ProbeAddrs(end int, of Families) (list []netip.Addr) {
 	return list
 }
 
-// ProbeWays are those that packets take between the ends, from and to which address.
+// ProbeWays returns the source and destination of each way that packets take between the ends.
 func ProbeWays() (ways [][2]netip.Addr) {
 	one, other := ProbeAddrs(0, Families{true, true}), ProbeAddrs(1, Families{true, true})
 	for i := range one {
@@ -87,7 +84,7 @@ func ProbeWays() (ways [][2]netip.Addr) {
 	return ways
 }
 
-// PathFinding is what is wrong with the path that packets of workloads take.
+// PathFinding is a problem with the path of workloads' packets.
 type PathFinding struct {
 	V4   bool // else IPv6
 	Text string
@@ -95,12 +92,12 @@ type PathFinding struct {
 
 // HostView is what the router knows of this host.
 type HostView struct {
-	// Revision is up to which of etcd's all else is known.
+	// Revision is etcd's, as of which all else is known.
 	Revision int64
-	Links    plan.Links // never changed, only replaced
+	Links    plan.Links // replaced, never modified
 	Devices  plan.Devices
-	// Others are addresses of some other hosts that live, by family.
+	// Others are addresses of some other live hosts, by family.
 	Others [2][]netip.Addr
-	// Conflict is plan.Planner's, of what was flushed. It is called by who takes the view alone.
+	// Conflict is plan.Planner.Conflict of the flushed plan. Only the receiver of the view calls it.
 	Conflict func(own, said []netip.Addr) error
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conflist keeps the network configuration in the container runtime's directory, and the files for TLS that it
-// names. A runtime starts pods as soon as the configuration is there, so it is written when the agent serves the host, and
-// not before. It stays when the agent ends: pods that go meanwhile are taken down by it.
+// Package conflist keeps the network configuration in the container runtime's directory, and the TLS files that it names. A runtime starts
+// pods as soon as the configuration exists, so it is written only once the agent serves the host. It stays when the agent ends: the runtime
+// needs it to take down pods meanwhile.
 package conflist
 
 import (
@@ -26,44 +26,44 @@ import (
 )
 
 const (
-	// interval is how often the files are compared with what they are to be.
+	// interval is how often the files are compared with their desired content.
 	interval = 10 * time.Second
-	// writtenName is the configuration that was written last, which tells what others have added to the file from what an
-	// earlier installer has left there.
+	// writtenName is the file of the configuration that was last written. It tells what others have added to the configuration from what an
+	// earlier installer left there.
 	writtenName = netconf.ListName + ".written"
-	// part is what the page for readiness calls this.
+	// part is this package's name on the page for readiness.
 	part = "network configuration"
 )
 
-// Config says what is kept where.
+// Config says which files to keep, and where.
 type Config struct {
 	// Dir is the runtime's directory, as a path of the host.
 	Dir string
 	// VarDir is where an installer leaves the configuration.
 	VarDir string
-	// Exclusive has another's configuration renamed that would be used in place of ours.
+	// Exclusive renames others' configurations that the runtime would use in place of ours.
 	Exclusive bool
-	// CAFile, CertFile and KeyFile are what the plugins need to reach etcd, "" = nothing.
+	// CAFile, CertFile and KeyFile are what the plugins need to reach etcd; "" = none.
 	CAFile, CertFile, KeyFile string
-	// Served is closed when the agent serves the host for the first time.
+	// Served is closed when the agent first serves the host.
 	Served <-chan struct{}
-	// Event tells the cluster's operator of something; nil = there is no way to.
+	// Event tells the cluster's operator; nil without a way to.
 	Event    func(reason, message string)
 	Health   *health.Monitor
 	Problems *problems.Ledger
 	Logger   *slog.Logger
 }
 
-// Files are the runtime's network configuration and what it refers to. Only Run uses them.
+// Files are the runtime's network configuration and the files that it refers to. Only Run uses them.
 type Files struct {
 	cfg     Config
-	earlier string // others' configurations that come first, as they were told
+	earlier string // others' configurations that come first, as last reported
 }
 
-// New makes a keeper.
+// New returns Files.
 func New(cfg Config) *Files { return &Files{cfg: cfg} }
 
-// Run keeps the files from when the agent serves until the context ends; the error is always nil.
+// Run keeps the files from when the agent serves the host until the context ends; the error is always nil.
 func (k *Files) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -77,7 +77,7 @@ func (k *Files) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// tell says what is wrong.
+// tell reports what is wrong.
 func (k *Files) tell(err error) {
 	reason := problems.Reason(err)
 	if reason != "" {
@@ -95,7 +95,7 @@ func (k *Files) event(reason, message string) {
 	}
 }
 
-// keep compares all files, and mends what differs. What the configuration refers to comes first.
+// keep compares all files and mends what differs. Files that the configuration refers to come first.
 func (k *Files) keep() error {
 	dir := statefile.OnHost(k.cfg.Dir)
 	if err := k.keepTLS(filepath.Join(dir, netconf.TLSDir)); err != nil {
@@ -146,7 +146,7 @@ func (k *Files) keepList(dir string) error {
 	return k.removeSingle(filepath.Join(dir, netconf.SingleName))
 }
 
-// former is the list that was written last; nil where that isn't known.
+// former returns the list that was last written; nil if unknown.
 func (k *Files) former(written string) *netconf.List {
 	text, err := os.ReadFile(written)
 	if err != nil {
@@ -159,11 +159,11 @@ func (k *Files) former(written string) *netconf.List {
 	return list
 }
 
-// removeSingle removes what an earlier Calico left, which would be used in place of the list.
+// removeSingle removes an earlier Calico's configuration, which the runtime would use in place of the list.
 func (k *Files) removeSingle(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil || !netconf.IsOurs(text) {
-		return nil // another's, or gone: it is looked at with the others
+		return nil // another's, or gone: lookAtOthers handles it
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return statefile.Advise(err)
@@ -172,8 +172,8 @@ func (k *Files) removeSingle(path string) error {
 	return nil
 }
 
-// lookAtOthers tells of configurations that the runtime takes in place of ours. Some mean to: Multus, for one, calls
-// ours. So that is no error.
+// lookAtOthers reports configurations that the runtime uses in place of ours. That is no error, as some are meant to: Multus, for one,
+// calls ours.
 func (k *Files) lookAtOthers(dir string) error {
 	names, err := netconf.Files(dir)
 	if err != nil {

@@ -72,7 +72,7 @@ func (r *rig) expect(when, name, want string) {
 	}
 }
 
-// page is what the page for readiness says.
+// page returns the text of the readiness page.
 func (r *rig) page() string {
 	r.cfg.Health.SetUnready("")
 	w := httptest.NewRecorder()
@@ -80,7 +80,7 @@ func (r *rig) page() string {
 	return strings.TrimSpace(w.Body.String())
 }
 
-// run runs steps, between which the keeper has had its time.
+// run runs steps; wait lets the keeper catch up between them.
 func (r *rig) run(steps func(wait func())) {
 	synctest.Test(r.t, func(t *testing.T) {
 		r.served = make(chan struct{})
@@ -99,7 +99,7 @@ func (r *rig) run(steps func(wait func())) {
 	})
 }
 
-// TestKept: nothing is there before the agent serves; then the file is mended, and outlives the agent.
+// TestKept: there is no file before the agent serves; then the file is repaired, and outlives the agent.
 func TestKept(t *testing.T) {
 	r := newRig(t)
 	r.write(r.path(netconf.SingleName), `{"name": "net", "type": "calico"}`)
@@ -157,7 +157,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestOthers: a file that comes first is told of and left alone, unless the node is to be ours alone.
+// TestOthers: another file that comes first is reported and left alone, unless the node is configured to be ours alone.
 func TestOthers(t *testing.T) {
 	r := newRig(t)
 	const foreign = `{"name": "m", "type": "multus"}`
@@ -202,7 +202,7 @@ func TestOthers(t *testing.T) {
 	})
 }
 
-// TestWrong: what is wrong is said on the page for readiness, once in an event, and is tried again.
+// TestWrong: what is wrong is on the readiness page, in one event, and is tried again.
 func TestWrong(t *testing.T) {
 	r := newRig(t)
 	staged, dir := filepath.Join(r.cfg.VarDir, netconf.StagedName), r.cfg.Dir
@@ -244,7 +244,7 @@ func TestWrong(t *testing.T) {
 	})
 }
 
-// pair is a certificate and its key.
+// pair creates a certificate and its key.
 func pair(t *testing.T) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
-// keepTLS keeps copies on the host of what the plugins need, as they change.
+// keepTLS keeps copies on the host of the files that the plugins need, as they change.
 func (k *Files) keepTLS(dir string) error {
 	from := map[string]string{netconf.TLSCA: k.cfg.CAFile, netconf.TLSCert: k.cfg.CertFile, netconf.TLSKey: k.cfg.KeyFile}
 	content := map[string][]byte{}
@@ -30,7 +30,7 @@ func (k *Files) keepTLS(dir string) error {
 		return nil
 	}
 	if cert, key := content[netconf.TLSCert], content[netconf.TLSKey]; cert != nil && key != nil {
-		if _, err := tls.X509KeyPair(cert, key); err != nil { // as while they are replaced
+		if _, err := tls.X509KeyPair(cert, key); err != nil { // happens while they are being replaced
 			return fmt.Errorf("certificate %s and key %s of the plugins: %w: what was written before stays", k.cfg.CertFile, k.cfg.KeyFile, err)
 		}
 	}

@@ -4,10 +4,9 @@
 // addresses that are gone, those that policy denies now, and those that lack a
 // translation that a new connection would get.
 //
-// A Cutter is told what changed once the firewall stands with the change. It then
-// walks the kernel's table of connections, judges those that the change is about by
-// the policy that is enforced, and deletes. A walk may miss what comes to another place of the
-// table, or into it, meanwhile: walks go on until one finds nothing, and another one a second later doesn't either.
+// A Cutter learns what changed once the firewall has been applied with the change. It then walks the kernel's table of connections, judges
+// those that the change concerns by the enforced policy, and deletes. A walk may miss a connection that meanwhile moves in the table, or
+// enters it: walks go on until one finds nothing, and another a second later doesn't either.
 package connections
 
 import (
@@ -28,28 +27,27 @@ import (
 	"github.com/calico-go/calico/pkg/nft"
 )
 
-// After each walk comes a rest of so many times what it took: while pods come and
-// go, or policy changes, all the time, the kernel's table isn't walked all the time.
+// After each walk comes a rest of restFactor times its duration, so that the kernel's table isn't walked all the time while pods come and
+// go, or policy changes, all the time.
 const (
 	restFactor = 9
 	maxRest    = time.Second
 	retryPause = time.Second
-	// gatherTime is how long a change that is in no hurry waits for more of its kind.
+	// gatherTime is how long a change that isn't urgent waits for more of its kind.
 	gatherTime = 100 * time.Millisecond
-	// atOnce is how many walks that found something others follow at once; the pauses before more of them double up to mostPause:
-	// what is denied and goes on all the same will not be had by walking.
+	// atOnce is how many walks that found something are repeated at once; later pauses double up to mostPause: walking will not stop a
+	// denied connection that keeps coming back.
 	atOnce    = 4
 	mostPause = time.Minute
-	// sureAfter is when all is judged again that a walk found nothing of.
+	// sureAfter is when work for which a walk found nothing is judged again.
 	sureAfter = time.Second
 )
 
-// silencePauses are how long after a hole in the firewall all connections are judged
-// once more. Without the firewall's table nothing is tracked, so that a connection which
-// is silent when the table is back isn't found until it is heard again.
+// silencePauses are how long after a hole in the firewall all connections are judged again. Without the firewall's table nothing is
+// tracked, so a connection that is silent when the table is back isn't found until it sends again.
 var silencePauses = [...]time.Duration{time.Second, 6 * time.Second, time.Minute}
 
-// Firewall keeps flows from beginning a connection: nft.Firewall.
+// Firewall stops flows from beginning a connection: nft.Firewall.
 type Firewall interface {
 	Cut([]nft.Cut) error
 	Uncut([]nft.Flow) error
@@ -60,14 +58,14 @@ type Firewall interface {
 type Tracker interface {
 	List(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
 	Delete([]conntrack.Tracked) (int, error)
-	// Routes finds the host's interfaces that lead to an address.
+	// Routes returns a lookup of the host's interfaces that lead to an address.
 	Routes() Routes
 }
 
-// Metrics are what a Cutter counts: connections that were deleted as they are over, and as policy denies them.
+// Metrics count deleted connections: those that are over, and those that policy denies.
 type Metrics struct{ Over, Denied prometheus.Counter }
 
-// NewMetrics makes them.
+// NewMetrics returns unregistered Metrics.
 func NewMetrics() Metrics {
 	return Metrics{
 		Over: prometheus.NewCounter(prometheus.CounterOpts{
@@ -79,12 +77,11 @@ func NewMetrics() Metrics {
 	}
 }
 
-// Config is what a Cutter works with.
+// Config configures a Cutter.
 type Config struct {
 	Firewall Firewall
 	Tracker  Tracker
-	// Policy calls a function with the policy that the firewall enforces, which must not
-	// change meanwhile.
+	// Policy calls a function with the policy that the firewall enforces, which must not change until the function returns.
 	Policy  func(func(board.Enforced))
 	Metrics Metrics
 	// Wake is sent when the connections of lost addresses are deleted.
@@ -99,21 +96,21 @@ type Cutter struct {
 	mu      sync.Mutex
 	wake    mailbox.Signal
 	queued  set       // for the next walk
-	repeat  set       // what it is to judge once more
-	walking set       // of the one under way
-	due     time.Time // of the next walk, zero = there is nothing to do
-	found   int       // walks in a row that found something
-	again   []later   // the earliest first
+	repeat  set       // work that the next walk judges again
+	walking set       // work of the walk under way
+	due     time.Time // when the next walk is due, zero = there is nothing to do
+	found   int       // consecutive walks that found something
+	again   []later   // earliest first
 }
 
-// set is work gathered.
+// set is the work of a walk.
 type set struct {
 	lost, suspects   map[netip.Addr]struct{}
 	outer            map[netip.Addr]netip.Addr
 	all, masquerades bool
 }
 
-// later is what is judged once more, and when.
+// later is work to judge again, and when.
 type later struct {
 	at   time.Time
 	what set
@@ -134,12 +131,12 @@ func (s *set) empty() bool {
 	return len(s.lost) == 0 && len(s.suspects) == 0 && len(s.outer) == 0 && !s.all && !s.masquerades
 }
 
-// New makes a Cutter with nothing to do.
+// New returns a Cutter with nothing to do.
 func New(cfg Config) *Cutter {
 	return &Cutter{cfg: cfg, wake: mailbox.NewSignal(), queued: newSet(), repeat: newSet(), walking: newSet()}
 }
 
-// Add has Run look at more. It never blocks.
+// Add queues work for Run. It never blocks.
 func (c *Cutter) Add(w board.Doubts) {
 	if w.Empty() {
 		return
@@ -164,7 +161,7 @@ func (c *Cutter) Add(w board.Doubts) {
 	c.dueAt(now)
 }
 
-// dueAt has the next walk begin no later. The mutex is held.
+// dueAt makes the next walk begin no later than at. The mutex is held.
 func (c *Cutter) dueAt(at time.Time) {
 	if c.due.IsZero() || at.Before(c.due) {
 		c.due = at
@@ -172,8 +169,8 @@ func (c *Cutter) dueAt(at time.Time) {
 	}
 }
 
-// Deleting says that connections of one of the addresses, which led elsewhere, are
-// still to be deleted, and has that happen without delay.
+// Deleting reports whether connections of one of the addresses, which led elsewhere, are still to be deleted, and makes that happen without
+// delay.
 func (c *Cutter) Deleting(addrs []netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +184,7 @@ func (c *Cutter) Deleting(addrs []netip.Addr) bool {
 	return queued || has(c.walking.lost)
 }
 
-// Run walks when there is something to do, until the context ends. Connections of
-// addresses that were lost until then are deleted first.
+// Run walks when there is something to do, until the context ends. It then still deletes the connections of addresses lost until then.
 func (c *Cutter) Run(ctx context.Context) {
 	for c.wait(ctx) {
 		began := time.Now()
@@ -205,7 +201,7 @@ func (c *Cutter) Run(ctx context.Context) {
 	}
 	c.mu.Lock()
 	lost := c.queued.lost
-	c.queued = newSet() // the next agent judges all
+	c.queued = newSet() // the next agent judges all connections
 	c.queued.lost = lost
 	c.mu.Unlock()
 	if len(lost) == 0 {
@@ -216,7 +212,7 @@ func (c *Cutter) Run(ctx context.Context) {
 	}
 }
 
-// wait returns when a walk is due; false = the context ended.
+// wait returns when a walk is due; false if the context ended.
 func (c *Cutter) wait(ctx context.Context) bool {
 	for {
 		c.mu.Lock()
@@ -247,8 +243,7 @@ func (c *Cutter) wait(ctx context.Context) bool {
 	}
 }
 
-// turn does what is queued, which is queued again where that fails, or finds something. What is new and has nothing to be
-// found is judged again after a while.
+// turn does the queued work, and queues it again if it fails or finds something. New work that finds nothing is judged again after a while.
 func (c *Cutter) turn() error {
 	c.mu.Lock()
 	fresh, work := c.queued, newSet()
@@ -265,7 +260,7 @@ func (c *Cutter) turn() error {
 		return err
 	}
 	lost := len(work.lost) > 0
-	work.lost, fresh.lost = map[netip.Addr]struct{}{}, nil // somebody else may have the addresses from now on
+	work.lost, fresh.lost = map[netip.Addr]struct{}{}, nil // another workload may have the addresses from now on
 	switch {
 	case found:
 		pause := time.Duration(0)
@@ -286,15 +281,14 @@ func (c *Cutter) turn() error {
 	return nil
 }
 
-// requeue has work done again, and what came meanwhile. The mutex is held.
+// requeue queues work again, together with what came meanwhile. The mutex is held.
 func (c *Cutter) requeue(work set, pause time.Duration) {
-	work.add(c.queued) // whose outer addresses are the newer ones
+	work.add(c.queued) // the newer outer addresses win
 	c.queued = work
 	c.dueAt(time.Now().Add(pause))
 }
 
-// walk finds the connections that the work is about, and deletes those that may not go on. It reports whether there were
-// any but those of lost addresses.
+// walk finds the connections that the work concerns, and deletes those that must not go on. It reports whether policy denies any of them.
 func (c *Cutter) walk(work set) (found bool, err error) {
 	routes := c.cfg.Tracker.Routes()
 	defer routes.Close()
@@ -318,7 +312,7 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 			denied = append(denied, t)
 		case involves(t.Connection, work.lost):
 			over = append(over, t)
-		case untranslated.has(t): // of those some come back, as what they need isn't theirs
+		case untranslated.has(t): // some of these come back, as they don't get the translation
 			over = append(over, t)
 		}
 		if cut != nil {
@@ -329,7 +323,7 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 	n, err := c.cfg.Tracker.Delete(over)
 	errs = append(errs, err)
 	if err := c.cfg.Firewall.Cut(cuts); err != nil {
-		errs, denied = append(errs, err), nil // they would go on, begun by the side that answers
+		errs, denied = append(errs, err), nil // the side that answers would begin them again
 	}
 	m, err := c.cfg.Tracker.Delete(denied)
 	c.cfg.Metrics.Over.Add(float64(n))
@@ -343,8 +337,8 @@ func (c *Cutter) walk(work set) (found bool, err error) {
 // judgedAtOnce is how many connections are judged before policy may change.
 const judgedAtOnce = 256
 
-// judge calls f with each of a list, and with the paths of the policy that is enforced then. Paths that are
-// older than the rules would have endpoints ask for policies that are gone, and those deny.
+// judge calls f with each item of a list, and with the paths of the policy enforced at that moment. With paths older than the rules,
+// endpoints would refer to policies that are gone, and those deny.
 func judge[T any](c *Cutter, list []T, routes Routes, f func(*paths, T)) {
 	for some := range slices.Chunk(list, judgedAtOnce) {
 		c.cfg.Policy(func(p board.Enforced) {
@@ -356,7 +350,7 @@ func judge[T any](c *Cutter, list []T, routes Routes, f func(*paths, T)) {
 	}
 }
 
-// allowAgain lets the flows go on that policy denied when they were cut, and allows now.
+// allowAgain lifts the cuts of flows that policy allows now.
 func (c *Cutter) allowAgain(work set, routes Routes) error {
 	if !work.all && len(work.suspects) == 0 {
 		return nil

@@ -24,8 +24,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// cutting is a Cutter with the policy of a host that has two pods, and a kernel that does
-// what it is told.
+// cutting is a Cutter with the policy of a host that has two pods, and a fake kernel.
 type cutting struct {
 	*Cutter
 	t      *testing.T
@@ -42,7 +41,7 @@ type cutting struct {
 	clings bool           // what is deleted stays
 }
 
-// List is of Tracker.
+// List implements Tracker.
 func (x *cutting) List(keep func(conntrack.Connection) bool) (kept []conntrack.Tracked, err error) {
 	if x.during != nil {
 		defer x.during()
@@ -58,7 +57,7 @@ func (x *cutting) List(keep func(conntrack.Connection) bool) (kept []conntrack.T
 	return kept, x.fail
 }
 
-// Delete is of Tracker.
+// Delete implements Tracker.
 func (x *cutting) Delete(list []conntrack.Tracked) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -72,7 +71,7 @@ func (x *cutting) Delete(list []conntrack.Tracked) (int, error) {
 	return before - len(x.table), nil
 }
 
-// Cut is of Firewall.
+// Cut implements Firewall.
 func (x *cutting) Cut(cuts []nft.Cut) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -82,7 +81,7 @@ func (x *cutting) Cut(cuts []nft.Cut) error {
 	return x.refuse
 }
 
-// Uncut is of Firewall.
+// Uncut implements Firewall.
 func (x *cutting) Uncut(flows []nft.Flow) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -92,13 +91,13 @@ func (x *cutting) Uncut(flows []nft.Flow) error {
 	return nil
 }
 
-// ReadCuts is of Firewall.
+// ReadCuts implements Firewall.
 func (x *cutting) ReadCuts() ([]nft.Flow, error) { return slices.Collect(maps.Keys(x.cut)), nil }
 
-// Routes is of Tracker.
+// Routes implements Tracker.
 func (*cutting) Routes() Routes { return onHost() }
 
-// onHost has 198.51.100.1 be the host's own, and all others beyond eth0.
+// onHost makes 198.51.100.1 the host's own address; all others are reached through eth0.
 func onHost() Routes {
 	return testRoutes(func(to, _ netip.Addr) ([]string, error) {
 		if to == netip.MustParseAddr("198.51.100.1") {
@@ -135,13 +134,13 @@ func put(key model.Key, value any) model.Entry {
 	return model.Entry{Path: key.Path(), Key: key, Value: value, Revision: 1, Created: 1}
 }
 
-// pod is an endpoint that may do anything.
+// pod returns an endpoint that may do anything.
 func pod(name, iface, addr string) model.Entry {
 	return put(model.WorkloadEndpointKey{Host: "h", Orchestrator: "cni", Workload: name, Endpoint: "eth0"}, model.WorkloadEndpoint{
 		State: model.StateActive, Name: iface, ProfileIDs: []string{"open"}, IPv4Nets: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(addr), 32)}})
 }
 
-// deny is a policy for all that allows what it doesn't deny.
+// deny returns a policy for all that denies these matches and allows the rest.
 func deny(name string, denied ...model.Match) model.Entry {
 	p := model.Policy{Selector: "all()", Types: []model.Direction{model.Inbound}}
 	for _, m := range denied {
@@ -151,7 +150,7 @@ func deny(name string, denied ...model.Match) model.Entry {
 	return put(model.PolicyKey{Tier: "default", Policy: name}, p)
 }
 
-// write has etcd change, and the work done that comes of it.
+// write changes etcd, and waits for the resulting work.
 func (x *cutting) write(w board.Doubts, entries ...model.Entry) {
 	x.t.Helper()
 	x.engine.Update(entries...)
@@ -165,14 +164,14 @@ func (x *cutting) write(w board.Doubts, entries ...model.Entry) {
 
 func (x *cutting) set(table ...conntrack.Tracked) { x.with(func() { x.table = table }) }
 
-// with changes what the kernel does, or looks at it.
+// with changes what the kernel does, or inspects it.
 func (x *cutting) with(change func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	change()
 }
 
-// expect says which connections are left, by the client's port, and what the firewall drops.
+// expect checks which connections are left, by the client's port, and what the firewall drops.
 func (x *cutting) expect(name string, left []uint16, cut ...nft.Flow) {
 	x.t.Helper()
 	synctest.Wait()
@@ -197,7 +196,7 @@ func (x *cutting) expect(name string, left []uint16, cut ...nft.Flow) {
 	}
 }
 
-// tcp is a connection from one address to another.
+// tcp returns a connection from one address to another.
 func tcp(src string, srcPort uint16, dst string, dstPort uint16) conntrack.Tracked {
 	a, b := netip.MustParseAddr(src), netip.MustParseAddr(dst)
 	return conntrack.Tracked{Timeout: time.Hour, Connection: conntrack.Connection{
@@ -211,14 +210,14 @@ func pickedUp(t conntrack.Tracked) conntrack.Tracked {
 	return t
 }
 
-// backOf is what the other side of a connection sends.
+// backOf returns the flow of a connection's replies.
 func backOf(t conntrack.Tracked) nft.Flow { return answers(began(t.Connection)) }
 
 func to(port uint16) model.Match {
 	return model.Match{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: port, Max: port}}}
 }
 
-// TestCut has policies come and go that deny what runs.
+// TestCut adds and removes policies that deny running connections.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -246,7 +245,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestPolicyChanges has a policy leave while the tracker's table is walked: what the others allow goes on.
+// TestPolicyChanges removes a policy while the tracker's table is walked: connections that the others allow go on.
 func TestPolicyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -263,8 +262,7 @@ func TestPolicyChanges(t *testing.T) {
 	})
 }
 
-// TestPickedUp has connections that began while the tracker was off, and of which it
-// heard who answers first: their ports tell.
+// TestPickedUp: for connections that began while the tracker was off, and whose replies it saw first, the ports tell who is the client.
 func TestPickedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -277,8 +275,7 @@ func TestPickedUp(t *testing.T) {
 	})
 }
 
-// TestMissed has walks miss a connection that policy denies: the next ones find it. There is no end of walks only as long
-// as they find something.
+// TestMissed makes walks miss a connection that policy denies: later ones find it. Walks repeat only as long as they find something.
 func TestMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -315,7 +312,7 @@ func TestMissed(t *testing.T) {
 	})
 }
 
-// TestDeniedForEver has what policy denies be there again after each walk: the walks get fewer.
+// TestDeniedForEver makes a denied connection reappear after each walk: the walks get rarer.
 func TestDeniedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -347,8 +344,7 @@ func TestDeniedForEver(t *testing.T) {
 	})
 }
 
-// TestHeardLater has connections that began while the firewall had a hole, and were silent
-// when it was mended.
+// TestHeardLater covers connections that began while the firewall had a hole, and were silent when it was repaired.
 func TestHeardLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -367,8 +363,8 @@ func TestHeardLater(t *testing.T) {
 	})
 }
 
-// TestRefused has the firewall refuse what could begin a connection anew: it goes on
-// until the firewall has it.
+// TestRefused makes the firewall refuse the rules that keep a connection from starting again: the connection goes on until the firewall
+// accepts them.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -383,7 +379,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestLost has an address leave: its next holder waits until the connections are deleted.
+// TestLost removes an address: its next holder waits until the connections are deleted.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -409,8 +405,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestFailsafe has a host endpoint close a host. Connections that ran before the tracker
-// did, and those of fail-safe ports, go on: the tracker may have heard first who answers.
+// TestFailsafe closes a host by a host endpoint. Connections older than the tracker, and those of fail-safe ports, go on: the tracker may
+// have seen the reply first.
 func TestFailsafe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)
@@ -429,7 +425,7 @@ func TestFailsafe(t *testing.T) {
 	})
 }
 
-// TestICMP has policy deny queries of ICMP by type and code.
+// TestICMP: policy denies ICMP queries by type and code.
 func TestICMP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask := func(kind, code uint8, id uint16) conntrack.Tracked {
@@ -454,8 +450,8 @@ func TestICMP(t *testing.T) {
 	})
 }
 
-// TestTranslated: connections that began before an address of theirs was translated are
-// forgotten, so that they begin anew, and those that go on are left alone.
+// TestTranslated: connections that began before one of their addresses was translated are forgotten, so that they begin anew; the others
+// are left alone.
 func TestTranslated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t)

@@ -12,12 +12,11 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// leastCut is how long a cut flow can't begin a connection at least: the tracker forgets
-// what is no TCP sooner than those who talk give it up.
+// leastCut is the least time for which a cut flow can't begin a connection: the tracker forgets connections other than TCP before their
+// ends give up.
 const leastCut = 10 * time.Minute
 
-// began is the direction in which a connection began, as policy saw it after its
-// destination was translated, whatever did that.
+// began returns the direction in which a connection began, as policy saw it after any translation of its destination.
 func began(c conntrack.Connection) nft.Flow {
 	f := nft.Flow{Protocol: c.Protocol, Src: c.Src, Dst: c.ReplySrc}
 	if c.Protocol.HasPorts() {
@@ -26,35 +25,30 @@ func began(c conntrack.Connection) nft.Flow {
 	return f
 }
 
-// answers is the other direction. Whatever the addresses on the wire, this is
-// what the tracker would have to see first to take the packets of f for answers.
+// answers returns the other direction. Whatever the addresses on the wire, the tracker would have to see this one first to take the packets
+// of f for answers.
 func answers(f nft.Flow) nft.Flow {
 	return nft.Flow{Protocol: f.Protocol, Src: f.Dst, Dst: f.Src, SrcPort: f.DstPort, DstPort: f.SrcPort}
 }
 
-// query is what else is known of the first packet of what the tracker takes for a connection: what ICMP asks by it, and
-// what it was sent to.
+// query is what else is known of a connection's first packet: the type and code of ICMP, and its original destination.
 type query struct {
 	kind, code uint8
 	called     netip.AddrPort
 }
 
-// ephemeral is the first of the ports that Linux gives to who begins a connection
-// (net.ipv4.ip_local_port_range in the kernel's networking/ip-sysctl).
+// ephemeral is the first port that Linux assigns to a client (net.ipv4.ip_local_port_range in the kernel's networking/ip-sysctl).
 const ephemeral = 32768
 
-// isFromClient says whether a flow's ports are such as those of who begins a connection.
+// isFromClient reports whether a flow's ports suggest that its source is the client.
 func isFromClient(f nft.Flow) bool { return f.SrcPort >= ephemeral && f.DstPort < ephemeral }
 
-// judge says whether policy denies a connection. cut is the flow of its answers where
-// policy would let that begin a connection: the packets of the side that is denied would
-// then pass as answers.
+// judge reports whether policy denies a connection. cut is the flow of its answers if policy would let that begin a connection: the denied
+// side's packets would then pass as answers.
 //
-// Connections on which policy has no say are allowed. So are those of TCP that ran before
-// the tracker did and whose answers, so it seems, are for a fail-safe port: on a host that
-// has had no firewall these are the agent's own to etcd and the operator's by SSH. Of
-// others, whose ports say that the side that was heard second began them, policy must
-// allow both directions.
+// Connections that policy doesn't concern are allowed. So are TCP connections older than the tracker whose answers seem to be for a
+// fail-safe port: on a host that has had no firewall these are the agent's own to etcd and the operator's SSH. For other connections whose
+// ports suggest that the side heard second began them, policy must allow both directions.
 func (p *paths) judge(t conntrack.Tracked) (denied bool, cut *nft.Cut) {
 	f := began(t.Connection)
 	denied = p.denies(f, query{t.ICMPType, t.ICMPCode, netip.AddrPortFrom(t.Dst, t.DstPort)})
@@ -75,8 +69,7 @@ func (p *paths) judge(t conntrack.Tracked) (denied bool, cut *nft.Cut) {
 	return true, cut
 }
 
-// denies says whether policy denies what begins a connection, whichever interfaces it
-// may take.
+// denies reports whether policy denies the first packet of a connection on all interfaces that it may take.
 func (p *paths) denies(f nft.Flow, q query) bool {
 	packets := p.packets(f, q)
 	for _, packet := range packets {
@@ -87,13 +80,13 @@ func (p *paths) denies(f nft.Flow, q query) bool {
 	return len(packets) > 0
 }
 
-// failsafe says whether a fail-safe port lets pass what begins a connection.
+// failsafe reports whether a fail-safe port lets the first packet of a connection pass.
 func (p *paths) failsafe(f nft.Flow) bool {
 	return slices.ContainsFunc(p.packets(f, query{}), func(packet policy.Packet) bool { return p.evaluate(packet).Failsafe })
 }
 
-// evaluate judges what begins a connection. Evaluate looks through all endpoints
-// that it is given: it gets those that the packet can concern.
+// evaluate judges the first packet of a connection. policy.Evaluate looks through all endpoints that it is given, so it gets only those
+// that the packet can concern.
 func (p *paths) evaluate(packet policy.Packet) policy.Result {
 	part := *p.State
 	part.Endpoints = map[string]*policy.Endpoint{}

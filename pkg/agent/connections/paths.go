@@ -15,24 +15,24 @@ import (
 
 // Routes finds the host's interfaces that lead to an address: hostnet.Lookup.
 type Routes interface {
-	// To returns the interfaces by which to is reached from an own address, the zero
-	// Addr for any; "" is an address of the host's own.
+	// To returns the interfaces that lead to an address from one of the host's own, the zero Addr for any; "" stands for an address of the
+	// host's own.
 	To(to, from netip.Addr) ([]string, error)
 	Close()
 }
 
-// elsewhere is an interface of the host's own that no endpoint has by name.
+// elsewhere stands for an interface of the host's own that no endpoint names.
 const elsewhere = "?"
 
-// paths knows between which interfaces a tracked connection runs.
+// paths finds the interfaces between which a tracked connection runs.
 type paths struct {
 	board.Enforced
 	workloads map[netip.Addr]string         // interfaces by address
 	on        map[string][]*policy.Endpoint // workloads by interface
 	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
 	host      bool                          // an endpoint may be on one of the host's own interfaces
-	closable  []string                      // the host's own interfaces that an endpoint is on, and elsewhere where one is everywhere
-	mine      map[netip.Addr]string         // interfaces by the host's address
+	closable  []string                      // the host's own interfaces that an endpoint is on, and elsewhere if one is on all
+	mine      map[netip.Addr]string         // interfaces by the host's own addresses
 	routes    Routes
 	asked     map[lookup][]string
 }
@@ -73,8 +73,8 @@ func newPaths(now board.Enforced, routes Routes) *paths {
 	return p
 }
 
-// packets are what the first packet of a connection may be: between which interfaces
-// can be open. They are none where policy has nothing to do with it.
+// packets returns the forms that the first packet of a connection may have: one for each pair of interfaces that can be open. There are
+// none if policy doesn't concern it.
 func (p *paths) packets(f nft.Flow, q query) []policy.Packet {
 	_, from := p.workloads[f.Src]
 	_, to := p.workloads[f.Dst]
@@ -85,7 +85,7 @@ func (p *paths) packets(f nft.Flow, q query) []policy.Packet {
 	packet := policy.Packet{
 		Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code,
 		Called:     q.called,
-		Translated: f.Dst.IsLoopback(), // what a workload sends there as it is gets no connection
+		Translated: f.Dst.IsLoopback(), // what a workload itself sends there gets no connection
 	}
 	var out []policy.Packet
 	ins, outs := p.between(f)
@@ -97,8 +97,8 @@ func (p *paths) packets(f nft.Flow, q query) []policy.Packet {
 	return out
 }
 
-// between are the interfaces by which a flow may come, and go. What has the host itself
-// at one end takes the route from that address.
+// between returns the interfaces that a flow may enter and leave by. A flow that has the host itself at one end takes the route from the
+// host's address.
 func (p *paths) between(f nft.Flow) (ins, outs []string) {
 	host := []string{""}
 	local := func(a netip.Addr) bool {
@@ -120,10 +120,9 @@ func (p *paths) between(f nft.Flow) (ins, outs []string) {
 	return p.lookup(lookup{to: f.Src}), p.lookup(lookup{to: f.Dst})
 }
 
-// arrives are the interfaces by which packets for an address of the host come: those
-// that lead back, unless that is a tunnel and the address isn't the tunnel's. Other hosts send
-// into it what is for pods and tunnels alone, so that such packets come by the link that has the
-// address, and the answers to a pod leave by the tunnel.
+// arrives returns the interfaces by which packets for an address of the host come: those that lead back, unless they lead to a tunnel and
+// the address isn't the tunnel's. Other hosts send only packets for pods and tunnels into a tunnel: such packets come by the link with the
+// address, while the answers to a pod leave by the tunnel.
 func (p *paths) arrives(f nft.Flow) []string {
 	back := p.lookup(lookup{f.Src, f.Dst})
 	near := p.mine[f.Dst]
@@ -143,7 +142,7 @@ func (p *paths) interfaces(a netip.Addr) []string {
 	return p.lookup(lookup{to: a})
 }
 
-// lookup are the host's own interfaces that lead to an address, "" where that is the host's.
+// lookup returns the host's own interfaces that lead to an address, "" if it is the host's.
 func (p *paths) lookup(l lookup) []string {
 	if _, own := p.mine[l.to]; own {
 		return []string{""}
@@ -159,8 +158,7 @@ func (p *paths) lookup(l lookup) []string {
 	return names
 }
 
-// unknown are the interfaces of an address without a route: all that can be closed, as
-// what is denied must not go on.
+// unknown returns the interfaces of an address without a route: all that can be closed, as denied connections must not go on.
 func (p *paths) unknown() []string {
 	if len(p.closable) == 0 {
 		return []string{elsewhere}

@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// randomState has pods, some with outer addresses, and host endpoints, with a
-// few policies. The addresses are 10.0.0.0 to 15, the outer ones from 192.0.2.0.
+// randomState returns pods, some with outer addresses, and host endpoints, with a few policies. The addresses are 10.0.0.0 to 15, the outer
+// ones from 192.0.2.0.
 func randomState(random *rand.Rand) *policy.State {
 	st := &policy.State{Endpoints: map[string]*policy.Endpoint{}, Rules: map[policy.RulesID]*policy.Rules{}}
 	var ids []policy.RulesID
@@ -59,13 +59,13 @@ type testRoutes func(to, from netip.Addr) ([]string, error)
 func (r testRoutes) To(to, from netip.Addr) ([]string, error) { return r(to, from) }
 func (testRoutes) Close()                                     {}
 
-// policyOf is a policy with the default settings.
+// policyOf returns a policy with the default settings.
 func policyOf(st *policy.State, own ...policy.Interface) board.Enforced {
 	return board.Enforced{State: st, Settings: params.Resolve().Params.Firewall(), Interfaces: own}
 }
 
-// TestDeniesRouted has a host with an address on each of two uplinks, of which each
-// may be closed: the route is looked up from the connection's own address.
+// TestDeniesRouted covers a host with an address on each of two uplinks, either of which may be closed: the route is looked up from the
+// connection's own address.
 func TestDeniesRouted(t *testing.T) {
 	addr := netip.MustParseAddr
 	own := []policy.Interface{{Name: "eth0", Addrs: []netip.Addr{addr("192.0.2.1")}}, {Name: "eth1", Addrs: []netip.Addr{addr("198.51.100.1")}}}
@@ -116,8 +116,8 @@ func TestDeniesRouted(t *testing.T) {
 	}
 }
 
-// TestDeniesTunnelled has a pod of another host beyond a tunnel. What it sends to the
-// host's own address comes by eth0, and what it sends to the tunnel's by the tunnel.
+// TestDeniesTunnelled covers another host's pod beyond a tunnel. Its packets to the host's own address come through eth0, those to the
+// tunnel's address through the tunnel.
 func TestDeniesTunnelled(t *testing.T) {
 	addr := netip.MustParseAddr
 	pod, host, tunnel, loopback := addr("10.0.1.1"), addr("192.0.2.1"), addr("10.0.0.0"), addr("203.0.113.1")
@@ -143,7 +143,7 @@ func TestDeniesTunnelled(t *testing.T) {
 	}
 }
 
-// TestDenies compares with what Evaluate says of the whole state.
+// TestDenies compares with Evaluate's result for the whole state.
 func TestDenies(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, seed))

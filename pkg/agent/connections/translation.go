@@ -9,11 +9,10 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// The kernel asks for a translation with the first packet of a connection. One that
-// began before, and whose client goes on sending from the same port, never gets it:
-// the tracker has to forget it.
+// The kernel consults translations only for a connection's first packet. A connection that began before, and whose client keeps sending
+// from the same port, never gets translated: the tracker has to forget it.
 
-// translations are those that connections may have begun without.
+// translations are the ones that connections may have begun without.
 type translations struct {
 	inner map[netip.Addr]netip.Addr // inner addresses of 1:1 NAT, by the outer one
 	pools policy.Pools              // zero where no more is masqueraded than before
@@ -34,7 +33,7 @@ func (s *set) untranslated(st *policy.State) translations {
 	return t
 }
 
-// may says that a connection isn't translated that would be now.
+// may reports whether a connection lacks a translation that a new one would get.
 func (t translations) may(c conntrack.Connection) bool {
 	if inner, is := t.inner[c.Dst]; is && c.ReplySrc != inner {
 		return true
@@ -42,8 +41,8 @@ func (t translations) may(c conntrack.Connection) bool {
 	return c.ReplyDst == c.Src && t.pools.Masquerades(c.Src, c.ReplySrc)
 }
 
-// has says that it is to begin anew, which no connection that works is: one to an
-// outer address has it elsewhere, and of those that go out the one has no answer.
+// has reports whether a connection must begin anew. No working connection must: one to an outer address has that address elsewhere, and an
+// outgoing one without translation gets no answer.
 func (t translations) has(c conntrack.Tracked) bool {
 	_, outer := t.inner[c.Dst]
 	return (outer || !c.Replied) && t.may(c.Connection)

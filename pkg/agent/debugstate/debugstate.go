@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debugstate is what an agent says of itself at /debug/state: JSON, or text for
-// people where ?format=text asks for that. It has no dependencies, so that any program can read it: calicoctl does.
+// Package debugstate describes what an agent reports at /debug/state: JSON, or text for people with ?format=text. It has no dependencies,
+// so that any program can read it: calicoctl does.
 package debugstate
 
 import (
@@ -13,19 +13,18 @@ import (
 	"time"
 )
 
-// State is what the page says that programs need. The agent says more of what it plans.
+// State is the part of the page that programs need. The agent reports more of its plans.
 type State struct {
 	Endpoints Endpoints `json:"endpoints"`
 	Router    Router    `json:"router"`
 }
 
-// Router is how routes and BGP stand.
+// Router is the state of routes and BGP.
 type Router struct {
-	// Waiting is why nothing that etcd says now is done, "" = it is.
+	// Waiting is why the router doesn't act on etcd now, "" = it does.
 	Waiting string            `json:"waiting,omitempty"`
-	Lacks   map[string]string `json:"notProgrammed,omitempty"` // why, by what the kernel lacks
-	// Peers are the sessions as they stand, PeersError why they are not known, and BGPError
-	// why BGP is not as it should be.
+	Lacks   map[string]string `json:"notProgrammed,omitempty"` // reasons, by what the kernel lacks
+	// Peers are the sessions, PeersError why they are unknown, and BGPError why BGP is not as it should be.
 	Peers      []Peer `json:"peers"`
 	PeersError string `json:"peersError,omitempty"`
 	BGPError   string `json:"bgpError,omitempty"`
@@ -33,22 +32,22 @@ type Router struct {
 	Busy bool `json:"busy,omitempty"`
 }
 
-// Peer is a BGP neighbour, and how the session with it stands.
+// Peer is a BGP neighbour and the state of its session.
 type Peer struct {
 	Address netip.Addr `json:"address"`
 	AS      uint32     `json:"as"`
-	Kind    string     `json:"kind"`           // why it is one: the mesh, a peer of this node, or of all
-	Host    string     `json:"host,omitempty"` // that it is, "" = no host of ours
+	Kind    string     `json:"kind"`           // why it is a peer: the mesh, a peer of this node, or of all
+	Host    string     `json:"host,omitempty"` // the host that it is, "" = none of ours
 	State   string     `json:"state"`
 	Since   time.Time  `json:"since"`
-	// Received is how many prefixes it has sent, of which Refused are taken from no neighbour; Used how many learned
-	// routes go through it, Sent how many it was sent.
+	// Received is how many prefixes it has sent, including the Refused, which are taken from no neighbour; Used how many learned routes go
+	// through it, Sent how many prefixes it was sent.
 	Received int `json:"received"`
 	Refused  int `json:"refused"`
 	Used     int `json:"used"`
 	Sent     int `json:"sent"`
-	// Trouble is the kind of what keeps the session from being up, "" = it is up, or nothing was tried yet. Error is the
-	// last one, kept when the session is up again.
+	// Trouble is the kind of problem that keeps the session down, "" = it is up, or nothing was tried yet. Error is the last problem, kept
+	// when the session is up again.
 	Trouble string    `json:"trouble,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	ErrorAt time.Time `json:"errorAt,omitzero"`
@@ -61,16 +60,16 @@ type Endpoints struct {
 	All  []Endpoint `json:"all"`
 }
 
-// Endpoint is one of them.
+// Endpoint is a workload endpoint.
 type Endpoint struct {
 	Path      string   `json:"path"` // in etcd
 	Interface string   `json:"interface,omitempty"`
-	Status    string   `json:"status"` // as it is reported in etcd
+	Status    string   `json:"status"` // as reported in etcd
 	Addresses []string `json:"addresses,omitempty"`
 	Reason    string   `json:"reason,omitempty"` // why it isn't up
 }
 
-// WriteText prints them for people.
+// WriteText prints the endpoints for people.
 func (e Endpoints) WriteText(w io.Writer) error {
 	if e.Busy {
 		_, err := fmt.Fprintln(w, "# endpoints\nbusy: there was no answer in time")

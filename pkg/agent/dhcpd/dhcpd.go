@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcpd serves the virtual machines of this host: by each tap whose endpoint names subnets it answers DHCPv4, DHCPv6
-// and router solicitations, as soon as the endpoint is programmed and for as long as it is.
+// Package dhcpd serves the virtual machines of this host: on each tap whose endpoint names subnets it answers DHCPv4, DHCPv6 and router
+// solicitations while the endpoint is programmed.
 package dhcpd
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// problemKind is that of endpoints that are connected and not served.
+// problemKind is the kind of problem of endpoints that are connected but not served.
 const problemKind = "dhcp"
 
-// Socket sees what is asked by one tap: dhcpsock.Socket.
+// Socket receives requests on one tap: dhcpsock.Socket.
 type Socket interface {
-	Receive(buf []byte, until time.Time) ([]byte, error) // nil when that has come
+	Receive(buf []byte, until time.Time) ([]byte, error) // nil once until has passed
 	Send(frame []byte) error
-	MTU() int // 0 = not known
+	MTU() int // 0 = unknown
 	Close() error
 }
 
-// Config is what Servers work with.
+// Config configures Servers.
 type Config struct {
-	Host     string    // its name in etcd
+	Host     string    // this host's name in etcd
 	MAC      model.MAC // of every tap
 	Open     func(iface string) (Socket, error)
 	Logger   *slog.Logger
@@ -43,7 +43,7 @@ type Config struct {
 type Servers struct {
 	cfg     Config
 	wake    mailbox.Signal
-	servers map[string]*server // by the endpoint's path; Run's alone
+	servers map[string]*server // by the endpoint's path; only Run uses it
 
 	mu         sync.Mutex
 	endpoints  map[string]endpoint // those of this host that name subnets, by path
@@ -62,7 +62,7 @@ type subnet struct {
 	err error
 }
 
-// New makes Servers that know of no endpoint.
+// New returns Servers that know no endpoint.
 func New(cfg Config) *Servers {
 	return &Servers{
 		cfg: cfg, wake: mailbox.NewSignal(), servers: map[string]*server{}, endpoints: map[string]endpoint{}, subnets: map[string]subnet{},
@@ -105,7 +105,7 @@ func (k *Servers) Update(u model.Update) {
 	}
 }
 
-// hearEndpoint takes in an endpoint of this host. One that can't be read isn't connected, and that is reported elsewhere.
+// hearEndpoint takes in an endpoint of this host. An unreadable one isn't connected, which is reported elsewhere.
 func (k *Servers) hearEndpoint(e model.Entry) {
 	_, had := k.endpoints[e.Path]
 	spec, ok := e.Value.(model.WorkloadEndpoint)
@@ -128,8 +128,7 @@ func (k *Servers) touchAll() {
 	}
 }
 
-// Programmed tells that an endpoint is connected as of a revision, 0 = it isn't. It never waits, and is to be told of an
-// endpoint after Update was.
+// Programmed records that an endpoint is connected as of a revision, 0 = it isn't. It never blocks, and must follow the endpoint's Update.
 func (k *Servers) Programmed(path string, revision int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -158,7 +157,7 @@ func (k *Servers) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile looks at what changed.
+// reconcile acts on what changed.
 func (k *Servers) reconcile(ctx context.Context) {
 	k.mu.Lock()
 	dirty := k.dirty
@@ -183,8 +182,8 @@ type want struct {
 	programmed int64
 }
 
-// bring brings one tap's server in line. What was served before stays until it is known whether the endpoint is
-// programmed as it is now.
+// bring brings one tap's server in line. The former service goes on until it is known whether the endpoint is programmed in its present
+// form.
 func (k *Servers) bring(ctx context.Context, path string, w want, subnets map[string]subnet) {
 	if !w.there {
 		k.report(path, nil)

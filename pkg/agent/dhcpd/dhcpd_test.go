@@ -28,7 +28,7 @@ var (
 	vmMAC  = model.MAC{0xfa, 0x16, 0x3e, 0, 0, 1}
 )
 
-// host has the taps that a test makes.
+// host has the taps that a test creates.
 type host struct {
 	t        *testing.T
 	keeper   *Servers
@@ -60,7 +60,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// tap is one: what is asked goes in by asked, and out by told come the answers.
+// tap is a fake tap: requests enter through asked, replies leave through told.
 type tap struct {
 	asked chan []byte
 	told  chan []byte
@@ -84,7 +84,7 @@ func (h *host) unplug(name string) {
 	delete(h.taps, name)
 }
 
-// listened are the taps that are listened to.
+// listened returns the taps that are listened to.
 func (h *host) listened() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *socket) Close() error {
 	return nil
 }
 
-// hear tells of keys as etcd has them, with "" of one that is deleted, and returns the revision.
+// update reports keys with their values in etcd, "" = deleted, and returns the revision.
 func (h *host) update(values map[string]string) int64 {
 	h.t.Helper()
 	h.revision++
@@ -181,7 +181,7 @@ func (h *host) programmed(path string, revision int64) {
 	synctest.Wait()
 }
 
-// problem is what is reported of a path.
+// problem returns the problem reported about a path.
 func (h *host) problem(path string) string {
 	for _, p := range h.problems.All() {
 		if p.Path == path && p.Kind == problemKind {
@@ -191,7 +191,7 @@ func (h *host) problem(path string) string {
 	return ""
 }
 
-// ask sends a DISCOVER, and says which address is offered; "" = no answer within a second.
+// ask sends a DISCOVER, and returns the address offered; "" = no answer within a second.
 func (h *host) ask(p *tap) string {
 	h.t.Helper()
 	for len(p.told) > 0 {
@@ -218,7 +218,7 @@ func (h *host) ask(p *tap) string {
 	}
 }
 
-// counted are the metrics, with the value of their label.
+// counted returns the metrics by the value of their label.
 func (h *host) counted() map[string]float64 {
 	h.t.Helper()
 	registry := prometheus.NewRegistry()
@@ -254,7 +254,7 @@ func discover(t *testing.T, with ...dhcpv4.Modifier) []byte {
 	return append(head, body...)
 }
 
-// advertised counts the advertisements since it was called last.
+// advertised returns the number of advertisements since the last call.
 func (p *tap) advertised() (n int) {
 	synctest.Wait()
 	for len(p.told) > 0 {
@@ -273,13 +273,13 @@ const (
 	in6     = `{"cidr": "fd00:65::/64", "gateway_ip": "fd00:65::1"}`
 )
 
-// vm is an endpoint's value.
+// vm returns an endpoint's value.
 func vm(iface, addr string) string {
 	return `{"state": "active", "name": "` + iface + `", "mac": "` + vmMAC.String() + `", "profile_ids": [], "ipv4_nets": ["` + addr +
 		`/32"], "ipv4_subnet_ids": ["s4"], "ipv6_nets": ["fd00:65::24/128"], "ipv6_subnet_ids": ["s6"]}`
 }
 
-// announced are the gateways that were announced since it was called last.
+// announced returns the gateways announced since the last call.
 func (p *tap) announced() (all []string) {
 	synctest.Wait()
 	for len(p.told) > 0 {
@@ -294,7 +294,7 @@ func (p *tap) announced() (all []string) {
 	return all
 }
 
-// TestAnnounced: a tap that comes up, or is another machine's from now on, hears once where its routers are.
+// TestAnnounced: a tap that comes up, or now belongs to another machine, is told its routers once.
 func TestAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
@@ -322,7 +322,7 @@ func TestAnnounced(t *testing.T) {
 	})
 }
 
-// TestOneFamily: what is wrong with a subnet of one family takes nothing from the other.
+// TestOneFamily: an invalid subnet of one family doesn't affect the other.
 func TestOneFamily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
@@ -338,7 +338,7 @@ func TestOneFamily(t *testing.T) {
 	})
 }
 
-// TestDecline: an address that its machine declines is listed with the tap, and offered again, once a second at most.
+// TestDecline: an address that its machine declines is listed with the tap, and offered again, at most once a second.
 func TestDecline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
@@ -440,7 +440,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// TestSnapshot: what a snapshot lacks is gone, and what it has as before is served without a break.
+// TestSnapshot: what a snapshot lacks is gone, and what is unchanged is served without a break.
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
@@ -481,7 +481,7 @@ func TestOthers(t *testing.T) {
 	})
 }
 
-// TestTapReplaced: a tap that is deleted and made again is found, though its endpoint was programmed all the time.
+// TestTapReplaced: a tap that is deleted and recreated is found, though its endpoint stayed programmed.
 func TestTapReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
@@ -505,7 +505,7 @@ func TestTapReplaced(t *testing.T) {
 	})
 }
 
-// TestStorm: of what comes too fast some is answered, another tap is served as ever, and the machine is afterwards.
+// TestStorm: requests that come too fast are answered in part, another tap is served as ever, and so is the machine afterwards.
 func TestStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
@@ -532,7 +532,7 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// TestUnasked: a machine is told of its router before that is forgotten.
+// TestUnasked: a machine hears of its router again before it forgets it.
 func TestUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)

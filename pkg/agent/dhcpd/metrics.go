@@ -4,14 +4,14 @@ package dhcpd
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are what Servers count.
+// Metrics are the counters of Servers.
 type Metrics struct {
 	ports             prometheus.Gauge
 	requests          *prometheus.CounterVec
 	answered, ignored prometheus.Counter
 }
 
-// NewMetrics makes them.
+// NewMetrics returns unregistered Metrics.
 func NewMetrics() Metrics {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "calico_node_dhcp_requests_total", Help: "What virtual machines asked of DHCP and of a router, by whether it was answered.",

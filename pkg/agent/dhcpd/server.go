@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// perSecond is how many frames of one tap are looked at, and burst how many at once: a client asks for a few, and for
-	// one again after seconds.
+	// perSecond is how many frames of one tap are handled, and burst how many at once: a client asks a few times, then again after seconds.
 	perSecond = 10
 	burst     = 20
-	// reopenPause is when to come again to a tap that can't be listened to, at first and at last: one that was deleted and made again is another.
+	// reopenPause and maxReopenPause are the first and the longest pause before reopening a tap that can't be listened to: a tap that was
+	// deleted and created again is another one.
 	reopenPause    = 100 * time.Millisecond
 	maxReopenPause = 5 * time.Second
-	// declinePause is for how long a machine that has declined an address is offered none.
+	// declinePause is how long a machine that has declined an address is offered none.
 	declinePause = time.Second
-	// maxFrame is what a client's message and its headers take at most: the link's MTU.
+	// maxFrame is the largest client message with its headers: the link's MTU.
 	maxFrame = 1 << 11
 )
 
@@ -44,7 +44,7 @@ type server struct {
 	port   dhcp.Port
 	socket Socket // nil = it isn't open
 
-	declined time.Time // when the machine last declined an address; run's alone
+	declined time.Time // when the machine last declined an address; only run uses it
 }
 
 // start serves a tap until stop.
@@ -64,7 +64,7 @@ func (s *server) stop() {
 	<-s.ended
 }
 
-// update serves the tap as it is to be now, and tells the machine of its routers anew where that is otherwise than before.
+// update changes what the tap is served, and announces the routers to the machine again if that differs from before.
 func (s *server) update(port dhcp.Port) {
 	s.mu.Lock()
 	same := reflect.DeepEqual(s.port, port)
@@ -76,7 +76,7 @@ func (s *server) update(port dhcp.Port) {
 	}
 }
 
-// now is the port as it is served, and by which socket.
+// now returns the port as it is served, and its socket.
 func (s *server) now() (dhcp.Port, Socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *server) setSocket(socket Socket) {
 	s.socket = socket
 }
 
-// run listens, again and again where that ends.
+// run listens, reopening the socket when that fails.
 func (s *server) run(ctx context.Context) {
 	var said retry.News
 	for backoff := (retry.Backoff{First: reopenPause, Longest: maxReopenPause, Exact: true}); ; {
@@ -107,7 +107,7 @@ func (s *server) run(ctx context.Context) {
 		}
 		level := slog.LevelWarn
 		if errors.Is(err, os.ErrNotExist) {
-			level = slog.LevelDebug // the machine has ended, or is about to begin
+			level = slog.LevelDebug // the machine has ended, or is about to start
 		}
 		if said.Is(err) {
 			s.cfg.Logger.Log(ctx, level, "a tap can't be served by DHCP, trying again", "interface", s.iface, "reason", err)
@@ -140,7 +140,7 @@ func (s *server) listen(ctx context.Context) (opened bool, err error) {
 			}
 			next = now.Add(dhcp.AdvertiseEvery/2 + rand.N(dhcp.AdvertiseEvery/2))
 		}
-		// What comes in the meantime waits in the socket, or is dropped there.
+		// Frames that come meanwhile wait in the socket, or are dropped there.
 		if err := limit.Wait(ctx); err != nil {
 			return true, err
 		}
@@ -173,7 +173,7 @@ func (s *server) answer(in []byte) {
 	s.send(socket, out)
 }
 
-// note has a declined address listed, nil = there is none.
+// note lists a declined address; nil = there is none.
 func (s *server) note(err error) {
 	if before, after := s.cfg.Problems.Note(problemKind, "tap "+s.iface, err); after != before && after != "" {
 		s.cfg.Logger.Warn("a machine declines its address", "interface", s.iface, "reason", after)
@@ -198,7 +198,7 @@ func (s *server) advertise() {
 	}
 }
 
-// send sends a frame. One that is lost is asked for again.
+// send sends a frame. If it is lost, the client asks again.
 func (s *server) send(socket Socket, frame []byte) {
 	if err := socket.Send(frame); err != nil {
 		s.cfg.Logger.Debug("an answer to a machine was not sent", "interface", s.iface, "reason", err)

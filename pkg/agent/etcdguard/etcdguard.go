@@ -15,17 +15,15 @@ import (
 )
 
 const (
-	// patience is how long etcd has, when the agent starts, until routes of a former run that
-	// lead away from it are removed.
+	// patience is how long etcd may take to answer, when the agent starts, before a former run's routes that lead away from it are removed.
 	patience = 5 * time.Second
-	// trial is how long they stay away where etcd doesn't answer then either: it may be a
-	// workload, which only such routes lead to.
+	// trial is how long they stay removed if etcd still doesn't answer: it may be a workload that only such routes lead to.
 	trial = 30 * time.Second
 	// pause is the time between two trials.
 	pause = time.Minute
 )
 
-// etcd has the addresses in use, and the names that addresses are looked up of: store.Client.
+// etcd has the addresses in use, and the names to look addresses up by: store.Client.
 type etcd interface {
 	Addrs() []netip.Addr
 	Names() []string
@@ -36,30 +34,29 @@ type resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Guard knows the addresses of etcd. Any goroutine may ask it.
+// Guard knows the addresses of etcd. It is safe for concurrent use.
 type Guard struct {
 	log      *slog.Logger
 	etcd     etcd
 	resolver resolver
-	// led says whether a route to a workload leads to an address, and remove removes
-	// those of a former run that do: fabric's.
+	// led reports whether a route to a workload leads to an address, and remove removes a former run's routes that do: fabric's functions.
 	led    func(netip.Addr) (bool, error)
 	remove func(...netip.Addr) (removed []netip.Prefix, restore func() error, err error)
 	heard  chan struct{} // closed when etcd has answered
 
 	mu       sync.Mutex
 	answered bool
-	byRoutes map[netip.Addr]bool // of those that were seen since
+	byRoutes map[netip.Addr]bool // the addresses seen since, and whether workloads' routes led there
 }
 
-// New is of a client of etcd, of which nothing was heard yet.
+// New returns a Guard for a client of etcd that has not answered yet.
 func New(log *slog.Logger, client etcd) *Guard {
 	return &Guard{
 		log: log, etcd: client, resolver: net.DefaultResolver, led: fabric.LedByRoute, remove: fabric.ClearWay, heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
 	}
 }
 
-// Answered notes that etcd has answered, before anything is made of what it said.
+// Answered records that etcd has answered. It is called before the answer is acted on.
 func (g *Guard) Answered() {
 	g.mu.Lock()
 	first := !g.answered
@@ -71,8 +68,8 @@ func (g *Guard) Answered() {
 	}
 }
 
-// Addrs are the known addresses. Of each it says whether routes to workloads led there
-// when it was first seen and etcd answered: etcd is reached by such routes then.
+// Addrs returns the known addresses, and whether routes to workloads led there when each was first seen and etcd answered: etcd is then
+// reached by such routes.
 func (g *Guard) Addrs() map[netip.Addr]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +91,7 @@ func (g *Guard) Addrs() map[netip.Addr]bool {
 	return all
 }
 
-// Needed are those that no workload may have.
+// Needed returns the addresses that no workload may have.
 func (g *Guard) Needed() (list []netip.Addr) {
 	for a, byRoutes := range g.Addrs() {
 		if !byRoutes {
@@ -104,10 +101,9 @@ func (g *Guard) Needed() (list []netip.Addr) {
 	return list
 }
 
-// Run removes routes of a former run that cut the host off from etcd: the former agent may have
-// made them before it knew the address, and nothing but etcd tells that they are wrong. They come
-// back where etcd doesn't answer without them either. It ends when etcd has answered: from then
-// on the plan makes none. The error is always nil.
+// Run removes a former run's routes that cut the host off from etcd: the former agent may have created them before it knew the address, and
+// only etcd can tell that they are wrong. They are restored if etcd doesn't answer without them either. Run ends when etcd has answered:
+// from then on the plan has no such routes. The error is always nil.
 func (g *Guard) Run(ctx context.Context) error {
 	for g.silent(ctx, patience) {
 		removed, restore, err := g.remove(g.configured(ctx)...)
@@ -119,9 +115,9 @@ func (g *Guard) Run(ctx context.Context) error {
 		}
 		g.log.Warn("etcd doesn't answer, and routes of this host lead there: trying without them", "routes", removed)
 		if !g.silent(ctx, trial) && ctx.Err() == nil {
-			return nil // the router makes those that are right
+			return nil // the router creates the right ones
 		}
-		// The next agent would not know of them.
+		// A later agent would not know of them.
 		if err := restore(); err != nil {
 			g.log.Error("routes that were removed could not all be made again", "err", err)
 		} else {
@@ -132,7 +128,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	return nil
 }
 
-// silent waits, and says whether etcd still has not answered.
+// silent waits, and reports whether etcd still has not answered.
 func (g *Guard) silent(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -144,13 +140,13 @@ func (g *Guard) silent(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// configured are the addresses that are known, and those that DNS gives.
+// configured returns the known addresses, and those that DNS gives.
 func (g *Guard) configured(ctx context.Context) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	list := g.etcd.Addrs()
 	for _, name := range g.etcd.Names() {
-		found, _ := g.resolver.LookupNetIP(ctx, "ip", name) // what has none now is asked for again
+		found, _ := g.resolver.LookupNetIP(ctx, "ip", name) // failures are retried by the next call
 		for _, a := range found {
 			list = append(list, a.Unmap().WithZone(""))
 		}

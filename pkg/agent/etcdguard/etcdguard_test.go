@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// known are the addresses of an etcd that has two names, of which DNS knows one.
+// known are the addresses of an etcd with two names, one of them in DNS.
 type known []netip.Addr
 
 func (k known) Addrs() []netip.Addr { return slices.Clone(k) }
@@ -30,7 +30,7 @@ func (known) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error
 	return []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}, nil
 }
 
-// testGuard has etcd at two addresses and a name, the second of which routes to workloads lead to.
+// testGuard returns a guard of an etcd at two addresses and a name; routes to workloads cover the second address.
 func testGuard(t *testing.T, said func(string)) *Guard {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("10.65.0.9"), netip.MustParseAddr("127.0.0.1")}
 	return &Guard{
@@ -45,7 +45,7 @@ func testGuard(t *testing.T, said func(string)) *Guard {
 	}
 }
 
-// TestAddrs: what leads to etcd is asked when etcd has answered, and once.
+// TestAddrs: the routes to etcd's addresses are looked up once, when etcd has answered.
 func TestAddrs(t *testing.T) {
 	g := testGuard(t, func(string) {})
 	if got := fmt.Sprint(g.Addrs()); got != "map[10.65.0.9:false 192.0.2.5:false]" {
@@ -62,8 +62,7 @@ func TestAddrs(t *testing.T) {
 	}
 }
 
-// TestRemoves: routes that lead away from an etcd that doesn't answer go, and come back where that was
-// not the reason.
+// TestRemoves: routes that lead away from an etcd that doesn't answer are removed, and come back if they were not the reason.
 func TestRemoves(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -95,8 +94,7 @@ func TestRemoves(t *testing.T) {
 	}
 }
 
-// TestRestores: an agent that ends while it tries without routes makes them again: the next one
-// would not know of them.
+// TestRestores: an agent that ends while it tries without routes restores them: the next one would not know about them.
 func TestRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string

@@ -8,27 +8,26 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// closed are the interfaces of this host's workload endpoints that no prefix covers, which
-// the firewall closes: nothing else tells them from the host's own. Those that
-// are the host's own it must leave alone, as the host would be cut off by a slip.
+// closed tracks the interfaces of this host's workload endpoints that no prefix covers. The firewall closes them, as nothing else tells
+// them from the host's own. It must leave the host's own open: a slip would cut the host off.
 type closed struct {
 	names map[string]string // by the endpoint's path
-	// own are the links of those that were seen to be the host's own, by name. They stay
-	// so: one that was closed when it lost its address would not get it back.
+	// own are the indexes of the links that were seen to be the host's own, by name. They remain own: a link that was closed when it lost
+	// its address would not get it back.
 	own    map[string]int
-	judged map[string]bool // whether each is closed, as far as looked at
-	stale  bool            // the host's links may be others
-	links  []hostnet.Role  // as read since; nil: they weren't
+	judged map[string]bool // whether each is closed, as last judged
+	stale  bool            // the host's links may have changed
+	links  []hostnet.Role  // as last read; nil: not read since judge
 }
 
 func newClosed() *closed { return &closed{names: map[string]string{}, own: map[string]int{}} }
 
-// note takes in which interface of an endpoint no prefix covers, "" = none.
+// note records which interface of an endpoint no prefix covers, "" = none.
 func (x *closed) note(path, name string) {
 	if name == "" {
 		if _, named := x.names[path]; named {
 			delete(x.names, path)
-			x.stale = true // what nobody names any more is forgotten
+			x.stale = true // names no longer in use are forgotten
 		}
 		return
 	}
@@ -36,10 +35,10 @@ func (x *closed) note(path, name string) {
 	x.names[path] = name
 }
 
-// has says whether the interface of an endpoint is closed.
+// has reports whether the interface of an endpoint is closed.
 func (x *closed) has(path string) bool { return x.judged[x.names[path]] }
 
-// look reads the host's links, where they may have changed and bear on anything.
+// look reads the host's links if they may have changed and matter.
 func (x *closed) look(roles func(prefixes []string) ([]hostnet.Role, error)) (err error) {
 	if x.links = nil; len(x.names) > 0 && x.stale {
 		x.links, err = roles([]string{""})
@@ -47,8 +46,7 @@ func (x *closed) look(roles func(prefixes []string) ([]hostnet.Role, error)) (er
 	return err
 }
 
-// judge tells the host's own links from the others, where these were read anew, and returns the endpoints for which that
-// made a difference.
+// judge tells the host's own links from the others if they were read again, and returns the endpoints to decide on again.
 func (x *closed) judge() (paths []string) {
 	if len(x.names) == 0 {
 		x.stale, x.judged = false, nil
@@ -58,7 +56,7 @@ func (x *closed) judge() (paths []string) {
 		return nil
 	}
 	own := map[string]int{policy.Loopback: 0}
-	for _, name := range link.TunnelNames() { // there or not
+	for _, name := range link.TunnelNames() { // whether they exist or not
 		own[name] = 0
 	}
 	for _, l := range x.links {

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
-// TestClosed: what is closed are interfaces that endpoints of this host name and no prefix
-// covers, but for those that are the host's own, or were so since an endpoint first named them.
+// TestClosed: closed are the interfaces that endpoints of this host name and no prefix covers, except those that are the host's own, or
+// were so when an endpoint first named them.
 func TestClosed(t *testing.T) {
 	addr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	x := newClosed()

@@ -13,19 +13,18 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Verdict is what was decided on a workload endpoint of this host.
+// Verdict is the decision on a workload endpoint of this host.
 type Verdict struct {
 	Connect bool // it has access; else its interface passes nothing
 	Active  bool
-	// Untranslated: of its outer addresses only those among Addrs are translated.
+	// Untranslated: only those outer addresses that are among Addrs are translated.
 	Untranslated bool
 	Addrs        []netip.Addr
-	// Outside is the endpoint's interface where no prefix of workloads' covers it. It is
-	// closed, unless it is the host's own.
+	// Outside is the endpoint's interface if no prefix of workloads covers it. It is closed, unless it is the host's own.
 	Outside string
 }
 
-// Take takes in what was decided anew on workload endpoints, by path, and reads the host's links where they bear on that.
+// Take takes in new decisions on workload endpoints, by path, and reads the host's links if they matter for these.
 func (r *Reconciler) Take(verdicts map[string]Verdict) {
 	for path, v := range verdicts {
 		r.decided[path] = struct{}{}
@@ -42,8 +41,7 @@ func (r *Reconciler) Take(verdicts map[string]Verdict) {
 	}
 }
 
-// Decide works out what changes for the kernel, given what was taken in. It returns the interfaces of endpoints that come,
-// or are others.
+// Decide works out the kernel's changes from what was taken in. It returns the interfaces of new and changed endpoints.
 func (r *Reconciler) Decide() (interfaces []string) {
 	for _, path := range r.closed.judge() {
 		r.decided[path] = struct{}{}
@@ -59,8 +57,7 @@ func (r *Reconciler) Decide() (interfaces []string) {
 	return interfaces
 }
 
-// follow works out the changes. The paths are those of endpoints that may have gained or
-// lost access without a change of policy.
+// follow works out the changes. The paths are those of endpoints that may have gained or lost access without a change of policy.
 func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 	c := r.engine.Flush()
 	for path, ep := range c.Endpoints {
@@ -113,7 +110,7 @@ func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 	r.addOwn(c)
 	r.mu.Lock()
 	if err := r.state.Apply(c); err != nil {
-		r.misfit = err // Fits has looked: there is none
+		r.misfit = err // Fits has checked that there is none
 	}
 	r.mu.Unlock()
 	r.work.Masquerades = r.work.Masquerades || c.Pools != nil && len(c.Pools.Masquerade) > 0
@@ -121,8 +118,7 @@ func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 	return c
 }
 
-// translated is the endpoint with the 1:1 NAT that it gets. Where that is the
-// same as before, it is before.
+// translated returns the endpoint with the 1:1 NAT that it gets; before itself if that is the same.
 func translated(ep *policy.Endpoint, v Verdict, before *policy.Endpoint) *policy.Endpoint {
 	if !v.Untranslated {
 		return ep
@@ -135,10 +131,9 @@ func translated(ep *policy.Endpoint, v Verdict, before *policy.Endpoint) *policy
 	return &less
 }
 
-// count counts the rules of endpoints that changed, or whose rules did, and
-// notes the addresses of the latter.
+// count counts the rules of endpoints that changed, or whose rules did, and records the addresses of the latter as suspects.
 func (r *Reconciler) count(c policy.Changes, moved map[netip.Addr]struct{}) {
-	counted := map[[2]policy.Place]int{} // of workloads: once for all with the same policies
+	counted := map[[2]policy.Place]int{} // of workloads: counted once for all with the same policies
 	recount := func(path string, ep *policy.Endpoint) {
 		at := [2]policy.Place{ep.Inbound.Place(), ep.Outbound.Place()}
 		n, known := counted[at]
@@ -193,9 +188,8 @@ func rulesOf(st *policy.State, ep *policy.Endpoint) int {
 	return n
 }
 
-// suspect notes the addresses of an endpoint that changed. Connections with a
-// former holder of a new workload's address are over; those of the host go on
-// when its interface becomes an endpoint.
+// suspect records the addresses of a changed endpoint. Connections with a former holder of a new workload's address are over; the host's
+// own continue when its interface becomes an endpoint.
 func (r *Reconciler) suspect(before, after *policy.Endpoint, moved map[netip.Addr]struct{}) {
 	for _, ep := range []*policy.Endpoint{before, after} {
 		switch {
@@ -212,7 +206,7 @@ func (r *Reconciler) suspect(before, after *policy.Endpoint, moved map[netip.Add
 	}
 }
 
-// suspectAddrs notes addresses, those that moved for later.
+// suspectAddrs records addresses as suspects, those that moved as less urgent.
 func (r *Reconciler) suspectAddrs(addrs []netip.Addr, moved map[netip.Addr]struct{}) {
 	for _, a := range addrs {
 		if _, has := moved[a]; has {
@@ -234,7 +228,7 @@ func (r *Reconciler) suspectMembers(set *policy.SetChange, moved map[netip.Addr]
 	}
 }
 
-// noteOuter notes the outer addresses that lead to an endpoint and didn't before.
+// noteOuter records the outer addresses that now lead to an endpoint and didn't before.
 func noteOuter(outer map[netip.Addr]netip.Addr, before, after *policy.Endpoint) {
 	if after == nil || !after.Workload {
 		return
@@ -250,7 +244,7 @@ func newWork() board.Doubts {
 	return board.Doubts{Suspects: map[netip.Addr]struct{}{}, Moved: map[netip.Addr]struct{}{}, Outer: map[netip.Addr]netip.Addr{}}
 }
 
-// TakeWork returns which connections may not go on, once: nothing before the firewall stands.
+// TakeWork returns, once, which connections may have to end; nothing before the firewall is applied.
 func (r *Reconciler) TakeWork() board.Doubts {
 	if !r.applied || r.err != nil {
 		return board.Doubts{}
@@ -260,15 +254,14 @@ func (r *Reconciler) TakeWork() board.Doubts {
 	return work
 }
 
-// Enforced calls a function with what the firewall enforces, which doesn't change meanwhile.
+// Enforced calls use with what the firewall enforces, which doesn't change until use returns.
 func (r *Reconciler) Enforced(use func(board.Enforced)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	use(board.Enforced{State: r.state, Settings: r.settings, Interfaces: r.interfaces})
 }
 
-// Denies says why policy drops everything of a workload endpoint that is to be connected,
-// nil = it doesn't.
+// Denies returns why policy drops all packets of an active workload endpoint, nil if it doesn't.
 func (r *Reconciler) Denies(path string) error {
 	if !r.verdicts[path].Active {
 		return nil
@@ -279,7 +272,7 @@ func (r *Reconciler) Denies(path string) error {
 	return nil
 }
 
-// Stands says why an endpoint's firewall isn't up, nil = it is read back as wanted.
+// Stands returns why an endpoint's firewall isn't in place, nil if it was read back as wanted.
 func (r *Reconciler) Stands(path string) error {
 	if r.err != nil {
 		return r.err

@@ -24,14 +24,12 @@ import (
 )
 
 const (
-	// tamperPause is the least time between two audits because of tampering, so
-	// that a fight with another program is not fought at full speed.
+	// tamperPause is the least time between two audits because of tampering. It slows a fight with another program.
 	tamperPause = 20 * time.Millisecond
-	// retryPause is when what the kernel refused is tried again at first.
+	// retryPause is the first pause before what the kernel refused is tried again.
 	retryPause    = time.Second
 	maxRetryPause = 10 * time.Second
-	// repairsPause is for how long repairs are counted before the next is logged: a
-	// fight with another program is one of dozens a second.
+	// repairsPause is how long repairs are counted before the next log line: a fight with another program means dozens a second.
 	repairsPause = time.Minute
 )
 
@@ -46,16 +44,16 @@ type Table interface {
 	Reached() ([]string, error)
 	Subscribe(context.Context) (<-chan nft.Event, error)
 	Close() error
-	// Cut, Uncut and ReadCuts keep flows from beginning a connection, for who ends those that are denied.
+	// Cut, Uncut and ReadCuts stop flows from beginning a connection, for the cutter of denied connections.
 	Cut([]nft.Cut) error
 	Uncut([]nft.Flow) error
 	ReadCuts() ([]nft.Flow, error)
 }
 
-// Config is what a Reconciler works with.
+// Config configures a Reconciler.
 type Config struct {
-	Host string // its name in etcd
-	// Open opens the kernel's table. It calls alive while an Apply takes long.
+	Host string // this host's name in etcd
+	// Open opens the kernel's table. It calls alive during a long Apply.
 	Open    func(alive func()) (Table, error)
 	Alive   func()
 	Roles   func(prefixes []string) ([]hostnet.Role, error)
@@ -63,56 +61,56 @@ type Config struct {
 	Metrics Metrics
 }
 
-// Reconciler keeps the firewall. It is not for concurrent use, but for Enforced.
+// Reconciler keeps the firewall. Only Enforced is safe for concurrent use.
 type Reconciler struct {
 	cfg      Config
 	engine   *policy.Engine
 	table    Table
 	tampered <-chan nft.Event
 
-	// mu guards state, settings and interfaces, which are read where connections are judged.
+	// mu guards state, settings and interfaces, which are also read where connections are judged.
 	mu sync.RWMutex
-	// state is what the kernel is asked for: without the endpoints that get no
-	// access, whose interfaces pass nothing, but with those whose interface is closed.
+	// state is what the kernel should have: it lacks the endpoints without access, whose interfaces pass nothing, but has those whose
+	// interface is closed.
 	state      *policy.State
 	settings   policy.Settings
 	interfaces []policy.Interface // the host's own
 
 	verdicts map[string]Verdict  // of workload endpoints that have access, by path
-	decided  map[string]struct{} // paths of those on which was decided since the last turn
+	decided  map[string]struct{} // paths decided on since the last turn
 	closed   *closed
 	found    map[string]*policy.Endpoint // every local endpoint, by path
-	hosts    map[string]struct{}         // host endpoints on which is to be reported
+	hosts    map[string]struct{}         // host endpoints to report on
 	own      own
 	counts   counts
-	work     board.Doubts // for when the firewall stands
+	work     board.Doubts // to hand over once the firewall is applied
 
 	applied bool             // it has been applied once
 	err     error            // why the latest turn was not applied
 	failing map[string]error // why an endpoint's firewall isn't as it should be
-	misfit  error            // what of all changes could not be used, the latest
+	misfit  error            // why part of a change could not be used, the latest
 
-	suspicious bool      // somebody else changed the table
-	audited    time.Time // because of that
+	suspicious bool      // something else changed the table
+	audited    time.Time // when it was last audited for that
 	repairs    repairs
 	due        time.Time
 	backoff    retry.Backoff
 }
 
-// counts are for the metrics, and kept as policy changes.
+// counts are for the metrics, and updated as policy changes.
 type counts struct {
 	rules   map[string]int // of each endpoint's policies and profiles
 	users   users
 	members int // of all sets
 }
 
-// repairs are those that are not logged yet, and when some were.
+// repairs are those not logged yet, and the time of the last log line.
 type repairs struct {
 	changes int
 	said    time.Time
 }
 
-// New makes a Reconciler that knows no policy yet.
+// New returns a Reconciler without policy.
 func New(cfg Config) *Reconciler {
 	return &Reconciler{
 		cfg: cfg, engine: policy.NewEngine(cfg.Host), state: &policy.State{}, verdicts: map[string]Verdict{}, decided: map[string]struct{}{}, closed: newClosed(),
@@ -121,7 +119,7 @@ func New(cfg Config) *Reconciler {
 	}
 }
 
-// Open opens the kernel's table and subscribes to what others do to it.
+// Open opens the kernel's table and subscribes to others' changes of it.
 func (r *Reconciler) Open(ctx context.Context, s policy.Settings) error {
 	table, err := r.cfg.Open(r.cfg.Alive)
 	if err != nil {
@@ -136,22 +134,22 @@ func (r *Reconciler) Open(ctx context.Context, s policy.Settings) error {
 	return nil
 }
 
-// Table is the kernel's side, once it is open.
+// Table returns the kernel's side, once it is open.
 func (r *Reconciler) Table() Table { return r.table }
 
-// Tampered tells that somebody else changed the table, which Note is to be told of.
+// Tampered receives an event when something else changed the table; pass it to Note.
 func (r *Reconciler) Tampered() <-chan nft.Event { return r.tampered }
 
-// Due is when Retry is to be called, the zero time: not.
+// Due is when Retry must be called; zero = not.
 func (r *Reconciler) Due() time.Time { return r.due }
 
-// Retry is before another Apply.
+// Retry must precede another Apply when Due has come.
 func (r *Reconciler) Retry() { r.due = time.Time{} }
 
 // Update takes in what changed in etcd.
 func (r *Reconciler) Update(entries ...model.Entry) { r.engine.Update(entries...) }
 
-// Configure takes the settings that bear on packets into use.
+// Configure applies the settings that concern packets.
 func (r *Reconciler) Configure(s policy.Settings) {
 	if reflect.DeepEqual(s, r.settings) {
 		return
@@ -165,7 +163,7 @@ func (r *Reconciler) Configure(s policy.Settings) {
 	r.table.Configure(s)
 }
 
-// SetInterfaces takes in the host's own interfaces, which host endpoints are found by.
+// SetInterfaces sets the host's own interfaces, which place host endpoints.
 func (r *Reconciler) SetInterfaces(interfaces []policy.Interface) {
 	if slices.EqualFunc(interfaces, r.interfaces, func(a, b policy.Interface) bool {
 		return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs)
@@ -176,14 +174,14 @@ func (r *Reconciler) SetInterfaces(interfaces []policy.Interface) {
 	r.interfaces = interfaces
 	r.mu.Unlock()
 	r.engine.SetInterfaces(interfaces)
-	r.reportHosts() // one may be there now, or no longer
+	r.reportHosts() // one may have appeared or disappeared
 }
 
-// Interfaces are the host's own.
+// Interfaces returns the host's own.
 func (r *Reconciler) Interfaces() []policy.Interface { return r.interfaces }
 
-// SetTunnels says which packets are of tunnels, and from which hosts they come. One that a
-// workload began before there was a tunnel may be what only tunnels may send now.
+// SetTunnels sets which packets are tunnels', and which hosts they may come from. A connection that a workload began before there was a
+// tunnel may be one that only tunnels are allowed now.
 func (r *Reconciler) SetTunnels(t policy.Tunnels) {
 	before := r.state.Tunnels
 	r.work.All = r.work.All || t.VXLANPort != before.VXLANPort || t.IPIP != before.IPIP
@@ -193,18 +191,17 @@ func (r *Reconciler) SetTunnels(t policy.Tunnels) {
 	r.table.Tunnels(t)
 }
 
-// SetIndexes says which indexes links of workloads have now. The table compares packets by
-// them, so it is to be told of each that is another at once.
+// SetIndexes sets the current indexes of workloads' links. The table matches packets by them, so it needs each change at once.
 func (r *Reconciler) SetIndexes(indexes map[string]int) {
 	if len(indexes) > 0 {
 		r.table.Links(indexes)
 	}
 }
 
-// LinksChanged has it told anew which of the interfaces that endpoints name are the host's own.
+// LinksChanged makes the next Take read again which of the interfaces that endpoints name are the host's own.
 func (r *Reconciler) LinksChanged() { r.closed.stale = true }
 
-// Note takes in that somebody else changed the table; ok is false where that won't be told any more.
+// Note records that something else changed the table; ok is false if there are no more events.
 func (r *Reconciler) Note(ok bool) {
 	if !ok {
 		r.tampered = nil // the audit remains
@@ -213,13 +210,13 @@ func (r *Reconciler) Note(ok bool) {
 	r.suspicious = true
 }
 
-// Suspicious says that the table may not be as it was left.
+// Suspicious reports whether the table may have been changed.
 func (r *Reconciler) Suspicious() bool { return r.suspicious }
 
-// Audit has the next Apply compare all.
+// Audit makes the next Apply compare everything.
 func (r *Reconciler) Audit() { r.table.Audit() }
 
-// Reached are the workload endpoints that came to as many connections of late as they may have, with the bound of each.
+// Reached returns the workload endpoints that lately reached their limit of connections, and the limit of each.
 func (r *Reconciler) Reached() (map[string]int, error) {
 	names, err := r.table.Reached()
 	if err != nil {
@@ -235,8 +232,7 @@ func (r *Reconciler) Reached() (map[string]int, error) {
 	return bounds, nil
 }
 
-// auditTampered has the whole table read where somebody else changed it, but not as
-// often as a fight with another program would want.
+// auditTampered audits the whole table after something else changed it, but not as often as a fight with another program would require.
 func (r *Reconciler) auditTampered(now time.Time) {
 	if !r.suspicious {
 		return
@@ -251,14 +247,12 @@ func (r *Reconciler) auditTampered(now time.Time) {
 
 // Outcome is what an Apply changed.
 type Outcome struct {
-	// Changed are the workload endpoints whose firewall stands now, or doesn't any
-	// more; All says that it may be all.
+	// Changed are the workload endpoints whose firewall is in place now, or no longer is; All says that any may be.
 	Changed []string
 	All     bool
 }
 
-// Apply brings the kernel's table in line and reads it back. What fails is tried again: see
-// Due and Stands.
+// Apply brings the kernel's table in line and reads it back. Failures are tried again: see Due and Stands.
 func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	now := time.Now()
 	r.auditTampered(now)
@@ -286,7 +280,7 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	if report.More {
 		r.due = now // after what has come meanwhile
 	}
-	for _, path := range report.InForce { // it wasn't yet when connections were looked at
+	for _, path := range report.InForce { // it wasn't when connections were judged
 		if ep := r.state.Endpoints[path]; ep != nil {
 			r.work.All = r.work.All || !ep.Workload
 			r.suspectAddrs(ep.Addrs, nil)
@@ -301,7 +295,7 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 		r.cfg.Metrics.read(report, r)
 	}
 	if report.Repairs > 0 {
-		r.work.Hole = true // what began while the firewall had a hole runs on as established
+		r.work.Hole = true // connections that began while the firewall had a hole count as established
 		r.logRepairs(report.Repairs, now)
 	}
 	out.Changed = r.read(report.Programmed)
@@ -312,11 +306,11 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	return out
 }
 
-// read takes in why the firewall of endpoints isn't up, and returns the workloads for which that changed.
+// read records why the firewall of endpoints isn't in place, and returns the workloads for which that changed.
 func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 	for path, problem := range programmed {
 		if r.isOwn(path) {
-			continue // whether probes are connected is tried
+			continue // the prober itself tries whether they are connected
 		}
 		if problem == nil {
 			problem = r.Denies(path)
@@ -338,16 +332,15 @@ func (r *Reconciler) read(programmed map[string]error) (changed []string) {
 	return changed
 }
 
-// again has it tried again after a while, longer each time.
+// again schedules a retry, with growing pauses.
 func (r *Reconciler) again() {
 	r.due = time.Now().Add(r.backoff.Next())
 }
 
-// logRepairs logs that the table was found other than it was left: somebody else has changed it,
-// or a change that failed took effect in part.
+// logRepairs logs that the table differed from what was written: something else changed it, or a failed change took effect in part.
 func (r *Reconciler) logRepairs(changes int, now time.Time) {
 	if now.Sub(r.repairs.said) >= 2*repairsPause {
-		r.repairs.changes = 0 // they are of a fight that ended
+		r.repairs.changes = 0 // they belong to a fight that ended
 	}
 	if r.repairs.changes += changes; now.Sub(r.repairs.said) < repairsPause {
 		return
@@ -356,26 +349,26 @@ func (r *Reconciler) logRepairs(changes int, now time.Time) {
 	r.repairs = repairs{said: now}
 }
 
-// Applied says that the firewall stood once: until then, nothing may be connected.
+// Applied reports whether the firewall has been applied once: until then, nothing may be connected.
 func (r *Reconciler) Applied() bool { return r.applied }
 
-// Err says why the firewall isn't as it should be, nil = it stands.
+// Err returns why the firewall isn't as it should be, nil if it is.
 func (r *Reconciler) Err() error { return r.err }
 
-// Invalid are the objects that only policy finds wrong, such as a profile that an endpoint names
-// and that isn't there; Misfit is a mistake of this program.
+// Invalid returns the objects that only policy finds wrong, such as an endpoint that names a missing profile; Misfit returns a bug of this
+// program.
 func (r *Reconciler) Invalid() map[string]error { return r.engine.Invalid() }
 func (r *Reconciler) Misfit() error             { return r.misfit }
 
-// Unmade is policy.Engine's.
+// Unmade is policy.Engine.Unmade.
 func (r *Reconciler) Unmade(path string, needed func(profile string) []model.Key) string {
 	return r.engine.Unmade(path, needed)
 }
 
-// Host returns a host endpoint as policy has it, nil = it has none.
+// Host returns a host endpoint as policy resolved it, nil if it didn't.
 func (r *Reconciler) Host(path string) *policy.Endpoint { return r.found[path] }
 
-// ReportHost has TakeHosts return a host endpoint, if etcd has it.
+// ReportHost makes TakeHosts return a host endpoint.
 func (r *Reconciler) ReportHost(path string) {
 	if path != policy.MetricsPath {
 		r.hosts[path] = struct{}{}
@@ -390,7 +383,7 @@ func (r *Reconciler) reportHosts() {
 	}
 }
 
-// TakeHosts returns the host endpoints that changed, or whose interface or firewall did, once.
+// TakeHosts returns, once, the host endpoints that changed, or whose interface or firewall did.
 func (r *Reconciler) TakeHosts() map[string]struct{} {
 	hosts := r.hosts
 	r.hosts = map[string]struct{}{}

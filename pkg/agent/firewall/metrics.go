@@ -9,15 +9,15 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Metrics are what a Reconciler counts.
+// Metrics are the counters of a Reconciler.
 type Metrics struct {
 	endpoints, policies, profiles, sets, members, rules prometheus.Gauge
 	mostRules, meanRules, reached                       prometheus.Gauge
-	Seconds                                             *prometheus.HistogramVec // of an apply, by its scope
+	Seconds                                             *prometheus.HistogramVec // of an Apply, by its scope
 	writes, repairs, failures                           prometheus.Counter
 }
 
-// NewMetrics makes them, with histograms of these buckets.
+// NewMetrics returns unregistered Metrics whose histograms have these buckets.
 func NewMetrics(buckets []float64) Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_node_firewall_" + name, Help: help})
@@ -50,7 +50,7 @@ func (m Metrics) Register(r *prometheus.Registry) {
 		m.Seconds, m.writes, m.repairs, m.failures)
 }
 
-// read takes in one Apply.
+// read records the result of one Apply.
 func (m Metrics) read(report nft.Report, r *Reconciler) {
 	m.writes.Add(float64(report.Writes))
 	m.repairs.Add(float64(report.Repairs))

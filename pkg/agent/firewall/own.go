@@ -11,19 +11,19 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// ProbeRules are the rules that the agent's own workloads have, of which etcd knows nothing: they talk with each other alone, whatever
-// policy says.
+// ProbeRules identifies the rules of the agent's own workloads, which aren't in etcd: they may talk only with each other, whatever policy
+// says.
 func ProbeRules() policy.RulesID {
 	return policy.RulesID{Kind: policy.KindProfile, Name: "calico-node/probe"}
 }
 
-// own are workloads of the agent's own.
+// own are the agent's own workloads.
 type own struct {
 	paths   map[string]struct{}
-	changes policy.Changes // that are to be taken in
+	changes policy.Changes // not taken in yet
 }
 
-// SetProbe takes in which workloads the agent has of its own.
+// SetProbe sets the agent's own workloads.
 func (r *Reconciler) SetProbe(ends []board.ProbeEnd) {
 	r.own.changes = policy.Changes{Endpoints: map[string]*policy.Endpoint{}, Rules: map[policy.RulesID]*policy.Rules{ProbeRules(): nil}}
 	for path := range r.own.paths {
@@ -54,13 +54,13 @@ func (r *Reconciler) SetProbe(ends []board.ProbeEnd) {
 	}
 }
 
-// isOwn says whether etcd knows nothing of an endpoint.
+// isOwn reports whether an endpoint is the agent's own, not in etcd.
 func (r *Reconciler) isOwn(path string) bool {
 	_, own := r.own.paths[path]
 	return own || path == policy.MetricsPath
 }
 
-// addOwn adds what SetProbe brought, once.
+// addOwn adds the changes of SetProbe, once.
 func (r *Reconciler) addOwn(c policy.Changes) {
 	maps.Copy(c.Endpoints, r.own.changes.Endpoints)
 	maps.Copy(c.Rules, r.own.changes.Rules)

@@ -16,7 +16,7 @@ func nat(inner, outer string) model.NAT {
 	return model.NAT{IntIP: netip.MustParseAddr(inner), ExtIP: netip.MustParseAddr(outer)}
 }
 
-// TestTranslated: what is the same as before is no change for the firewall.
+// TestTranslated: an unchanged translation is no change for the firewall.
 func TestTranslated(t *testing.T) {
 	ep := &policy.Endpoint{Path: "p", Workload: true, NAT: []model.NAT{nat("10.0.0.1", "192.0.2.1"), nat("10.0.0.1", "192.0.2.2")}}
 	whole := Verdict{Connect: true}

@@ -10,8 +10,9 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Undoing finds policies that, by their names, older controllers made of NetworkPolicies, and that let everything pass to or from an
-// endpoint to which policies of NetworkPolicies apply: these deny nothing by default there. With each comes the path of such an endpoint.
+// Undoing returns policies whose names say that older controllers wrote them for NetworkPolicies, and that let everything pass to or from
+// an endpoint to which current policies of NetworkPolicies apply: those deny nothing by default there. Each comes with the path of such an
+// endpoint.
 func (r *Reconciler) Undoing() map[model.PolicyKey]string { return undoing(r.state) }
 
 func undoing(st *policy.State) map[model.PolicyKey]string {
@@ -47,7 +48,7 @@ func passesAll(rules []policy.Rule) bool {
 	})
 }
 
-// undoes reports whether a policy is an older one of those that apply.
+// undoes reports whether one of the policies that apply replaces this one.
 func undoes(id policy.RulesID, apply []policy.RulesID) bool {
 	return slices.ContainsFunc(apply, func(other policy.RulesID) bool {
 		return other.Tier == id.Tier && kubepolicy.Replaces(other.Name, id.Name)

@@ -4,10 +4,9 @@ package firewall
 
 import "github.com/calico-go/calico/pkg/policy"
 
-// users knows which endpoints have a policy or a profile, so that a change of one
-// costs what it bears on.
+// users maps policies and profiles to the endpoints that have them, so that a change of one costs only what it affects.
 type users struct {
-	of    map[policy.RulesID]map[string]int // how often each path's endpoint has it
+	of    map[policy.RulesID]map[string]int // how many times each path's endpoint has it
 	sizes map[policy.RulesID][2]int         // numbers of rules, inbound and outbound
 }
 
@@ -15,8 +14,8 @@ func newUsers() users {
 	return users{of: map[policy.RulesID]map[string]int{}, sizes: map[policy.RulesID][2]int{}}
 }
 
-// put takes what an endpoint was and is, nil = it isn't there. It costs what became
-// different: of a policy that comes to all endpoints each has one more.
+// put records what an endpoint was and is, nil = it doesn't exist. The cost is that of the difference: with a policy new to all endpoints,
+// one step each.
 func (a *users) put(path string, old, ep *policy.Endpoint) {
 	before, after := old.Lists(), ep.Lists()
 	for i := range before {
@@ -38,8 +37,7 @@ func (a *users) put(path string, old, ep *policy.Endpoint) {
 	}
 }
 
-// resize takes in what became of rules, nil = they are gone, and says whether
-// there are more or fewer.
+// resize records new rules, nil = they are gone, and reports whether their number changed.
 func (a *users) resize(id policy.RulesID, r *policy.Rules) bool {
 	before, had := a.sizes[id]
 	if r == nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// TestUsers has endpoints come, go and have other policies at random, and expects what
-// counting all anew would find.
+// TestUsers adds, removes and changes endpoints at random, and expects the result of counting everything anew.
 func TestUsers(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

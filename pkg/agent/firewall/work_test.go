@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// reporting is a table whose next Apply reports what it is told to.
+// reporting is a table whose next Apply returns a given report.
 type reporting struct {
 	Table
 	next nft.Report
@@ -19,8 +19,8 @@ type reporting struct {
 
 func (t *reporting) Apply(context.Context) (nft.Report, error) { return t.next, nil }
 
-// TestTakeWork: connections that may not go on are ended though something of others waits, and those of an endpoint whose own policies waited are looked at
-// again once these are in force, whatever else still waits.
+// TestTakeWork: connections that may not go on are ended although another's work waits. Those of an endpoint whose own policies waited are
+// checked again once these are in force, whatever else still waits.
 func TestTakeWork(t *testing.T) {
 	table := &reporting{}
 	r := New(Config{})

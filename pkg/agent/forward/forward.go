@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package forward keeps packets of workloads passing the chains of iptables' FORWARD, and tells what else of others' stops them.
+// Package forward lets packets of workloads pass the FORWARD chains of iptables, and reports what else of others' stops them.
 package forward
 
 import (
@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	// period is how often it is looked whether any ruleset has changed, which costs one message.
+	// period is how often to check whether any ruleset has changed, which costs one message.
 	period = time.Second
-	// settingsPeriod is how often the host's settings are read, of whose changes nothing tells.
+	// settingsPeriod is how often the host's settings are read: no event reports their changes.
 	settingsPeriod = 30 * time.Second
-	// share is how much of the time reading and changing others' chains may take: one of so many parts.
+	// share bounds the time spent on reading and changing others' chains: one part in so many.
 	share = 100
 )
 
-// Desired is what is to pass, and what follows where it can't.
+// Desired says what should pass, and what follows if it can't.
 type Desired struct {
 	beside.Desired
 	Unready  board.Unready
 	Families board.Families   // of the workloads' addresses
-	Blocks   []netip.Prefix   // of the host, which has workloads' addresses from elsewhere too
-	VXLAN    []netip.AddrPort // where it takes other hosts' packets for workloads
+	Blocks   []netip.Prefix   // of the host; workloads' addresses may also come from elsewhere
+	VXLAN    []netip.AddrPort // addresses where it receives other hosts' packets for workloads
 }
 
-// search is what is to be looked for: without workloads, as if they had IPv4.
+// search says what to look for: without workloads, as if they had IPv4.
 func (d Desired) search() beside.Search {
 	s := beside.Search{Own: nft.TableName, Prefixes: d.Prefixes, Probe: board.ProbeWays(), VXLAN: d.VXLAN}
 	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
@@ -55,28 +55,28 @@ func (d Desired) search() beside.Search {
 	return s
 }
 
-// Config is what Rules work with.
+// Config configures Rules.
 type Config struct {
-	// Path is what of the path that workloads' packets take was found wrong by trying it; nil = it isn't tried.
+	// Path returns what a probe found wrong with the path of workloads' packets; nil = there is no probe.
 	Path     func() []board.PathFinding
 	Logger   *slog.Logger
 	Problems *problems.Ledger
 	Health   *health.Monitor
 }
 
-// Rules are those that let workloads' packets pass in others' chains, once Pass says which.
+// Rules let workloads' packets pass in others' chains, once Pass says which.
 type Rules struct {
 	cfg     Config
-	told    Desired // by the goroutine that tells
+	told    Desired // as last passed; only Pass uses it
 	desired *mailbox.Box[Desired]
 }
 
-// New makes one that keeps nothing yet.
+// New returns Rules that do nothing until Pass.
 func New(cfg Config) *Rules {
 	return &Rules{cfg: cfg, desired: mailbox.New[Desired]()}
 }
 
-// Pass says what is to pass, which it may as soon as our own table stands. One goroutine calls it.
+// Pass says what should pass, once our own table has been applied. Only one goroutine may call it.
 func (k *Rules) Pass(d Desired) {
 	if !reflect.DeepEqual(d, k.told) {
 		k.told = d
@@ -84,7 +84,7 @@ func (k *Rules) Pass(d Desired) {
 	}
 }
 
-// Run applies what is desired until the context ends. The rules stay.
+// Run applies what Pass says until the context ends. The rules stay.
 func (k *Rules) Run(ctx context.Context) {
 	var f *beside.Forward
 	var desired Desired
@@ -101,7 +101,7 @@ func (k *Rules) Run(ctx context.Context) {
 		case <-k.desired.Ready():
 			if d, ok := k.desired.Take(); ok {
 				if !ready || !slices.Equal(d.Prefixes, desired.Prefixes) {
-					o.settingsAt = time.Now() // this agent's own come first: one that starts switches forwarding on
+					o.settingsAt = time.Now() // this agent's own settings come first: at its start it enables forwarding
 				}
 				desired, ready = d, true
 				o.generation, o.readAfter = 0, time.Time{}
@@ -123,7 +123,7 @@ func (k *Rules) Run(ctx context.Context) {
 	}
 }
 
-// round applies what is desired and reads what others have, if a ruleset has changed.
+// round applies d and reads others' chains, if a ruleset has changed.
 func (k *Rules) round(f *beside.Forward, o *obstacles, d Desired) error {
 	generation, err := f.Generation()
 	now := time.Now()

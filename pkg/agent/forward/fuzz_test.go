@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
-// FuzzTell: whatever others call their tables and chains, the readiness page has one line for what they drop, and it is one of ours.
+// FuzzTell: whatever others call their tables and chains, the readiness page has one line for what they drop, in a form of ours.
 func FuzzTell(f *testing.F) {
 	f.Add("filter", "FORWARD", byte(1))
 	f.Add("x\nok", "y\r\n", byte(7))

@@ -14,20 +14,20 @@ import (
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
-// part is what health calls it, and tables the problem that others' tables can't be read, or changed.
+// part is this package's name in health, and tables the problem that others' tables can't be read or changed.
 const (
 	part   = "workloads' path"
 	tables = "other tables"
 )
 
-// obstacles finds what of others' stops workloads' packets, and says so: in the ledger, on the readiness page, in the log.
+// obstacles finds what stops workloads' packets, and reports it in the ledger, on the readiness page and in the log.
 type obstacles struct {
 	cfg   Config
 	noted *problems.Group
 
-	generation uint32 // of the ruleset with these chains, 0 = they are to be read
+	generation uint32 // the ruleset's when blocks were read, 0 = read them
 	blocks     []beside.Block
-	fresh      map[string]bool // those that weren't there the last time: what writes its table anew may not be done yet
+	fresh      map[string]bool // those that are new in this reading: the program that rewrites its table may not be done yet
 	err        error           // of the last round
 	readAfter  time.Time
 
@@ -57,7 +57,7 @@ func (o *obstacles) readBlocks(f *beside.Forward, d Desired) error {
 	return nil
 }
 
-// tell says what was found.
+// tell reports what was found.
 func (o *obstacles) tell(d Desired, err error) {
 	found := map[string]string{}
 	v4, v6 := d.Families.V4 || !d.Families.V6, d.Families.V6

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/beside"
 )
 
-// TestTell: a host isn't ready for what is sure to stop workloads' packets. board.UnreadyAll else is a remark.
+// TestTell: a host is unready, as far as the setting says so, if workloads' packets are certainly stopped. Everything else is a remark.
 func TestTell(t *testing.T) {
 	const stopped, may = "workloads' packets are stopped: ", "workloads' packets may be stopped: "
 	all := beside.Block{Table: "f", From: true, Pods4: true, Pods6: true}
@@ -73,7 +73,7 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestSearch: chains are searched for those that drop packets of the families that workloads have, with addresses of the host's blocks.
+// TestSearch: the search is for chains that drop packets of the families that workloads have, with addresses of the host's blocks.
 func TestSearch(t *testing.T) {
 	block4, block6 := netip.MustParsePrefix("10.65.0.0/26"), netip.MustParsePrefix("fd65::/122")
 	any4, any6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")

@@ -20,56 +20,55 @@ import (
 )
 
 const (
-	// departure is how long an address that can't be used is waited for before
-	// another one is taken, or none.
+	// departure is how long find waits for an address that is gone before it takes another one, or none.
 	departure = 10 * time.Second
-	// lookupTimeout bounds the look for the target of can-reach.
+	// lookupTimeout bounds the lookup of can-reach's target.
 	lookupTimeout = 5 * time.Second
 )
 
-// chosenMethods are the methods, those that aren't set included.
+// chosenMethods returns the methods, with defaults for those that aren't set.
 func chosenMethods(given [2]plan.Method) [2]plan.Method {
 	for family, m := range given {
 		if m.Kind == "" {
-			// Nothing is always a method.
+			// The empty method always parses.
 			given[family], _ = plan.ParseMethod("", family == 1)
 		}
 	}
 	return given
 }
 
-// finding is what the host's addresses are.
+// finding is the result of find.
 type finding struct {
 	own [2]plan.Identity // by family
-	// keep: what etcd says of the family stays as it is.
+	// keep: what etcd holds for the family stays.
 	keep [2]bool
 	errs [2]error
-	// apart: packets to other hosts don't leave by the link that has the address.
+	// apart: packets to other hosts leave by another link than the one with the address.
 	apart [2]error
-	// again is when to look again though nothing changes; 0 = needn't be.
+	// again is when to look again even if nothing changes; 0 = never.
 	again time.Duration
 }
 
-// reach is the address from which the host sends to a target, invalid where no
-// route leads there. The error is of a name that couldn't be looked up.
+// reach returns the address from which the host sends to a target, invalid if no route leads there. The error is that of a failed name
+// lookup.
 type reach func(ctx context.Context, target string, v6 bool) (netip.Addr, error)
 
-// sight is what can-reach last saw.
+// sight is the last result of can-reach.
 type sight struct {
-	links int // which of the notes' links it was
+	links int // the note's sight at the time
 	addr  netip.Addr
 	err   error
 	at    time.Time
 }
 
-// familyState is what is remembered of the host's address of one family.
+// familyState is what is kept about the host's address of one family.
 type familyState struct {
 	looked    sight
-	departing time.Time // since when another address than the former is found
+	departing time.Time // since when an address other than the former is found
 }
 
-// find finds the host's addresses. One that can't be used any more is waited for before another takes its place, unless
-// the same link has another: a link that flaps must not move the host for all others.
+// find determines the host's addresses. When an address is gone, find waits before another takes its place, unless the same link has
+// another: a flapping link must not move the host for all others.
 func (i *Host) find(ctx context.Context, n note) finding {
 	var f finding
 	for family, m := range i.methods {
@@ -79,7 +78,7 @@ func (i *Host) find(ctx context.Context, n note) finding {
 			former = storedAddress(n.stored, i.host, family)
 		}
 		reached, lookup := i.reached(ctx, family, m, n.sight)
-		// A pool made over the address that the host has must not move it.
+		// A pool created over the host's present address must not move the host.
 		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
 		id, err := m.Choose(plan.Surroundings{Links: n.links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		if lookup != nil {
@@ -88,11 +87,11 @@ func (i *Host) find(ctx context.Context, n note) finding {
 		}
 		there := hasAddress(n.links.Links, former)
 		stays := id.Addr.Addr() == former || !there && id.Link != "" && id.Link == own.Link
-		unknown := lookup != nil && there // nothing says that it has to go
+		unknown := lookup != nil && there // nothing says that it must go
 		left := i.leaving(family, m, former.IsValid() && !stays && !unknown)
 		switch {
 		case unknown, left > 0:
-			// It stays as it was. After a start n.own is none, and what etcd says is kept.
+			// The address stays as it was. After a start n.own is empty, and what etcd says is kept.
 			f.own[family], f.keep[family], f.errs[family] = own, true, lookup
 			f.again = sooner(f.again, left)
 		case err != nil:
@@ -112,7 +111,7 @@ func (i *Host) find(ctx context.Context, n note) finding {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
 	}
-	// Where pods have IPv6 alone, that the default finds no IPv4 is no fault.
+	// Where pods have only IPv6, it is no fault that the default finds no IPv4.
 	isIPv4 := func(p netip.Prefix) bool { return p.Addr().Is4() }
 	if i.methods[0].Unset && !f.own[0].Addr.IsValid() && f.own[1].Addr.IsValid() && !slices.ContainsFunc(slices.Collect(maps.Values(n.pools)), isIPv4) {
 		f.errs[0] = nil
@@ -120,8 +119,9 @@ func (i *Host) find(ctx context.Context, n note) finding {
 	return f
 }
 
-// apart says that what goes to other hosts leaves by another link than the one that has the host's address, nil = it doesn't, or nothing
-// goes there: no other host reaches this one by that address, most likely. A loopback's is reached by any link.
+// apart returns an error if packets to other hosts leave by another link than the one with the host's address: most likely no other host
+// reaches this one by that address. It returns nil if they don't, or if no route leads to another host. A loopback's address is reached by
+// any link.
 func (i *Host) apart(ctx context.Context, family int, own plan.Identity, n note) error {
 	if own.Link == "" || n.links.Of(own.Addr.Addr()).Loopback {
 		return nil
@@ -145,7 +145,7 @@ func (i *Host) apart(ctx context.Context, family int, own plan.Identity, n note)
 		own.Addr.Addr(), own.Link, other, from, parameter)
 }
 
-// leaving says how long the address that the host had is yet waited for. goes says that it isn't what was found.
+// leaving returns how much longer to wait for the host's former address. goes says that another was found.
 func (i *Host) leaving(family int, m plan.Method, goes bool) time.Duration {
 	since := &i.families[family].departing
 	if !goes || m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress {
@@ -158,8 +158,8 @@ func (i *Host) leaving(family int, m plan.Method, goes bool) time.Duration {
 	return max(0, departure-i.now().Sub(*since))
 }
 
-// refused says that the kernel refuses an address of this host, nil = none. It doesn't matter where the host is to have no
-// address of the family.
+// refused returns an error if the kernel refuses an address of this host, nil = none. It doesn't matter if the host needs no address of the
+// family.
 func refused(links []plan.Link, m plan.Method, family int) error {
 	if m.Kind == plan.MethodNone {
 		return nil
@@ -176,18 +176,19 @@ func hasAddress(links []plan.Link, a netip.Addr) bool {
 	})
 }
 
-// storedAddress is what etcd says is the host's address, invalid for none.
+// storedAddress returns the host's address according to etcd, invalid for none.
 func storedAddress(stored map[string]model.Entry, host string, family int) netip.Addr {
 	field := model.BGPHostIPv4
 	if family == 1 {
 		field = model.BGPHostIPv6
 	}
 	text, _ := stored[model.BGPHostKey{Host: host, Field: field}.Path()].Value.(model.Text)
-	a, _ := netip.ParseAddr(string(text)) // what can't be read is none
+	a, _ := netip.ParseAddr(string(text)) // unreadable counts as none
 	return a
 }
 
-// reached is from where the host sends to the target of can-reach, or to etcd, with these links; it looks again where a look failed.
+// reached returns the address from which the host sends to the target of can-reach, or to etcd, with these links. It retries a failed
+// lookup.
 func (i *Host) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
 	if m.Kind == plan.MethodFirstFound || m.Kind == plan.MethodSkip {
 		return i.towardsEtcd(ctx, family), nil
@@ -209,8 +210,8 @@ func (i *Host) reached(ctx context.Context, family int, m plan.Method, links int
 	return s.addr, s.err
 }
 
-// towardsEtcd is from where the host sends to etcd, invalid where no member of it has an address of the family, or only this host's
-// loopback has.
+// towardsEtcd returns the address from which the host sends to etcd, invalid if no member has an address of the family, other than a
+// loopback's.
 func (i *Host) towardsEtcd(ctx context.Context, family int) netip.Addr {
 	members := i.members()
 	slices.SortFunc(members, netip.Addr.Compare)
@@ -225,7 +226,7 @@ func (i *Host) towardsEtcd(ctx context.Context, family int) netip.Addr {
 	return netip.Addr{}
 }
 
-// reachByKernel asks the resolver for the name and the kernel for the route.
+// reachByKernel resolves the name and asks the kernel for the route.
 func reachByKernel(ctx context.Context, target string, v6 bool) (netip.Addr, error) {
 	targets := []netip.Addr{}
 	if a, err := netip.ParseAddr(target); err == nil {

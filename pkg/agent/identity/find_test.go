@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// finder is an identity that only finds, and a clock.
+// finder is an identity that only finds, with a clock.
 type finder struct {
 	*Host
 	clock time.Time
@@ -30,7 +30,7 @@ func newFinder(t *testing.T, method4 string) *finder {
 	return f
 }
 
-// see finds with these links, after a while; what is found is taken up.
+// see finds addresses on these links, after a while, and adopts them.
 func (f *finder) see(after time.Duration, links plan.Links) finding {
 	f.clock = f.clock.Add(after)
 	f.note.links, f.note.sight = links, f.note.sight+1
@@ -39,13 +39,13 @@ func (f *finder) see(after time.Duration, links plan.Links) finding {
 	return found
 }
 
-// down has the first link down.
+// down sets the first link down.
 func down(l plan.Links) plan.Links {
 	l.Links[0].Up = false
 	return l
 }
 
-// both are two links, the first of them down.
+// both returns two links, the first of them down unless firstUp.
 func both(firstUp bool) plan.Links {
 	l := eth0("172.18.0.1/24")
 	l.Links[0].Up = firstUp
@@ -53,14 +53,14 @@ func both(firstUp bool) plan.Links {
 	return l
 }
 
-// bare takes the first link's addresses away.
+// bare removes the first link's addresses.
 func bare(l plan.Links) plan.Links {
 	l.Links[0].Addrs = nil
 	return l
 }
 
-// TestFindPatience: a link or an address that goes for a moment moves nothing; one that
-// stays away does, and one that has another in its place isn't waited for.
+// TestFindPatience: a link or an address that goes for a moment changes nothing. One that stays away does, and one that is replaced is not
+// waited for.
 func TestFindPatience(t *testing.T) {
 	type step struct {
 		after time.Duration
@@ -89,7 +89,7 @@ func TestFindPatience(t *testing.T) {
 			{0, both(true), "172.18.0.1/24"},
 			{0, both(false), "172.18.0.1/24 keep 10s"},
 			{10 * time.Second, both(false), "172.19.0.1/24"},
-			{0, both(true), "172.19.0.1/24"}, // it came back; to move once more would help nobody
+			{0, both(true), "172.19.0.1/24"}, // it came back; there is no point in moving again
 			{10 * time.Second, both(true), "172.19.0.1/24"},
 			{0, down(both(true)), "172.19.0.1/24"},
 		}},
@@ -142,7 +142,7 @@ func TestFindPatience(t *testing.T) {
 	}
 }
 
-// TestFindApart: an address that isn't on the way to any other host is a problem, if nobody has chosen it.
+// TestFindApart: an address that isn't on the way to any other host is a problem, unless it was chosen by a setting.
 func TestFindApart(t *testing.T) {
 	links := func(first string) plan.Links {
 		l := eth0("172.31.0.11/24")
@@ -182,8 +182,7 @@ func TestFindApart(t *testing.T) {
 	}
 }
 
-// TestFindRefused: an address that the kernel doesn't use moves nothing and is reported;
-// of the host's own, another takes its place.
+// TestFindRefused: an address that the kernel doesn't use moves nothing and is reported; if it is the host's own, another is used instead.
 func TestFindRefused(t *testing.T) {
 	links := func(refused string, addrs ...string) plan.Links {
 		l := eth0(addrs...)
@@ -214,7 +213,7 @@ func TestFindRefused(t *testing.T) {
 	}
 }
 
-// TestWithoutIPv4: a host of a cluster that has IPv6 alone lacks nothing, unless IPv4 is asked for, by its setting or by a pool.
+// TestWithoutIPv4: a host in a cluster with IPv6 alone lacks nothing, unless its setting or a pool asks for IPv4.
 func TestWithoutIPv4(t *testing.T) {
 	for name, tt := range map[string]struct {
 		method4, method6 string
@@ -242,13 +241,13 @@ func TestWithoutIPv4(t *testing.T) {
 	}
 }
 
-// withBridge adds a link that no host is reached by.
+// withBridge adds a link that leads to no host.
 func withBridge(l plan.Links) plan.Links {
 	l.Links = append(l.Links, plan.Link{Name: "docker0", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.17.0.1/16")}})
 	return l
 }
 
-// TestHostKeys: what is written to make etcd say what was found.
+// TestHostKeys: the writes that bring etcd in line with what was found.
 func TestHostKeys(t *testing.T) {
 	key := func(field model.BGPHostField) model.BGPHostKey { return model.BGPHostKey{Host: "a", Field: field} }
 	v4, network, v6, as := key(model.BGPHostIPv4), key(model.BGPHostNetworkV4), key(model.BGPHostIPv6), key(model.BGPHostAS)

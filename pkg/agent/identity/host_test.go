@@ -22,8 +22,7 @@ import (
 	"github.com/calico-go/calico/test/etcd"
 )
 
-// person is a host's identity with what stands around it in an agent, but for the
-// kernel: its links are what the test says.
+// person is a host's identity with its surroundings in an agent, except for the kernel: the test sets its links.
 type person struct {
 	testing.TB
 	name     string
@@ -41,7 +40,7 @@ type person struct {
 	over chan struct{} // closed when the identity has ended
 }
 
-// ended says whether the identity has ended.
+// ended reports whether the identity has ended.
 func (p *person) ended() bool {
 	select {
 	case <-p.over:
@@ -51,13 +50,13 @@ func (p *person) ended() bool {
 	}
 }
 
-// fleet is etcd, with as many persons as there are.
+// fleet is an etcd with any number of persons.
 type fleet struct {
 	*etcd.Server
 	disk string // of all persons: one that starts again knows the lease that it had
 }
 
-// newFleet is etcd with pools.
+// newFleet starts an etcd with pools.
 func newFleet(t *testing.T, pools ...model.Pool) fleet {
 	t.Helper()
 	c := fleet{etcd.New(t), t.TempDir()}
@@ -68,7 +67,7 @@ func newFleet(t *testing.T, pools ...model.Pool) fleet {
 	return c
 }
 
-// eth0 are the links of a host with one of them.
+// eth0 returns the links of a host that has just this one.
 func eth0(addrs ...string) plan.Links {
 	l := plan.Link{Name: "eth0", Up: true, MTU: 1500, Uplink: true}
 	for _, a := range addrs {
@@ -77,7 +76,7 @@ func eth0(addrs ...string) plan.Links {
 	return plan.Links{Links: []plan.Link{l}}
 }
 
-// person starts one: change may alter what it is told.
+// person starts a person; change may alter its Config.
 func (c fleet) person(name string, links plan.Links, change func(*Config, *Host)) *person {
 	c.Helper()
 	cfg := Config{Node: name, Logger: slog.New(slog.NewTextHandler(c.Output(), nil)).With("host", name)}
@@ -142,7 +141,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Host)
 	return p
 }
 
-// route does of what the router does that which the identity needs.
+// route does the part of the router's work that the identity needs.
 func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 	planner, ready, revision := plan.NewPlanner(p.name, plan.Settings{}), false, int64(0)
 	for {
@@ -190,7 +189,7 @@ func (p *person) move(links plan.Links) {
 	p.poke.Send()
 }
 
-// tunnel is what the plan says of one, nil for none.
+// tunnel returns the plan's tunnel of a kind, nil for none.
 func (p *person) tunnel(kind plan.TunnelKind) *plan.Tunnel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +201,7 @@ func (p *person) tunnel(kind plan.TunnelKind) *plan.Tunnel {
 	return nil
 }
 
-// problem is what stands among the problems, "" = nothing.
+// problem returns the reason among the problems, "" = none.
 func (p *person) problem(path string) string {
 	for _, o := range p.problems.All() {
 		if o.Path == path {
@@ -212,7 +211,7 @@ func (p *person) problem(path string) string {
 	return ""
 }
 
-// revisions are those of what is written of the host, by path.
+// revisions returns the revisions of what is written about the host, by path.
 func (c fleet) revisions(name string) map[string]int64 {
 	c.Helper()
 	s, err := c.Store.Read(context.Background(), model.PrefixRange(model.BGPPrefix()+"host/"+name+"/"), model.PrefixRange(model.HostPrefix(name)+"config/"))
@@ -226,10 +225,10 @@ func (c fleet) revisions(name string) map[string]int64 {
 	return all
 }
 
-// named says whether the name is the host's own, for all it knows.
+// named reports whether the name is the host's own, as far as it knows.
 func (p *person) named() bool { return p.report.Naming.Get() == "" }
 
-// unready says why the agent can't serve, "" = it can. It has no loop here that could be stuck.
+// unready says why the agent can't serve, "" = it can. There is no main loop here that could be stuck.
 func (p *person) unready() string {
 	p.health.Turn()
 	return p.health.Unready()

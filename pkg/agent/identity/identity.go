@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity finds out what this host's addresses are and writes them to etcd, with those that it allocates for the
-// host's tunnels.
+// Package identity determines this host's addresses and writes them to etcd, together with those that it allocates for the host's tunnels.
 package identity
 
 import (
@@ -25,15 +24,15 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Host writes to etcd who this host is: its addresses, which it finds by its links, and those of its tunnels, which it
-// allocates. It never holds up the router, which only leaves it notes. It writes nothing while the host's name isn't known
-// to be its own, nor an address that another live host has.
+// Host writes this host's identity to etcd: its addresses, which it finds on its links, and those of its tunnels, which it allocates. It
+// never blocks the router, which only leaves it notes. It writes nothing until the host's name is known to be its own, and no address that
+// another live host has.
 type Host struct {
 	log      *slog.Logger
 	store    *store.Client
 	host     string
 	methods  [2]plan.Method // of IPv4 and of IPv6
-	as       model.ASNumber // 0 = not this agent's to say
+	as       model.ASNumber // 0 = don't write it
 	reach    reach
 	members  func() []netip.Addr // of etcd
 	kinds    []plan.Tunnel       // those that a host may have
@@ -41,7 +40,7 @@ type Host struct {
 	health   *health.Monitor
 	problems *problems.Ledger
 	now      func() time.Time
-	step     func(string) // marks where a test may end the process
+	step     func(string) // where a test may end the process
 
 	loop  *reconcile.Loop
 	found mailbox.Signal
@@ -49,19 +48,18 @@ type Host struct {
 	mu   sync.Mutex
 	note note
 
-	// The rest is run's alone.
+	// Only Run uses the rest.
 	keys     effort
 	tunnels  map[string]*tunnelEffort // by handle
 	families [2]familyState
 }
 
-// Config is what a Host is told when it starts.
+// Config configures a Host.
 type Config struct {
 	Node string // the host's name in the data model
-	// Methods are how the host finds its addresses, of IPv4 and of IPv6; the zero
-	// value is as if none were chosen.
+	// Methods are how the host finds its IPv4 and its IPv6 address; the zero value means the defaults.
 	Methods [2]plan.Method
-	// AS is the host's own number, 0 = as etcd says.
+	// AS is the host's own AS number, 0 = as etcd says.
 	AS       model.ASNumber
 	Naming   *mailbox.Value[string]
 	Health   *health.Monitor
@@ -69,27 +67,25 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// note is what others have left.
+// note holds the latest values from other goroutines.
 type note struct {
 	synced, ready bool
-	// revision is the latest that was heard; commits are not made on what is older
-	// than the last of them, awaits.
+	// revision is the latest one received. Nothing is committed while it is below that of the last commit, awaits.
 	revision, awaits int64
-	// wished is up to which revision the router knew what it wished for.
+	// wished is the revision as of which the router computed its wishes.
 	wished int64
-	// changed is when etcd last said something else of this host's addresses: a
-	// view that knows less says nothing about conflicts.
+	// changed is the revision at which this host's addresses in etcd last changed: an older view says nothing about conflicts.
 	changed int64
-	// stored are the keys that are written here, as etcd holds them, by path.
+	// stored are the keys that Host writes, as etcd holds them, by path.
 	stored map[string]model.Entry
 	pools  map[string]netip.Prefix // by path
-	linked bool                    // the router has said what it knows
+	linked bool                    // the router has called Want
 	links  plan.Links
 	sight  int // counts the changes of links
 	others [2][]netip.Addr
-	// devices are the tunnels that are wanted.
+	// devices are the wanted tunnels.
 	devices plan.Devices
-	// own is what was found; judged: conflicts, by family, are about that.
+	// own is what was found; judged says that conflicts, by family, are about that.
 	own       [2]plan.Identity
 	judged    bool
 	conflicts conflicts
@@ -97,7 +93,7 @@ type note struct {
 	said [2]netip.Addr
 }
 
-// New returns the keeper of the host's identity.
+// New returns a Host that knows nothing yet.
 func New(cfg Config, client *store.Client) *Host {
 	i := &Host{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
@@ -106,20 +102,19 @@ func New(cfg Config, client *store.Client) *Host {
 		note: note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		keys: newEffort(), tunnels: map[string]*tunnelEffort{},
 	}
-	i.loop = reconcile.New(reconcile.Timing{}, func(ctx context.Context) (time.Duration, error) { return i.turn(ctx), nil }) // which tells what fails
+	i.loop = reconcile.New(reconcile.Timing{}, func(ctx context.Context) (time.Duration, error) { return i.turn(ctx), nil }) // turn reports failures itself
 	return i
 }
 
-// Update takes in one update of the watch, which is to cover the host's settings,
-// the pools and /calico/bgp/v1/host/<host>/. The router calls it for each, in
-// their order; it does not wait.
+// Update takes in one update of the watch, which must cover the host's settings, the pools and /calico/bgp/v1/host/<host>/. The router
+// passes every update, in order. Update doesn't block.
 func (i *Host) Update(u model.Update) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
 	changed := false
 	if u.Resync {
-		// etcd may be another now, in which revisions mean something else.
+		// etcd may be another one now, with unrelated revisions.
 		changed, n.synced, n.ready, n.awaits, n.wished = true, true, false, 0, 0
 		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
@@ -159,7 +154,7 @@ func (i *Host) Update(u model.Update) {
 	}
 }
 
-// writes says whether a key is one of those that are written here.
+// writes reports whether a key is one that Host writes.
 func (i *Host) writes(key model.Key) bool {
 	switch key := key.(type) {
 	case model.BGPHostKey:
@@ -170,8 +165,7 @@ func (i *Host) writes(key model.Key) bool {
 	return false
 }
 
-// Want leaves a note of what the router knows. It is to be called after each
-// Flush, and when Found says that there is something new to be judged.
+// Want passes what the router knows. Call it after each Flush, and when Found receives.
 func (i *Host) Want(w board.HostView) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -190,7 +184,7 @@ func (i *Host) Want(w board.HostView) {
 	changed = changed || n.wished < n.awaits && n.awaits <= w.Revision
 	n.wished = w.Revision
 	if w.Revision < n.changed {
-		return // what etcd holds of this host now is yet to be judged
+		return // what etcd holds of this host now is not judged yet
 	}
 	var found conflicts
 	for family, own := range n.own {
@@ -203,10 +197,10 @@ func (i *Host) Want(w board.HostView) {
 	}
 }
 
-// Found receives when another address was found: it is used once Want was called.
+// Found receives when another address was found: it is used after the next Want.
 func (i *Host) Found() <-chan struct{} { return i.found }
 
-// notes are what others have left until now.
+// notes returns a copy of the latest notes.
 func (i *Host) notes() note {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -23,12 +23,12 @@ func method(t testing.TB, family int, text string) plan.Method {
 	return m
 }
 
-// dualStack has a host find an address of IPv6 as well.
+// dualStack makes a host find an IPv6 address as well.
 func dualStack(t testing.TB) func(*Config, *Host) {
 	return func(cfg *Config, _ *Host) { cfg.Methods[1] = method(t, 1, "autodetect") }
 }
 
-// TestIdentity: what is found is written, once; what changes is followed.
+// TestIdentity: what is found is written once; changes are followed.
 func TestIdentity(t *testing.T) {
 	c := newFleet(t)
 	p := c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), func(cfg *Config, _ *Host) {
@@ -59,7 +59,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("written again (-first +then):\n%s", diff)
 	}
 
-	// Somebody else's hand is undone.
+	// Changes by others are undone.
 	c.Put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("172.18.0.9"))
 	want("corrected", "172.18.0.1", "172.18.0.0/24", "fd18::1", "65546")
 	c.Remove(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv6})
@@ -77,8 +77,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityStays: a host doesn't move to another of its addresses because somebody writes
-// that to etcd, nor is it left without any where that is a live host's.
+// TestIdentityStays: a host doesn't move to another of its addresses because etcd is edited, nor is it left without any if that address is
+// a live host's.
 func TestIdentityStays(t *testing.T) {
 	c := newFleet(t)
 	key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
@@ -104,8 +104,7 @@ func TestIdentityStays(t *testing.T) {
 	}
 }
 
-// TestIdentityNone: a host that is to have no address of a family says none, and
-// one that finds none says so and does the rest.
+// TestIdentityNone: a host configured to have no address of a family reports none, and one that finds none reports that and does the rest.
 func TestIdentityNone(t *testing.T) {
 	c := newFleet(t)
 	c.Put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv6}, model.Text("fd18::1"))
@@ -168,8 +167,7 @@ func TestIdentityOutage(t *testing.T) {
 	c.Until("well", func() bool { return p.problem(problemKeys) == "" })
 }
 
-// TestSameAddress: the second of two hosts with one address refuses it, names the
-// other, and takes it when the other is gone.
+// TestSameAddress: the second of two hosts with one address refuses it, names the other, and uses it when the other is gone.
 func TestSameAddress(t *testing.T) {
 	c := newFleet(t)
 	a := c.person("a", eth0("172.18.0.1/24"), nil)

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// hostKeys are what keys of a host are to hold, by path; an empty value is none.
-// Keys that aren't among them stay as they are.
+// hostKeys are the values that keys of a host should hold, by path; an empty value means none. Other keys stay as they are.
 type hostKeys map[string]hostValue
 
 type hostValue struct {
@@ -23,7 +22,7 @@ type hostValue struct {
 
 func (k hostKeys) set(key model.Key, text string) { k[key.Path()] = hostValue{key, model.Text(text)} }
 
-// wantedKeys are those that say what was found.
+// wantedKeys returns the keys for what was found.
 func wantedKeys(host string, f finding, as model.ASNumber) hostKeys {
 	k := hostKeys{}
 	for family, own := range f.own {
@@ -47,7 +46,7 @@ func wantedKeys(host string, f finding, as model.ASNumber) hostKeys {
 	return k
 }
 
-// conflicts say by family why the host must not take what it found, nil = it may.
+// conflicts say, by family, why the host must not take what it found; nil = it may.
 type conflicts [2]error
 
 func (c conflicts) any() bool { return c[0] != nil || c[1] != nil }
@@ -56,10 +55,10 @@ func (c conflicts) equal(o conflicts) bool {
 	return problems.Reason(c[0]) == problems.Reason(o[0]) && problems.Reason(c[1]) == problems.Reason(o[1])
 }
 
-// text is of the first, "" for none.
+// text returns the first conflict, "" for none.
 func (c conflicts) text() string { return cmp.Or(problems.Reason(c[0]), problems.Reason(c[1])) }
 
-// refuse leaves out the addresses that are other hosts'.
+// refuse removes the addresses that are other hosts'.
 func (f *finding) refuse(c conflicts) {
 	for family, err := range c {
 		if err != nil {
@@ -68,8 +67,7 @@ func (f *finding) refuse(c conflicts) {
 	}
 }
 
-// change makes the keys hold this, if they are still as they are stored. It is empty
-// where they do.
+// change makes the keys hold these values, provided that they are still as stored. It is empty if they hold them already.
 func (k hostKeys) change(stored map[string]model.Entry) model.Change {
 	var c model.Change
 	for _, path := range slices.Sorted(maps.Keys(k)) {

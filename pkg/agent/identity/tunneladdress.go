@@ -18,20 +18,19 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// tunnelNeed is what becomes of one tunnel's own address.
+// tunnelNeed says what to do about one tunnel's own address.
 type tunnelNeed struct {
 	handle, config string
-	// keep are the addresses that the tunnel has; others that the handle holds are
-	// freed where release is set.
+	// keep is the address that the tunnel has; if release is set, the handle's other addresses are freed.
 	keep    netip.Addr
 	release bool
-	// pools are where to take one from, none = none is to be taken.
+	// pools are where to allocate an address from; empty = don't.
 	pools []netip.Prefix
-	// write has keep written to the key config, or what is taken.
+	// write: write keep, or the allocated address, to the key config.
 	write bool
 }
 
-// tunnelNeeds compares the tunnels that are wanted with what etcd holds.
+// tunnelNeeds compares the wanted tunnels with what etcd holds.
 func tunnelNeeds(host string, kinds []plan.Tunnel, n note) []tunnelNeed {
 	var needs []tunnelNeed
 	for _, kind := range kinds {
@@ -55,18 +54,17 @@ func tunnelNeeds(host string, kinds []plan.Tunnel, n note) []tunnelNeed {
 	return needs
 }
 
-// nowherePause is when it is tried again to take an address where no pool is for
-// this host: labels of hosts may change.
+// nowherePause is the pause before another allocation if no pool is for this host: labels of hosts may change.
 const nowherePause = time.Minute
 
-// tunnelEffort is what is done for one tunnel's address.
+// tunnelEffort is the work on one tunnel's address.
 type tunnelEffort struct {
 	effort
 	need tunnelNeed
-	next time.Time // not before, while the need is the same
+	next time.Time // not before this, while the need is the same
 }
 
-// turnTunnels sees to the tunnels' own addresses.
+// turnTunnels handles the tunnels' own addresses.
 func (i *Host) turnTunnels(ctx context.Context, n note) (again time.Duration) {
 	needs := tunnelNeeds(i.host, i.kinds, n)
 	there := map[string]struct{}{}
@@ -100,9 +98,8 @@ func (i *Host) turnTunnels(ctx context.Context, n note) (again time.Duration) {
 
 func problemTunnel(handle string) string { return "address of " + handle }
 
-// address brings what etcd holds of a tunnel's address in line, in one
-// transaction. A handle that has an address finds it again: a host that returns,
-// and one whose commit was never answered.
+// address brings a tunnel's address in etcd in line, in one transaction. A handle finds the address that it has: after the host returns, or
+// after a commit without an answer.
 func (i *Host) address(ctx context.Context, need tunnelNeed) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -154,8 +151,8 @@ func (i *Host) request(need tunnelNeed) ipam.Request {
 	return r
 }
 
-// adopting asks for the address that the host's setting names: before version 3.6 Calico took it without a handle, so that
-// nothing else tells whose it is. That fails where it isn't so, or an endpoint has it by now.
+// adopting requests the address that the host's setting names: before version 3.6 Calico allocated it without a handle, so nothing else
+// says whose it is. The request fails if that is not so, or if an endpoint has the address by now.
 func adopting(v *model.View, need tunnelNeed, r ipam.Request) ipam.Request {
 	text, _ := v.Get(model.HostConfigKey{Host: r.Host, Name: need.config}).Value.(model.Text)
 	a, err := netip.ParseAddr(string(text))
@@ -167,7 +164,7 @@ func adopting(v *model.View, need tunnelNeed, r ipam.Request) ipam.Request {
 
 var errNotReady = errors.New("calico's data in etcd is not ready")
 
-// decideTunnel frees what the tunnel is not to have and takes what it lacks.
+// decideTunnel frees the addresses that the tunnel must not have and allocates what it lacks.
 func decideTunnel(view *model.View, need tunnelNeed, request ipam.Request, now time.Time) (model.Change, netip.Addr, error) {
 	p := ipam.NewPlan(view)
 	addr, freed := need.keep, false
@@ -200,7 +197,7 @@ func decideTunnel(view *model.View, need tunnelNeed, request ipam.Request, now t
 		}
 		choice, err := p.Assign(request)
 		if _, more := errors.AsType[*model.NeedRangesError](err); freed && err != nil && !more {
-			return p.Change(), addr, nil // that there is none to be had is found again
+			return p.Change(), addr, nil // the next turn finds again that none is available
 		}
 		if err != nil {
 			return model.Change{}, addr, err
@@ -210,7 +207,7 @@ func decideTunnel(view *model.View, need tunnelNeed, request ipam.Request, now t
 	return p.Change(), addr, nil
 }
 
-// configChange has the host's setting say the address.
+// configChange writes the address to the host's setting.
 func configChange(config model.HostConfigKey, stored model.Entry, need tunnelNeed, addr netip.Addr) model.Change {
 	text, _ := stored.Value.(model.Text)
 	c := model.Change{Compares: []model.Compare{{Key: config, Revision: stored.Revision}}}

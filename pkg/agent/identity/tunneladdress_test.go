@@ -31,8 +31,8 @@ const (
 
 func handleOf(kind plan.TunnelKind, host string) string { return string(kind) + "-tunnel-addr-" + host }
 
-// TestTunnelAddress: a tunnel gets an address of its pool, and etcd says which; a
-// host that returns finds it again; it goes with the tunnel.
+// TestTunnelAddress: a tunnel gets an address of its pool, and etcd says which; a host that returns finds it again; it is freed with the
+// tunnel.
 func TestTunnelAddress(t *testing.T) {
 	c := newFleet(t, vxlanPool("10.65.0.0/24"))
 	p := c.person("a", eth0("172.18.0.1/24"), nil)
@@ -118,8 +118,8 @@ func TestTunnelAddressesAtOnce(t *testing.T) {
 	c.Check()
 }
 
-// TestTunnelAddressKilled ends the goroutine that writes at each of its steps, as
-// if the process were killed there; what comes next finds everything in order.
+// TestTunnelAddressKilled ends the writing goroutine at each of its steps, as if the process were killed there; the next one finds
+// everything in order.
 func TestTunnelAddressKilled(t *testing.T) {
 	for _, at := range []string{"tunnel address read", "tunnel address before commit", "tunnel address committed"} {
 		t.Run(at, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestTunnelAddressKilled(t *testing.T) {
 	}
 }
 
-// TestTunnelAddressRevisions: the invariants hold at every revision there ever was.
+// TestTunnelAddressRevisions: the invariants hold at every revision.
 func TestTunnelAddressRevisions(t *testing.T) {
 	c := newFleet(t)
 	var mu sync.Mutex
@@ -222,8 +222,8 @@ func TestTunnelAddressRevisions(t *testing.T) {
 	}
 }
 
-// TestTunnelAddressWithoutHandle has a tunnel's address that Calico took before version 3.6: nothing but the host's setting says
-// whose it is. It is kept, and has a handle from then on; an endpoint's, or another handle's, is left alone.
+// TestTunnelAddressWithoutHandle covers a tunnel's address that Calico took before version 3.6: only the host's setting says whose it is.
+// It is kept, and has a handle from then on; the address of an endpoint, or of another handle, is left alone.
 func TestTunnelAddressWithoutHandle(t *testing.T) {
 	block, addr := netip.MustParsePrefix("10.65.0.0/30"), netip.MustParseAddr("10.65.0.1")
 	for name, tt := range map[string]struct {

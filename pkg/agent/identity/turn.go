@@ -18,22 +18,21 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// problemKeys is what the ledger calls a problem with writing the addresses; those with the addresses themselves it calls by
-// the parameter that a person would change.
+// problemKeys is the ledger's name for a failure to write the addresses; problems with the addresses themselves have the name of the
+// parameter to change.
 const problemKeys = "the host's addresses in etcd"
 
 const (
 	// requestTimeout bounds one request to etcd.
 	requestTimeout = 10 * time.Second
-	// leastPause and mostPause are between tries while etcd does not serve.
+	// leastPause and mostPause bound the pauses between tries while etcd does not serve.
 	leastPause = 500 * time.Millisecond
 	mostPause  = 10 * time.Second
 )
 
 func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family] }
 
-// turn does what the notes ask for, and says after how long to come again; 0 =
-// when there is another note.
+// turn acts on the notes, and returns after how long to come again; 0 = with the next note.
 func (i *Host) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
 	if !n.synced || !n.linked || i.naming.Get() != "" {
@@ -65,7 +64,7 @@ func (i *Host) turn(ctx context.Context) (again time.Duration) {
 	return sooner(again, i.turnTunnels(ctx, n))
 }
 
-// adopt notes what was found, and says whether Want has judged that, and to these conflicts.
+// adopt records what was found, and reports whether Want has judged it, with the same conflicts.
 func (i *Host) adopt(own [2]plan.Identity, known conflicts) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -75,14 +74,14 @@ func (i *Host) adopt(own [2]plan.Identity, known conflicts) bool {
 	if !i.note.judged {
 		i.found.Send()
 	}
-	return i.note.judged && i.note.conflicts.equal(known) // else there is another note
+	return i.note.judged && i.note.conflicts.equal(known) // otherwise there is another note
 }
 
-// errOutdated: the host's links have changed since it was found out what to write.
+// errOutdated: the host's links have changed since the change was computed.
 var errOutdated = errors.New("the host's links have changed")
 
-// write changes the host's keys in etcd. Where etcd was away because the host's link was, the host must not say when both
-// are back that it has no address: the links are looked at again when etcd answers.
+// write changes the host's keys in etcd. If etcd was away because the host's link was down, the host must not write, once both are back,
+// that it has no address: write checks the links again after etcd answers.
 func (i *Host) write(ctx context.Context, own [2]plan.Identity, change model.Change, sight int) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -102,7 +101,7 @@ func (i *Host) write(ctx context.Context, own [2]plan.Identity, change model.Cha
 	return nil
 }
 
-// said are the addresses that a change writes.
+// said returns the addresses that a change writes.
 func said(change model.Change) []netip.Addr {
 	var all []netip.Addr
 	for _, p := range change.Puts {
@@ -115,8 +114,7 @@ func said(change model.Change) []netip.Addr {
 	return all
 }
 
-// say notes addresses before they are written, as no answer may come. It reports whether the links are still those of a
-// sight.
+// say records addresses before they are written, as an answer may never come. It reports whether the links are still those of a sight.
 func (i *Host) say(addrs []netip.Addr, sight int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -129,7 +127,7 @@ func (i *Host) say(addrs []netip.Addr, sight int) bool {
 	return true
 }
 
-// keep notes what was written, which the watch has yet to tell. Nothing more is changed until it has.
+// keep records what was written and the watch has yet to show. Nothing more is changed until it has.
 func (i *Host) keep(change model.Change, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -152,7 +150,7 @@ func (i *Host) await(revision int64) {
 	i.mu.Unlock()
 }
 
-// shown is an identity for the log.
+// shown formats an identity for the log.
 func shown(own plan.Identity) string {
 	switch {
 	case !own.Addr.IsValid():
@@ -163,11 +161,11 @@ func shown(own plan.Identity) string {
 	return own.Addr.String() + " on " + own.Link
 }
 
-// effort is something to be done in etcd, again and again until that works.
+// effort is an operation in etcd that is repeated until it works.
 type effort struct {
 	backoff retry.Backoff
 	again   time.Duration // when to try again, 0 = not
-	err     error         // of the last time
+	err     error         // of the last try
 }
 
 func newEffort() effort { return effort{backoff: retry.Backoff{First: leastPause, Longest: mostPause}} }
@@ -177,7 +175,7 @@ func (e *effort) run(do func() error) {
 	e.err = do()
 	for _, kind := range []error{store.ErrUnavailable, store.ErrAuth} {
 		if errors.Is(e.err, kind) && errors.Is(before, kind) {
-			e.err = before // how long it tried, which it says, is never the same, and nothing new
+			e.err = before // the error says how long it tried, which always differs and is no news
 		}
 	}
 	_, faster := errors.AsType[*store.ConflictError](e.err)
@@ -190,14 +188,14 @@ func (e *effort) run(do func() error) {
 	switch {
 	case e.err == nil:
 		e.again = 0
-	case nowhere: // that may be meant so: no pool is for this host
+	case nowhere: // possibly intended: no pool is for this host
 		e.err, e.again = nil, nowherePause
-	default: // what somebody else wrote is on its way here
+	default: // another writer's change is on its way here
 		e.err, e.again = nil, leastPause
 	}
 }
 
-// sooner is the lesser of two times, where 0 is never.
+// sooner returns the lesser of two durations, where 0 means never.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -205,7 +203,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// familyOf is 0 for IPv4, 1 for IPv6.
+// familyOf returns 0 for IPv4, 1 for IPv6.
 func familyOf(a netip.Addr) int {
 	if a.Is4() {
 		return 0

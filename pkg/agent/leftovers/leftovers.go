@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leftovers deletes the host's empty blocks from which nothing may be allocated any more: their pool is gone, or
-// gives out no addresses, or none to this host, or has blocks of another size.
+// Package leftovers deletes the host's empty blocks from which nothing may be allocated any more: their pool is gone, allocates nothing, or
+// nothing to this host, or has blocks of another size.
 package leftovers
 
 import (
@@ -19,14 +19,13 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// patience is for how long a block must have been a leftover without a break: a pool that
-// is replaced by a delete and a put is there again long before. It is also when to come
-// again to one that is left, or couldn't be deleted.
+// patience is how long a block must have been a leftover without a break: a pool replaced by a delete and a put is back long before. It is
+// also the pause before a block that remains, or couldn't be deleted, is tried again.
 const patience = 5 * time.Minute
 
 const requestTimeout = 10 * time.Second
 
-// Blocks are the leftovers of this host. The router leaves notes of them and never waits; Run deletes.
+// Blocks are the leftovers of this host. The router notes them without blocking; Run deletes them.
 type Blocks struct {
 	log   *slog.Logger
 	store *store.Client
@@ -34,19 +33,19 @@ type Blocks struct {
 	loop  *reconcile.Loop
 
 	mu  sync.Mutex
-	due map[netip.Prefix]time.Time // when to delete which
-	now time.Time                  // of the last note
+	due map[netip.Prefix]time.Time // when to delete each
+	now time.Time                  // time of the last Note
 }
 
-// New makes the keeper of a host's leftovers.
+// New returns Blocks without leftovers.
 func New(log *slog.Logger, client *store.Client, host string) *Blocks {
 	k := &Blocks{log: log, store: client, host: host}
 	k.loop = reconcile.New(reconcile.Timing{}, k.deleteDue)
 	return k
 }
 
-// Note takes in all that plan.Planner finds. It is to be called again and again; where it isn't
-// known what there is, or the host's name isn't its own, without blocks.
+// Note takes in the complete result of plan.Planner. Call it regularly; while etcd's content isn't known, or the host's name isn't its own,
+// with no blocks.
 func (k *Blocks) Note(now time.Time, blocks []netip.Prefix) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,7 +66,7 @@ func (k *Blocks) Note(now time.Time, blocks []netip.Prefix) {
 	}
 }
 
-// take is a block that is due now, if there is one.
+// take returns a block that is due now, if there is one.
 func (k *Blocks) take() (netip.Prefix, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,26 +79,26 @@ func (k *Blocks) take() (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Run deletes what is due until the context ends; the error is always nil.
+// Run deletes blocks that are due until the context ends; the error is always nil.
 func (k *Blocks) Run(ctx context.Context) error { return k.loop.Run(ctx) }
 
 func (k *Blocks) deleteDue(ctx context.Context) (time.Duration, error) {
 	for b, ok := k.take(); ok && ctx.Err() == nil; b, ok = k.take() {
 		k.say(ctx, b, k.delete(ctx, b))
 	}
-	return 0, nil // one that is left is due again after patience
+	return 0, nil // a block that remains is due again after patience
 }
 
 func (k *Blocks) say(ctx context.Context, block netip.Prefix, err error) {
 	_, faster := errors.AsType[*store.ConflictError](err)
 	switch {
-	case err == nil, faster, ctx.Err() != nil: // who was faster may have use for it
+	case err == nil, faster, ctx.Err() != nil: // the faster writer may use it
 	default:
 		k.log.Warn("a block that nothing may be allocated from could not be deleted, trying again", "block", block, "after", patience, "err", err)
 	}
 }
 
-// delete deletes a block if it is a leftover by what etcd holds, in one transaction.
+// delete deletes a block if etcd's content says that it is a leftover, in one transaction.
 func (k *Blocks) delete(ctx context.Context, block netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

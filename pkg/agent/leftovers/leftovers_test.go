@@ -16,7 +16,7 @@ import (
 
 var leftover = netip.MustParsePrefix("10.77.0.64/26")
 
-// host is a keeper at work beside an etcd that has a block of its host's.
+// host is a keeper beside an etcd that has a block of its host.
 type host struct {
 	*etcd.Server
 	*Blocks
@@ -54,7 +54,7 @@ func (h host) there(c netip.Prefix) bool {
 	return block != nil || affinity != nil
 }
 
-// A leftover goes after five minutes without a break, and nothing else does.
+// TestLeftovers: a leftover is removed after five minutes without a break, and nothing else is.
 func TestLeftovers(t *testing.T) {
 	h := newHost(t)
 	at := func(minutes float64, blocks ...netip.Prefix) {
@@ -80,7 +80,7 @@ func TestLeftovers(t *testing.T) {
 	h.Check()
 }
 
-// While Ready is false, and while etcd is away, nothing is deleted; it is tried again.
+// TestLeftoversLater: while Ready is false, and while etcd is away, nothing is deleted; it is tried again.
 func TestLeftoversLater(t *testing.T) {
 	h := newHost(t)
 	h.Put(model.ReadyKey{}, model.Ready(false))

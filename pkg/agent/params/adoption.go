@@ -15,13 +15,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Stored are what etcd says about the agent itself, by name.
+// Stored are the agent's settings in etcd, by name.
 type Stored struct {
 	Global, Local map[string]string
 }
 
-// Take keeps a setting. One whose key isn't spelled right counts as not set: it
-// would stand beside the one that is. One that cannot be read is told by UnreadOf.
+// Take keeps a setting. One whose key is misspelt counts as not set: it would compete with the right one. UnreadOf reports those that
+// cannot be read.
 func Take(m map[string]string, name string, entry model.Entry) {
 	if entry.Path != entry.Key.Path() {
 		return
@@ -33,7 +33,7 @@ func Take(m map[string]string, name string, entry model.Entry) {
 	delete(m, name)
 }
 
-// The layers of settings in the order in which they win.
+// The layers of settings, strongest first.
 const (
 	layerFlag = iota
 	layerEnviron
@@ -43,27 +43,27 @@ const (
 	layerCount
 )
 
-// Sources are what is known of the parameters when the agent starts, and whom to tell.
+// Sources are where parameters come from other than etcd, and whom the adoption reports to.
 type Sources struct {
 	Node string // this host's name in the data model
-	// ConfigFile is the file of parameters; File what it says, by name.
+	// ConfigFile is the file of parameters; File is its content, by name.
 	ConfigFile string
 	File       map[string]string
 	// Felix are the parameters in the environment, by name without FELIX_.
 	Felix map[string]string
-	// Health and Metrics are where these are served, host:port, whatever the
-	// parameters say; 0 = nowhere, "" = as they say.
+	// Health and Metrics are the addresses, host:port, to serve these on, whatever the parameters say; "0" = off, "" = as the parameters
+	// say.
 	Health, Metrics string
 	Logger          *slog.Logger
-	// Level is that of the log on the screen; nil = who runs the agent sets it.
+	// Level is the level of the log on the screen; nil = not set here.
 	Level *slog.LevelVar
-	// LogFile takes another file of the log, "" = none, and its level into use.
+	// LogFile switches the log to another file, "" = none, and its level.
 	LogFile func(path string, level slog.Level) error
-	// Roles are the links of the host whose names begin so; nil = no value is refused for them.
+	// Roles reads the host's links; nil = no value is refused because of them.
 	Roles LinkRoles
 }
 
-// Layers are the settings of the process, and those in etcd, s: maps for Resolve, the strongest first.
+// Layers returns the process's settings and those in etcd, s, as maps for Resolve, strongest first.
 func (c Sources) Layers(s Stored) []map[string]string {
 	all := make([]map[string]string, layerCount)
 	all[layerFlag] = c.flagLayer()
@@ -74,7 +74,7 @@ func (c Sources) Layers(s Stored) []map[string]string {
 	return all
 }
 
-// flagLayer are the flags that say what parameters say.
+// flagLayer returns the flags that stand for parameters.
 func (c Sources) flagLayer() map[string]string {
 	layer := map[string]string{}
 	for _, f := range []struct{ name, address string }{{"Health", c.Health}, {"PrometheusMetrics", c.Metrics}} {
@@ -83,14 +83,14 @@ func (c Sources) flagLayer() map[string]string {
 		case "0":
 			layer[f.name+"Enabled"] = "false"
 		default:
-			host, port, _ := net.SplitHostPort(f.address) // serving.ParseAddress has looked
+			host, port, _ := net.SplitHostPort(f.address) // serving.ParseAddress has checked it
 			layer[f.name+"Enabled"], layer[f.name+"Host"], layer[f.name+"Port"] = "true", host, port
 		}
 	}
 	return layer
 }
 
-// source names where a value comes from, for people.
+// source names a value's source, for people.
 func (c Sources) source(from choice) string {
 	if from.Bad {
 		return "default"
@@ -115,7 +115,7 @@ func (c Sources) layerName(layer int) string {
 	return "default"
 }
 
-// settingPath is what a setting is called in reports.
+// settingPath names a setting in reports.
 func (c Sources) settingPath(layer int, given string) string {
 	switch layer {
 	case layerFlag:
@@ -130,33 +130,33 @@ func (c Sources) settingPath(layer int, given string) string {
 	return model.GlobalConfigKey{Name: given}.Path()
 }
 
-// Adoption takes settings into use and says what it did, each thing once.
+// Adoption applies settings and logs what it did, each thing once.
 type Adoption struct {
 	cfg      Sources
 	problems *problems.Ledger
 	last     resolution
-	wrong    map[string]struct{} // paths reported
-	told     map[string]struct{} // said of settings that are not used
-	listed   map[string]error    // of those what is most likely a mistake, by path
+	wrong    map[string]struct{} // reported paths
+	told     map[string]struct{} // reported settings without effect
+	listed   map[string]error    // those that are most likely mistakes, by path
 	prefixes *judge
 	listens  *judge
 }
 
-// NewAdoption has taken nothing into use yet: the defaults hold. What is amiss goes into the ledger.
+// NewAdoption returns an Adoption with the defaults. It reports problems to the ledger.
 func NewAdoption(cfg Sources, p *problems.Ledger) *Adoption {
 	a := &Adoption{cfg: cfg, problems: p, last: Resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
 	a.prefixes.roles, a.listens.roles = cfg.Roles, cfg.Roles
 	return a
 }
 
-// Adopt works the parameters out, with what is in etcd, and says what is new.
-// unread are settings in etcd that cannot be read, by path.
+// Adopt computes the parameters, including those in etcd, and reports what is new. unread are settings in etcd that cannot be read, by
+// path.
 func (a *Adoption) Adopt(s Stored, unread map[string]Unread) Params {
 	layers := a.cfg.Layers(s)
 	r := a.resolver(layers, unread).resolve()
 	a.prefixes.rest()
 	a.listens.rest()
-	// What changes the level, or is wrong with it, is said by the one that lets more through.
+	// Changes of the level, and mistakes in it, are logged at the lower of the former and the new level.
 	a.setLevel(min(a.last.Params.LogLevel, r.Params.LogLevel))
 	defer a.setLevel(r.Params.LogLevel)
 	a.reportWrong(r, unread)
@@ -174,19 +174,18 @@ func (a *Adoption) setLevel(level slog.Level) {
 	}
 }
 
-// refuse says why a value that parses can't be used on this host.
+// refuse returns why a value that parses can't be used on this host.
 func (a *Adoption) refuse(name string, p *Params) error {
 	return cmp.Or(a.prefixes.refuse(name, p), a.listens.refuse(name, p))
 }
 
-// Review looks whether the host is another by now than those values were judged by.
+// Review judges values again by the host's present links, and reports whether that makes a difference.
 func (a *Adoption) Review() bool {
 	prefixes, listens := a.prefixes.review(), a.listens.review()
 	return prefixes || listens
 }
 
-// resolver works out of the layers. A value in etcd that cannot be read is there
-// all the same, and a bad one.
+// resolver returns a resolver of the layers. An unreadable value in etcd counts as a bad one, not as missing.
 func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread) resolver {
 	x := resolver{Layers: slices.Clone(layers), Unread: map[unreadValue]error{}, Refuse: a.refuse}
 	for _, u := range unread {
@@ -201,7 +200,7 @@ func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread
 	return x
 }
 
-// paramNames finds a parameter by any of its names, in lower case.
+// paramNames maps each name of a parameter, in lower case, to the parameter's.
 func paramNames() map[string]string {
 	names := map[string]string{}
 	for _, p := range Table() {
@@ -226,11 +225,11 @@ var errSpelling = errors.New("the key isn't spelled as it should be")
 // Unread is a setting in etcd that cannot be read.
 type Unread struct {
 	layer int
-	name  string // "" = it counts as not set, as the key isn't spelled right
+	name  string // "" = it counts as not set, as its key is misspelt
 	err   error
 }
 
-// UnreadOf says whether a setting at a path in etcd cannot be read; invalid is what is wrong with its value, if anything.
+// UnreadOf reports whether a setting at a path in etcd cannot be read; invalid is what is wrong with its value, if anything.
 func UnreadOf(of model.Key, path string, invalid error) (u Unread, unread bool) {
 	u = Unread{layer: layerGlobal, err: invalid}
 	switch key := of.(type) {

@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// adopter is an adoption of what etcd holds.
+// adopter is an adoption of etcd's contents.
 type adopter struct {
 	testing.TB
 	*Adoption
@@ -35,7 +35,7 @@ func newAdopter(t testing.TB, cfg Sources) *adopter {
 	return a
 }
 
-// adopts takes what etcd holds now, and gives the parameters and what was logged.
+// adopts adopts what etcd holds now, and returns the parameters and what was logged.
 func (a *adopter) adopts(entries ...model.Entry) (Params, string) {
 	a.log.Reset()
 	s, unread := Stored{Global: map[string]string{}, Local: map[string]string{}}, map[string]Unread{}
@@ -62,7 +62,7 @@ func local(name, text string) model.Entry {
 	return put(model.HostConfigKey{Host: "h", Name: name}, model.Text(text), 1)
 }
 
-// TestPrecedence takes the strongest value away, one after the other.
+// TestPrecedence removes the strongest value, one after the other.
 func TestPrecedence(t *testing.T) {
 	layers := []map[string]string{
 		layerFlag:    {"HealthEnabled": "true", "HealthHost": "192.0.2.1", "HealthPort": "1"},
@@ -96,8 +96,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestBadStrongest: a bad value of the strongest layer is the default, whatever
-// weaker ones say, and theirs is shown where it is bad as well.
+// TestBadStrongest: if the strongest layer has a bad value the default is used, whatever weaker layers say; their bad values are shown too.
 func TestBadStrongest(t *testing.T) {
 	a := newAdopter(t, Sources{Felix: map[string]string{"HEALTHPORT": "0"}, File: map[string]string{"HealthPort": "x"}})
 	p, log := a.adopts(local("HealthPort", ""), global("HealthPort", "5"))
@@ -137,7 +136,7 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 	}
 }
 
-// TestAdopt follows what is said as etcd changes.
+// TestAdopt follows the reports as etcd changes.
 func TestAdopt(t *testing.T) {
 	a := newAdopter(t, Sources{Felix: map[string]string{"LOGPREFIX": "mine", "BOGUS3": "1"}, File: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
 	odd := global("RouteRefreshInterval", "5")
@@ -212,7 +211,7 @@ level=INFO msg=setting name=RouteRefreshInterval value=30 from=default was=40 ap
 	}
 }
 
-// TestTwoSpellings: what the same place says in another spelling is named, not passed over.
+// TestTwoSpellings: the same setting in another spelling at the same place is reported, not ignored.
 func TestTwoSpellings(t *testing.T) {
 	a := newAdopter(t, Sources{Felix: map[string]string{"LogPrefix": "mine", "LOGPREFIX": "other"}, File: map[string]string{"HealthPort": "1", "healthport": "2"}, Health: "127.0.0.1:3"})
 	p, log := a.adopts(global("NftablesRefreshInterval", "20"), global("IptablesRefreshInterval", "30"), global("VXLANPort", "5"), global("vxlanport", "x"), global("HealthPort", "4"))
@@ -243,7 +242,8 @@ level=WARN msg="setting is without effect: the same place has it in another spel
 	}
 }
 
-// TestLocal: what names a file, or an address to listen at, is not taken from etcd, but from the host; one that says the default is nobody's mistake.
+// TestLocal: settings of files and listening addresses are not taken from etcd, but from the host; one with the default value is not
+// reported.
 func TestLocal(t *testing.T) {
 	a := newAdopter(t, Sources{Felix: map[string]string{"PrometheusMetricsHost": "192.0.2.1"}, File: map[string]string{"BGPListenAddresses": "192.0.2.2"}})
 	p, _ := a.adopts(local("LogFilePath", "/etc/cron.d/x"), global("logfilepath", "NONE"), global("HealthHost", "0.0.0.0"), local("HealthHost", ""),
@@ -267,7 +267,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestLevel: a bad level is said though the one before let nothing through.
+// TestLevel: a bad level is reported though the level before let nothing through.
 func TestLevel(t *testing.T) {
 	level := new(slog.LevelVar)
 	a := newAdopter(t, Sources{Level: level})
@@ -294,7 +294,7 @@ level=INFO msg=setting name=LogSeverityScreen value=ERROR from=/calico/v1/config
 	}
 }
 
-// TestFlagLayer turns flags into what parameters say.
+// TestFlagLayer turns flags into values of parameters.
 func TestFlagLayer(t *testing.T) {
 	tests := []struct {
 		health, metrics string
@@ -318,7 +318,7 @@ func TestFlagLayer(t *testing.T) {
 	}
 }
 
-// untimed logs lines without the time.
+// untimed returns a logger without the time.
 func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {

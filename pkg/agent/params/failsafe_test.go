@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// TestHostLives walks through what a host needs to live on its network, in both families, where a policy denies everything on its
-// host endpoint: IPv4 has ARP, which nobody filters, IPv6 has neighbour discovery and its routers.
+// TestHostLives checks what a host needs to stay on its network, in both families, while a policy denies everything on its host endpoint:
+// IPv4 needs ARP, which is never filtered, IPv6 neighbour discovery and its routers.
 func TestHostLives(t *testing.T) {
 	e := policy.NewEngine("h1")
 	e.SetInterfaces([]policy.Interface{{Name: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}}})

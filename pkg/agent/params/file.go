@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultFile is where the configuration file is looked for.
+// DefaultFile is the default configuration file.
 const DefaultFile = "/etc/calico/felix.cfg"
 
-// maxFile is far above what all parameters take.
+// maxFile is far more than all parameters take.
 const maxFile = 1 << 20
 
-// ReadFile reads the parameters in a file, by name as it spells them. A
-// file that isn't there has none. The error says what in it is not understood;
-// the rest is used.
+// ReadFile reads the parameters in a file, by name in the file's spelling. A missing file has none. The error says which lines are not
+// understood; the others are used.
 func ReadFile(path string) (map[string]string, error) {
-	// Not to wait for the other end of a pipe; what is no file is refused below.
+	// Don't block on a pipe; anything but a regular file is refused below.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || path == "" {
 		return nil, nil
@@ -45,8 +44,7 @@ func ReadFile(path string) (map[string]string, error) {
 	return parseFile(io.LimitReader(f, maxFile))
 }
 
-// parseFile reads lines `Name = value`. Sections have names for people
-// only; lines that begin with # or ; are comments.
+// parseFile reads lines `Name = value`. Section names are ignored; lines that begin with # or ; are comments.
 func parseFile(r io.Reader) (map[string]string, error) {
 	settings := map[string]string{}
 	at := map[string]int{} // the line of each

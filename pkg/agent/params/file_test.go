@@ -71,7 +71,7 @@ func FuzzConfigFile(f *testing.F) {
 	})
 }
 
-// text is what an error says, "" = there is none.
+// text returns an error's text, "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -4,8 +4,7 @@ package params
 
 import "strings"
 
-// isForeign reports whether a setting is one that Calico knows and this agent has
-// no use for: it belongs to another program that keeps its settings in the same
+// isForeign reports whether Calico knows a setting that this agent has no use for: it belongs to another program with settings in the same
 // place, or to a data path that is not ours.
 func isForeign(name string) bool {
 	switch strings.ToLower(name) {

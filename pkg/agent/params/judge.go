@@ -7,31 +7,30 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
-// judge refuses values of a parameter that parse and can't be used on this host, by
-// what its links are. It keeps its verdicts while the values are set.
+// judge refuses values of a parameter that parse but can't be used on this host, because of its links. It keeps its verdicts while the
+// values are set.
 type judge struct {
 	param string
-	// value is what is judged, "" = there is nothing to refuse.
+	// value returns what to judge, "" = nothing.
 	value func(p *Params) string
 	of    func(value string, roles LinkRoles) verdict
-	// refused says which verdicts stay, whatever becomes of the links: those that
-	// refuse, else those that don't.
+	// refused says which verdicts are final, however the links change: refusals, or else acceptances.
 	refused  bool
 	roles    LinkRoles // nil = nothing is refused
 	verdicts map[string]verdict
-	seen     map[string]struct{} // those that were asked for since the last rest
+	seen     map[string]struct{} // values asked for since the last rest
 }
 
-// LinkRoles are what the links are whose names begin so: of the host's namespace, as hostnet.Roles reads them.
+// LinkRoles returns the roles of the host's links whose names begin with one of the prefixes: hostnet.Roles.
 type LinkRoles func(prefixes []string) ([]hostnet.Role, error)
 
 // verdict is why a value is refused.
 type verdict struct {
 	err     error // nil = it isn't
-	unknown bool  // as the links could not be read
+	unknown bool  // the links could not be read
 }
 
-// refuse says why a value that parses can't be used.
+// refuse returns why a value that parses can't be used.
 func (j *judge) refuse(name string, p *Params) error {
 	if name != j.param || j.roles == nil || j.value(p) == "" {
 		return nil
@@ -46,7 +45,7 @@ func (j *judge) refuse(name string, p *Params) error {
 	return v.err
 }
 
-// rest forgets the values that are not set any more.
+// rest forgets the values that are no longer set.
 func (j *judge) rest() {
 	for value := range j.verdicts {
 		if _, set := j.seen[value]; !set {
@@ -56,8 +55,7 @@ func (j *judge) rest() {
 	clear(j.seen)
 }
 
-// review looks at the host's links again, of which there may be others by now, and
-// says whether a verdict changed.
+// review judges by the host's present links, and reports whether a verdict changed.
 func (j *judge) review() bool {
 	changed := false
 	for value, before := range j.verdicts {

@@ -12,10 +12,9 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
-// newListenJudge refuses values of BGPListenAddresses by which BGP could listen nowhere
-// that others reach: without its sessions the host is cut off from others' workloads.
-// One that could be used stays so while it is set: where its address goes, and comes
-// again, no other session need end.
+// newListenJudge refuses values of BGPListenAddresses with which BGP could listen on no address that others reach: without BGP sessions the
+// host is cut off from others' workloads. An accepted value stays accepted while it is set: if its address goes and comes back, other
+// sessions need not end.
 func newListenJudge() *judge {
 	return &judge{
 		param: "BGPListenAddresses", of: judgeListen, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
@@ -31,8 +30,7 @@ func listenKey(addrs []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// judgeListen looks at the host's addresses. Where they can't be read BGP says by itself
-// where it can't listen.
+// judgeListen checks the host's addresses. If they can't be read, it accepts: BGP itself reports where it can't listen.
 func judgeListen(value string, roles LinkRoles) verdict {
 	addrs, err := parseListenAddresses(value)
 	if err != nil {

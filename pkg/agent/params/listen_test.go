@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
-// TestListenJudge: BGP listens at what is the host's, and everywhere where it couldn't.
+// TestListenJudge: BGP listens at addresses that are the host's, and everywhere if it couldn't.
 func TestListenJudge(t *testing.T) {
 	var own []string
 	a := newAdopter(t, Sources{})

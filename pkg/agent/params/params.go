@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package params holds the agent's parameters: a table of their names and values, the resolution of what the environment,
-// the file, the flags and etcd say, and their adoption, which logs what changes and what has no effect.
+// Package params holds the agent's parameters: the table of their names and values, their resolution from the environment, the file, the
+// flags and etcd, and their adoption, which logs what changes and what has no effect.
 package params
 
 import (
@@ -21,55 +21,50 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Params are the settings of the agent that users know by name. Each stands in
-// the environment, as FELIX_<NAME>, in the configuration file, or in etcd, for
-// one host or for all; they win in this order. Table says what there is.
+// Params are the agent's settings that users know by name. Each may be set in the environment, as FELIX_<NAME>, in the configuration file,
+// or in etcd, for one host or for all; they win in this order. Table lists them.
 type Params struct {
-	// InterfacePrefixes are what the names of workload interfaces begin with.
+	// InterfacePrefixes are the prefixes of workload interfaces' names.
 	InterfacePrefixes []string
-	// RefreshInterval is how often the kernel's routes, neighbours and sysctls are
-	// read and repaired.
+	// RefreshInterval is how often the kernel's routes, neighbours and sysctls are read and repaired.
 	RefreshInterval time.Duration
 	// FirewallInterval is how often the kernel's nftables are read and repaired.
 	FirewallInterval time.Duration
 
-	// LogLevel is that of the log on the screen.
+	// LogLevel is the level of the log on the screen.
 	LogLevel slog.Level
-	// LogFile is a file that the log goes to as well, "" = none; LogFileLevel is its level.
+	// LogFile is a file to log to as well, "" = none; LogFileLevel is its level.
 	LogFile      string
 	LogFileLevel slog.Level
 
 	// EndpointToHost is what happens to a workload's packets for the host.
 	EndpointToHost policy.EndpointToHost
-	// EndpointDNS lets workloads ask the host's own DNS server all the same.
+	// EndpointDNS allows workloads' queries to the host's own DNS server nevertheless.
 	EndpointDNS bool
-	// MetadataAddr and MetadataPort are where virtual machines find metadata; "" = nowhere.
+	// MetadataAddr and MetadataPort are where virtual machines' requests for metadata go; "" = nowhere.
 	MetadataAddr string
 	MetadataPort uint16
-	// FailsafeInbound and FailsafeOutbound are open on host endpoints, whatever
-	// policy says.
+	// FailsafeInbound and FailsafeOutbound are open on host endpoints, whatever policy says.
 	FailsafeInbound, FailsafeOutbound []policy.ProtoPort
-	// MetricsPorts are closed but for what a policy allows; the agent's own is one of them.
+	// MetricsPorts are closed except for what a policy allows, and so is the agent's own metrics port.
 	MetricsPorts []policy.ProtoPort
-	// LogPrefix is that of rules that log and say none.
+	// LogPrefix is the prefix of logging rules that have none.
 	LogPrefix string
-	// ChainInsertMode is where in iptables' FORWARD chains workloads are let through.
+	// ChainInsertMode is where iptables' FORWARD chains let workloads through.
 	ChainInsertMode beside.Mode
-	// UnreadyWhenBlocked is where it makes the host not ready that something else stops workloads' packets.
+	// UnreadyWhenBlocked says when stopped packets of workloads make the host not ready.
 	UnreadyWhenBlocked board.Unready
-	// ProbePath has the path of workloads' packets tried.
+	// ProbePath enables the probe of the path of workloads' packets.
 	ProbePath bool
-	// FlowLogGroup is the NFLOG group of rules that log, 0 = the kernel's log alone.
+	// FlowLogGroup is the NFLOG group of logging rules, 0 = only the kernel's log.
 	FlowLogGroup uint16
 
 	// MaxConnections is how many connections each workload may begin and have at a time, 0 = any number.
 	MaxConnections int
 
-	// ReportInterval is how often the agent says in etcd that it lives, 0 = never;
-	// ReportTTL is how long that stays there without it.
+	// ReportInterval is how often the agent reports in etcd that it is alive, 0 = never; ReportTTL is how long a report lasts.
 	ReportInterval, ReportTTL time.Duration
-	// ReportEndpoints has the status of each endpoint written to etcd,
-	// ReportDelay after it changed.
+	// ReportEndpoints enables writing each endpoint's status to etcd, ReportDelay after a change.
 	ReportEndpoints bool
 	ReportDelay     time.Duration
 
@@ -78,7 +73,7 @@ type Params struct {
 	RoutingParams
 }
 
-// Firewall are the settings that bear on packets.
+// Firewall returns the settings that concern packets.
 func (p Params) Firewall() policy.Settings {
 	var metadata netip.AddrPort
 	if a, err := netip.ParseAddr(p.MetadataAddr); err == nil {
@@ -102,76 +97,72 @@ func (p Params) Firewall() policy.Settings {
 	}
 }
 
-// param is one setting: its name as users know it, what its values are, its
-// default, and what it does.
+// param is one setting: its name for users, its values, its default, and its effect.
 type param struct {
 	Name string
-	// Aliases are names that it had; where both stand in one layer, Name wins.
+	// Aliases are former names; if one layer has both, Name wins.
 	Aliases []string
 	Values  values
 	Initial string // the default, as users spell it
-	// Local: etcd doesn't decide on it, as who writes there would have root open files, or pages to the network.
+	// Local: etcd can't set it. Otherwise a writer there could make root open files, or serve pages on the network.
 	Local  bool
 	Effect string // when a change in etcd applies, in words
 	Does   string // what it does, in sentences of Markdown
 }
 
-// Names are all that users may call it.
+// Names returns all names that users may use.
 func (p param) Names() []string { return append([]string{p.Name}, p.Aliases...) }
 
-// mistake is a setting that makes no sense, and which one.
+// mistake is a value that makes no sense, and its setting.
 type mistake struct {
 	Name  string // of the parameter
-	Given string // how the layer spells it
+	Given string // the layer's spelling of the name
 	Layer int    // index of the map it came from
-	Text  string // what the layer says
-	Err   error  // what is wrong with that
+	Text  string // the layer's value
+	Err   error  // what is wrong with it
 }
 
-// layerDefault is the layer of a value that no map decides.
+// layerDefault stands for a value that no map sets.
 const layerDefault = -1
 
-// choice is the value of a parameter, and where it came from.
+// choice is the value of a parameter, and its source.
 type choice struct {
-	Layer int    // index of the map that decided, or layerDefault
-	Given string // how that spells the name
+	Layer int    // index of the map that won, or layerDefault
+	Given string // its spelling of the name
 	Text  string
-	Bad   bool // what the layer says makes no sense: Text is the default
+	Bad   bool // the layer's value makes no sense: Text is the default
 }
 
-// resolution is what follows from all layers.
+// resolution is the result of all layers.
 type resolution struct {
 	Params  Params
 	Choices map[string]choice // of each parameter, by its name in the table
 	Wrong   []mistake         // in all layers, in the table's order
 }
 
-// Resolve works the parameters out, wherever they are to be used. Layers have texts by name, in any case; the strongest
-// comes first, and without any there are the defaults.
+// Resolve computes the parameters. Layers map names, in any case, to texts, the strongest first; without any the result is the defaults.
 func Resolve(layers ...map[string]string) resolution {
 	return resolver{Layers: layers}.resolve()
 }
 
-// resolver has what parameters are worked out of.
+// resolver computes parameters.
 type resolver struct {
 	Layers []map[string]string // the strongest first
-	// Unread says why the value of a name in a layer can't be read: it is a mistake then, whatever its text.
+	// Unread says why a layer's value can't be read: it is then a mistake, whatever its text.
 	Unread map[unreadValue]error
-	// Refuse says why the parameter's value, which parses, can't be used here; nil
-	// function = it always can.
+	// Refuse returns why the parameter's value, which parses, can't be used here; a nil function refuses none.
 	Refuse func(name string, p *Params) error
 }
 
-// unreadValue names a value in a layer.
+// unreadValue identifies a value in a layer.
 type unreadValue struct {
 	Layer int    // index of the map
-	Given string // how the layer spells the name
+	Given string // the layer's spelling of the name
 }
 
-// resolve has the strongest layer that names a parameter, in any case, decide on
-// it: by its value, and where that makes no sense by the default. To go on to the
-// next layer then would be a value that nobody chose for this host. What makes no
-// sense in weaker layers is found as well, and in spellings of the name that don't count.
+// resolve lets the strongest layer that names a parameter, in any case, decide: by its value, or by the default if that makes no sense.
+// Going on to the next layer would use a value that was not meant for this host. Mistakes in weaker layers, and in spellings of the name
+// that lose, are found as well.
 func (x resolver) resolve() resolution {
 	r := resolution{Choices: map[string]choice{}}
 	folded := make([]map[string][]string, len(x.Layers)) // lower-case name to its spellings
@@ -197,14 +188,14 @@ func (x resolver) resolve() resolution {
 			}
 		}
 		if err := p.Values.set(&r.Params, chosen.Text); err != nil {
-			panic(fmt.Sprintf("%s %q: %v", p.Name, chosen.Text, err)) // it was read before, or is the default, which is tested
+			panic(fmt.Sprintf("%s %q: %v", p.Name, chosen.Text, err)) // the text was parsed before, or is the default, which is tested
 		}
 		r.Choices[p.Name] = chosen
 	}
 	return r
 }
 
-// check says what is wrong with a value.
+// check returns what is wrong with a value.
 func (x resolver) check(p param, at unreadValue, text string) error {
 	if err := x.Unread[at]; err != nil {
 		return err
@@ -220,7 +211,7 @@ func (x resolver) check(p param, at unreadValue, text string) error {
 	return err
 }
 
-// fold finds names whatever their case.
+// fold maps lower-case names to their spellings in a layer.
 func fold(layer map[string]string) map[string][]string {
 	folded := make(map[string][]string, len(layer))
 	for _, name := range slices.Sorted(maps.Keys(layer)) {
@@ -230,8 +221,8 @@ func fold(layer map[string]string) map[string][]string {
 	return folded
 }
 
-// spellings are those of the parameter's names that a layer has, the one that counts first: its name before
-// what else it was called, and of several that differ in case alone the table's own, else the last.
+// spellings returns the parameter's names in a layer, the winning one first: the name before its aliases, and among those that differ only
+// in case the table's own, else the last.
 func (p param) spellings(folded map[string][]string) []string {
 	var all []string
 	for _, name := range p.Names() {
@@ -250,8 +241,7 @@ func (p param) spellings(folded map[string][]string) []string {
 	return all
 }
 
-// Environ picks the FELIX_ variables, by name without FELIX_, also those that name no
-// parameter; an empty one is not set.
+// Environ returns the FELIX_ variables, by name without FELIX_, including those that name no parameter; empty ones count as not set.
 func Environ(environ []string) map[string]string {
 	out := map[string]string{}
 	for _, kv := range environ {

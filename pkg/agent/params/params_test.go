@@ -22,7 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// defaults are the parameters where nobody sets one.
+// defaults returns the parameters with no value set.
 func defaults() Params {
 	tcp := func(ports ...uint16) (all []policy.ProtoPort) {
 		for _, p := range ports {
@@ -63,7 +63,7 @@ func defaults() Params {
 
 func sameParams() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
-// TestParamValues gives every parameter values that make sense and others.
+// TestParamValues gives every parameter valid and invalid values.
 func TestParamValues(t *testing.T) {
 	type good map[string]func(*Params)
 	durations := func(field func(*Params) *time.Duration, texts map[string]time.Duration) good {
@@ -260,7 +260,7 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
-// TestRouting: what the plan is told of the settings.
+// TestRouting: how the settings reach the plan.
 func TestRouting(t *testing.T) {
 	defaulted := plan.Settings{
 		VXLANPort: 4789, VXLANVNI: 4096, ListenPort: 179, HoldTime: 90 * time.Second, RestartTime: 2 * time.Minute, MaxPrefixes: 50000,
@@ -383,7 +383,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// TestParamTable looks at the table itself.
+// TestParamTable checks the table itself.
 func TestParamTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Table() {
@@ -406,7 +406,7 @@ func TestParamTable(t *testing.T) {
 	}
 }
 
-// TestEnviron: a manifest that was written for Calico sets more than there is here.
+// TestEnviron: a manifest written for Calico may set variables that don't exist here.
 func TestEnviron(t *testing.T) {
 	got := Environ([]string{
 		"FELIX_InterfacePrefix=tap", "felix_LOGSEVERITYSCREEN=debug", "FELIX_BOGUS=1", "FELIX_IPV6SUPPORT=false", "FELIX_DatastoreType=etcdv3", "FELIX_LogPrefix=", "PATH=/bin",

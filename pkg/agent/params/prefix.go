@@ -13,11 +13,9 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// newPrefixJudge refuses values of InterfacePrefix that cover a link of the host's own:
-// taken for a workload's it would pass nothing, and the host be cut off, etcd with
-// what corrects the value included. One that is refused stays so while it is set: were it
-// used when the link loses its address, the link would not get it back. The default is
-// never refused, as there is nothing else.
+// newPrefixJudge refuses values of InterfacePrefix that cover a link of the host's own: treated as a workload's it would pass nothing and
+// cut the host off, even from a correction in etcd. A refused value stays refused while it is set: if it were used when the link loses its
+// address, the link would not get it back. The default is never refused, as there is no other.
 func newPrefixJudge() *judge {
 	return &judge{
 		param: "InterfacePrefix", of: judgePrefixes, refused: true, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
@@ -39,7 +37,7 @@ func judgePrefixes(value string, roles LinkRoles) verdict {
 	return verdict{err: coversOwn(prefixes, links)}
 }
 
-// coversOwn says which of the links is the host's own, and how that shows.
+// coversOwn returns an error that says which link is the host's own, and why.
 func coversOwn(prefixes []string, links []hostnet.Role) error {
 	refuse := func(link, why string) error {
 		return fmt.Errorf("interface prefix %q: %s begins so and is the host's own, as %s; taken for a workload's it would pass nothing and the host be cut off: "+
@@ -47,7 +45,7 @@ func coversOwn(prefixes []string, links []hostnet.Role) error {
 	}
 	for _, l := range links {
 		switch {
-		case l.Loopback || l.Tunnel: // below
+		case l.Loopback || l.Tunnel: // see below
 		case len(l.Addrs) > 0:
 			return refuse(l.Name, "it has the address "+l.Addrs[0].String())
 		case l.Uplink:
@@ -62,7 +60,7 @@ func coversOwn(prefixes []string, links []hostnet.Role) error {
 			return refuse(l.Name, "it is the tunnel to other hosts")
 		}
 	}
-	// What isn't there yet comes when a pool asks for it.
+	// A link that doesn't exist yet comes when a pool needs it.
 	for _, name := range append(link.TunnelNames(), policy.Loopback) {
 		if model.IsWorkloadInterface(name, prefixes) {
 			return refuse(name, "that is the name of the loopback or of a tunnel to other hosts")
@@ -71,7 +69,7 @@ func coversOwn(prefixes []string, links []hostnet.Role) error {
 	return nil
 }
 
-// prefixOf is the prefix of interfaces that covers a link, "" = none does.
+// prefixOf returns the prefix that covers a link, "" if none does.
 func prefixOf(link string, prefixes []string) string {
 	for _, p := range prefixes {
 		if strings.HasPrefix(link, p) {

@@ -38,8 +38,7 @@ func TestCoversOwn(t *testing.T) {
 	}
 }
 
-// TestPrefixJudge: what is refused stays so while it is set, and what isn't is
-// looked at again.
+// TestPrefixJudge: a prefix that is refused stays refused while it is set; one that isn't is checked again.
 func TestPrefixJudge(t *testing.T) {
 	var links []hostnet.Role
 	var broken error

@@ -15,14 +15,13 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// RoutingParams are the settings of what leads to other hosts.
+// RoutingParams are the settings of the network to other hosts.
 type RoutingParams struct {
 	VXLANPort uint16
 	VXLANVNI  uint32
-	// MTU is that of the uplinks, and the others are those of the tunnels' devices;
-	// 0 = as the links have it, and what is left of that.
+	// MTU is that of the uplinks, the others those of the tunnels' devices; 0 = the links' own, and what that leaves for tunnels.
 	MTU, VXLANMTU, VXLANMTU6, IPIPMTU int
-	// MTULiveUpdate has the interfaces of running workloads follow an MTU that shrinks.
+	// MTULiveUpdate lowers the MTU of running workloads' interfaces when the network's shrinks.
 	MTULiveUpdate bool
 
 	BGPListen     []netip.Addr // empty = all
@@ -34,7 +33,7 @@ type RoutingParams struct {
 	Communities   []model.Community
 }
 
-// Routing are the settings that bear on routes, tunnels and BGP.
+// Routing returns the settings that concern routes, tunnels and BGP.
 func (p Params) Routing() plan.Settings {
 	r := p.RoutingParams
 	s := plan.Settings{
@@ -44,9 +43,9 @@ func (p Params) Routing() plan.Settings {
 		Communities: slices.Clone(r.Communities),
 	}
 	if s.RestartTime == 0 {
-		s.RestartTime = -1 // as the plan says it
+		s.RestartTime = -1 // the plan's notation
 	}
-	// A keepalive is due several times in a hold time (RFC 4271, 4.4).
+	// A keepalive must come several times per hold time (RFC 4271, 4.4).
 	if s.KeepaliveTime > s.HoldTime/3 {
 		s.KeepaliveTime = 0
 	}
@@ -62,7 +61,7 @@ func (p Params) Routing() plan.Settings {
 	return s
 }
 
-// routingTable are the parameters of routes, tunnels and BGP.
+// routingTable returns the parameters of routes, tunnels and BGP.
 func routingTable() []param {
 	return []param{
 		{
@@ -146,7 +145,7 @@ func routingTable() []param {
 	}
 }
 
-// number is a number of any size and type.
+// number accepts numbers of any size and type.
 func number[T ~int | ~uint16 | ~uint32](least, most int, field func(*Params) *T) values {
 	allowed := fmt.Sprintf("%d to %d", least, most)
 	return read("number", allowed, field, func(text string) (T, error) {
@@ -158,7 +157,7 @@ func number[T ~int | ~uint16 | ~uint32](least, most int, field func(*Params) *T)
 	})
 }
 
-// mtu is what a link may have: IPv4's least (RFC 791) and the kernel's most.
+// mtu accepts 0, and what a link may have: from IPv4's minimum (RFC 791) to the kernel's maximum.
 func mtu(field func(*Params) *int) values {
 	return read("bytes", "0, or 68 to 65535", field, func(text string) (int, error) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
@@ -173,7 +172,7 @@ func listenAddresses(field func(*Params) *[]netip.Addr) values {
 	return read("addresses", "comma list of IP addresses of the host, or nothing for all", field, parseListenAddresses)
 }
 
-// parseListenAddresses reads a comma list of addresses of a host, nothing = none. They come sorted, each once.
+// parseListenAddresses parses a comma list of a host's addresses, empty = none, and returns them sorted without duplicates.
 func parseListenAddresses(text string) ([]netip.Addr, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -193,7 +192,7 @@ func parseListenAddresses(text string) ([]netip.Addr, error) {
 	return slices.Compact(all), nil
 }
 
-// maxCommunities bounds what one setting gives; each is a statement that every route is asked.
+// maxCommunities bounds one setting; each community is a statement evaluated for every route.
 const maxCommunities = 64
 
 func communities(field func(*Params) *[]model.Community) values {

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// reportWrong reports the settings that cannot be read or make no sense, and
-// those that are in order again.
+// reportWrong reports the settings that cannot be read or make no sense, and those that are right again.
 func (a *Adoption) reportWrong(r resolution, unread map[string]Unread) {
 	before := a.wrong
 	a.wrong = map[string]struct{}{}
@@ -40,8 +39,7 @@ func (a *Adoption) reportWrong(r resolution, unread map[string]Unread) {
 	}
 }
 
-// SayMisfit reports prefixes that are used and cover no endpoint's interface: once,
-// however many endpoints there are.
+// SayMisfit reports that the used prefixes cover no endpoint's interface: once, however many endpoints there are.
 func (a *Adoption) SayMisfit(err error) {
 	c := a.last.Choices["InterfacePrefix"]
 	before, after := a.problems.Keep(problems.Problem{Path: "InterfacePrefix", Kind: problems.Setting, Reason: problems.Reason(err), Used: fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c))})
@@ -54,7 +52,7 @@ func (a *Adoption) SayMisfit(err error) {
 	}
 }
 
-// sayChanges logs the values that are other than before; at first, than the defaults.
+// sayChanges logs the values that changed; at first, those that differ from the defaults.
 func (a *Adoption) sayChanges(r resolution) {
 	for _, p := range Table() {
 		before, after := a.last.Choices[p.Name], r.Choices[p.Name]
@@ -65,9 +63,8 @@ func (a *Adoption) sayChanges(r resolution) {
 	}
 }
 
-// sayUnused logs which settings are without effect: a stronger one stands before those in the file and
-// in etcd, another spelling in the same place counts, or this agent has no such parameter. What is
-// most likely a mistake is listed as well.
+// sayUnused logs the settings without effect: a stronger one overrides those in the file and in etcd, another spelling in the same place
+// wins, or this agent has no such parameter. What is most likely a mistake is listed in the ledger as well.
 func (a *Adoption) sayUnused(r resolution, layers []map[string]string) {
 	before, mistakes := a.told, map[string]error{}
 	a.told = map[string]struct{}{}
@@ -79,7 +76,7 @@ func (a *Adoption) sayUnused(r resolution, layers []map[string]string) {
 			used, path := r.Choices[name], a.cfg.settingPath(layer, given)
 			thing := path
 			if _, bad := a.wrong[path]; bad {
-				continue // that is said already
+				continue // it has been reported
 			}
 			twice := ours && used.Layer == layer && used.Given != given
 			if ours {
@@ -115,7 +112,7 @@ func (a *Adoption) sayUnused(r resolution, layers []map[string]string) {
 	}
 }
 
-// list has the ledger show these settings, and no others, as notices: what is said of them in the log is said once.
+// list makes the ledger show exactly these settings as notices; sayUnused logs them only once.
 func (a *Adoption) list(mistakes map[string]error) {
 	for path := range a.listed {
 		if mistakes[path] == nil {

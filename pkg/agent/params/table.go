@@ -11,17 +11,16 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// When a change in etcd applies. The environment, the file and the flags are
-// read when the agent starts.
+// These say when a change in etcd applies. The environment, the file and the flags are read when the agent starts.
 const (
 	atOnce     = "at once"
 	atStart    = "at the next start: etcd does not decide on it"
 	nextReport = "with the next report"
-	// A BGP session in progress isn't ended for it.
+	// A present BGP session isn't ended for it.
 	nextSession = "with each neighbour's next session"
 )
 
-// Table is every parameter of the agent. docs/configuration.md is made of it.
+// Table returns every parameter of the agent. docs/configuration.md is generated from it.
 func Table() []param {
 	return append([]param{
 		{

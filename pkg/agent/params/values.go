@@ -20,14 +20,14 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// values are what a parameter may be: the name of the type, what of it is
-// allowed, and how one is read. After an error the field is anything.
+// values describes a parameter's values: the name of the type, the allowed range, and how one is parsed. After an error the field's content
+// is undefined.
 type values struct {
 	Name, Allowed string
 	set           func(*Params, string) error
 }
 
-// read makes values of a function that parses and a field to put the result in.
+// read returns values parsed by a function and stored in a field.
 func read[T any](name, allowed string, field func(*Params) *T, parse func(string) (T, error)) values {
 	return values{name, allowed, func(p *Params, text string) (err error) {
 		*field(p), err = parse(text)
@@ -94,7 +94,7 @@ func seconds(least, most time.Duration, field func(*Params) *time.Duration) valu
 		func(text string) (time.Duration, error) { return parseSeconds(text, least, most) })
 }
 
-// secondsOrNever takes 0 as well.
+// secondsOrNever accepts 0 as well.
 func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duration) values {
 	v := seconds(least, most, field)
 	set := v.set
@@ -113,7 +113,7 @@ func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duratio
 	return v
 }
 
-// parseSeconds reads a number of seconds, with or without a unit.
+// parseSeconds parses a number of seconds, with or without a unit.
 func parseSeconds(text string, least, most time.Duration) (time.Duration, error) {
 	text = strings.TrimSpace(text)
 	d, err := time.ParseDuration(text)
@@ -136,7 +136,7 @@ func boolean(field func(*Params) *bool) values {
 	return read("boolean", "true or false; also yes or no, 1 or 0", field, parseBool)
 }
 
-// parseMetadata takes an address that a server may have.
+// parseMetadata accepts an address that a server may have.
 func parseMetadata(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if strings.EqualFold(text, "none") {
@@ -169,7 +169,7 @@ func endpointToHost(field func(*Params) *policy.EndpointToHost) values {
 	})
 }
 
-// oneOf reads a word, of several.
+// oneOf accepts one of several words.
 func oneOf[T ~string](name string, field func(*Params) *T, words ...T) values {
 	list := make([]string, len(words))
 	for i, w := range words {
@@ -190,7 +190,7 @@ func protoPorts(field func(*Params) *[]policy.ProtoPort) values {
 	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, policy.ParseProtoPorts)
 }
 
-// maxLogPrefix is what leaves room for what is added, in the kernel's log.
+// maxLogPrefix leaves room for what is appended in the kernel's log.
 const maxLogPrefix = 27
 
 func logPrefix(field func(*Params) *string) values {
@@ -228,8 +228,7 @@ func listenHost(field func(*Params) *string) values {
 	return read("address", "an IP address of the host, `localhost`, or nothing for all addresses", field, serving.ParseHost)
 }
 
-// checkInterface refuses what Linux would not take as an interface's name, and
-// what would lead out of a directory.
+// checkInterface refuses names that Linux doesn't allow for an interface, or that would lead out of a directory.
 func checkInterface(name string) error {
 	if len(name) > 15 {
 		return fmt.Errorf("interface %.32q: at most 15 characters", name)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzUnshaped: lists of other plugins, as whatever stands in the runtime's directory, change nothing of what ours says.
+// FuzzUnshaped: network configurations of other plugins, whatever they contain, don't change the result for ours.
 func FuzzUnshaped(f *testing.F) {
 	f.Add([]byte(`{"plugins":[{"type":"bridge","capabilities":{"bandwidth":true}}]}`))
 	f.Add([]byte(`{"type":"ptp"}`))

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/kubepolicy"
 )
 
-// Kubernetes is the API as it is.
+// Kubernetes is the API by a client.
 type Kubernetes struct{ Client *kube.Client }
 
 // Watch implements API.
@@ -59,7 +59,7 @@ func (a Kubernetes) Namespace(ctx context.Context, name string) (map[string]stri
 	return namespaceOf(n).annotations, nil
 }
 
-// podOf is what is kept of a pod: its ports as the controllers keep them, who also report what is wrong with them.
+// podOf returns what is kept of a pod. Its ports are those the controllers keep, which also report what is wrong with them.
 func podOf(p *corev1.Pod) Pod {
 	w, _ := kubepolicy.Pod(p)
 	return Pod{
@@ -75,7 +75,7 @@ type namespace struct {
 
 func namespaceOf(n *corev1.Namespace) namespace { return namespace{n.Name, known(n.Annotations)} }
 
-// podCIDRsOf are a Node's. What makes no sense is left out.
+// podCIDRsOf returns a Node's podCIDRs, without those that don't parse.
 func podCIDRsOf(n *corev1.Node) (cidrs []netip.Prefix) {
 	for _, s := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
 		c, err := netip.ParsePrefix(s)

@@ -83,7 +83,7 @@ spec: {nodeName: one, containers: [{name: a, image: none, ports: [{name: http, c
 	if _, err := k.Pod(t.Context(), gate.PodRequest{Namespace: "shop", Name: "none"}); !errors.Is(err, gate.ErrNoPod) {
 		t.Errorf("no pod: %v", err)
 	}
-	// A change, and a pod made anew under its name.
+	// A change, and a pod recreated under its name.
 	p.Kubectl("label", "pod", "web", "-n", "shop", "app=shop", "--overwrite")
 	until("the label", func() error {
 		if err := ask(); err != nil || got.Labels["app"] == "shop" {

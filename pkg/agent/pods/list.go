@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/netconf"
 )
 
-// Unshaped reports whether the runtime's list of plugins that has calico has none that is told of bandwidth. Where there
-// is no such list in the directory it isn't known, and false.
+// Unshaped reports whether the runtime's list of plugins that includes calico lacks one with the capability bandwidth. It returns false if
+// the directory has no such list.
 func Unshaped(dir string) bool {
 	names, err := netconf.Files(dir)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods knows what the Kubernetes API says of this host's pods, of their namespaces and of the host's Node. It
-// watches, so that the plugin is answered without a request to the API, and needs no access of its own.
+// Package pods caches what the Kubernetes API says about this host's pods, their namespaces and the host's Node. It watches, so that the
+// plugin gets an answer without a request to the API, and needs no access of its own.
 package pods
 
 import (
@@ -20,26 +20,26 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// patience is how long a pod that isn't known is waited for, before the API is asked for it: kubelet, which had it before
-// it told the runtime, watches as this package does.
+// patience is how long to wait for an unknown pod before asking the API for it: kubelet, which knew it before it told the runtime, watches
+// as this package does.
 const patience = 2 * time.Second
 
-// answerTimeout is what the API has to answer then: with patience 5 s, so that a plugin that waits for 10 s asks twice.
+// answerTimeout is how long the API then has to answer: with patience 5 s, so that a plugin that waits for 10 s can ask twice.
 const answerTimeout = 3 * time.Second
 
-// Pod is a pod as the API has it.
+// Pod is a pod in the API.
 type Pod struct {
 	Namespace, Name, UID string
-	Node                 string // where it is to run
-	// StaticUID is the uid that kubelet has for a static pod, which in the API is a mirror of it; else "".
+	Node                 string // where it should run
+	// StaticUID is kubelet's uid of a static pod, whose pod in the API is a mirror; else "".
 	StaticUID      string
 	ServiceAccount string
 	Labels         map[string]string
-	Annotations    map[string]string // those that plugins know
+	Annotations    map[string]string // those that plugins use
 	Ports          []model.EndpointPort
 }
 
-// known are the annotations that plugins read, or refuse.
+// known returns the annotations that plugins read, or refuse.
 func known(all map[string]string) (some map[string]string) {
 	for name, value := range all {
 		if strings.HasPrefix(name, "cni.projectcalico.org/") || strings.HasPrefix(name, "qos.projectcalico.org/") ||
@@ -55,25 +55,25 @@ func known(all map[string]string) (some map[string]string) {
 
 // API is the Kubernetes API.
 type API interface {
-	// Watch tells a keeper of the pods of a node, of the Node, and of all namespaces, until the context ends.
+	// Watch reports the pods of a node, the Node, and all namespaces to k until the context ends.
 	Watch(ctx context.Context, node string, k *Cache) error
-	// Pod and Namespace read one live; the error wraps os.ErrNotExist where the API has none. Of a namespace it is the
-	// annotations that plugins know.
+	// Pod and Namespace read from the API; the error wraps os.ErrNotExist if it has none. Namespace returns the annotations that plugins
+	// use.
 	Pod(ctx context.Context, namespace, name string) (Pod, error)
 	Namespace(ctx context.Context, name string) (map[string]string, error)
 }
 
-// Config is what a Cache works with.
+// Config configures a Cache.
 type Config struct {
 	Node string // the name of this host's Node
 	API  API
 	// Unshaped: see gate.Pod.
 	Unshaped func() bool
-	// PodCIDRs is told of the Node's; nil = nobody is.
+	// PodCIDRs is called with the Node's; nil = not wanted.
 	PodCIDRs func([]netip.Prefix)
 }
 
-// Cache knows the pods. Run feeds it.
+// Cache knows the pods. Run fills it.
 type Cache struct {
 	cfg Config
 
@@ -88,14 +88,14 @@ type Cache struct {
 
 type podName struct{ namespace, name string }
 
-// The kinds of objects that a Cache is told of.
+// The kinds of objects in a Cache.
 const (
 	KindPod       = "Pod"
 	KindNamespace = "Namespace"
 	KindNode      = "Node"
 )
 
-// New makes a Cache that knows nothing yet.
+// New returns an empty Cache.
 func New(cfg Config) *Cache {
 	return &Cache{
 		cfg: cfg, pods: map[podName]Pod{}, namespaces: map[string]map[string]string{}, synced: map[string]bool{}, trouble: map[string]error{},
@@ -106,7 +106,7 @@ func New(cfg Config) *Cache {
 // Run watches until the context ends.
 func (k *Cache) Run(ctx context.Context) error { return k.cfg.API.Watch(ctx, k.cfg.Node, k) }
 
-// change changes what is known, and wakes who waits for that.
+// change changes the cache, and wakes those that wait for a change.
 func (k *Cache) change(how func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,34 +115,34 @@ func (k *Cache) change(how func()) {
 	k.changed = make(chan struct{})
 }
 
-// SetPod tells of a pod, new or changed.
+// SetPod adds or changes a pod.
 func (k *Cache) SetPod(p Pod) {
 	k.change(func() { k.pods[podName{p.Namespace, p.Name}] = p })
 }
 
-// DeletePod tells that there is no such pod any more.
+// DeletePod removes a pod.
 func (k *Cache) DeletePod(namespace, pod string) {
 	k.change(func() { delete(k.pods, podName{namespace, pod}) })
 }
 
-// UID is that of a pod of the node, as the API has it; "" = there is no such pod.
+// UID returns the uid of a pod of the node in the API; "" if there is no such pod.
 func (k *Cache) UID(namespace, pod string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.pods[podName{namespace, pod}].UID
 }
 
-// SetNamespace tells of a namespace's annotations that plugins know.
+// SetNamespace sets a namespace's annotations that plugins use.
 func (k *Cache) SetNamespace(namespace string, annotations map[string]string) {
 	k.change(func() { k.namespaces[namespace] = annotations })
 }
 
-// DeleteNamespace tells that there is no such namespace any more.
+// DeleteNamespace removes a namespace.
 func (k *Cache) DeleteNamespace(namespace string) {
 	k.change(func() { delete(k.namespaces, namespace) })
 }
 
-// SetPodCIDRs tells of the Node's.
+// SetPodCIDRs sets the Node's podCIDRs.
 func (k *Cache) SetPodCIDRs(cidrs []netip.Prefix) {
 	k.change(func() { k.podCIDRs = cidrs })
 	if k.cfg.PodCIDRs != nil {
@@ -150,17 +150,17 @@ func (k *Cache) SetPodCIDRs(cidrs []netip.Prefix) {
 	}
 }
 
-// Synced tells that all objects of a kind have been told of.
+// Synced records that all objects of a kind have been passed once.
 func (k *Cache) Synced(kind string) {
 	k.change(func() { k.synced[kind] = true })
 }
 
-// Trouble tells why a kind can't be read now; nil = it can again.
+// Trouble records why a kind can't be read now; nil = it can again.
 func (k *Cache) Trouble(kind string, err error) {
 	k.change(func() { k.trouble[kind] = err })
 }
 
-// look is the answer by what is known, and a channel that is closed when more is.
+// look returns the answer known so far, and a channel that is closed at the next change.
 func (k *Cache) look(r gate.PodRequest) (p gate.Pod, more <-chan struct{}, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -183,14 +183,14 @@ func (k *Cache) look(r gate.PodRequest) (p gate.Pod, more <-chan struct{}, why e
 	return p, nil, nil
 }
 
-// errUnknown says that the watch hasn't shown a pod, or not the one that is asked for.
+// errUnknown: the watch hasn't shown a pod, or not with the requested uid.
 var errUnknown = errors.New("the watch hasn't shown it")
 
 // is reports whether kubelet means this pod.
 func (p Pod) is(uid string) bool { return uid == "" || uid == p.UID || uid == p.StaticUID }
 
-// complete enters a pod into an answer. Of a static pod the uid is the one that lasts: its mirror in the API may be made
-// anew, with another uid, while it runs.
+// complete adds a pod to an answer. A static pod gets its lasting uid: its mirror in the API may be recreated, with another uid, while it
+// runs.
 func (c Config) complete(out *gate.Pod, p Pod, defaults map[string]string) {
 	out.UID, out.ServiceAccount, out.Labels, out.Ports = cmp.Or(p.StaticUID, p.UID), p.ServiceAccount, p.Labels, p.Ports
 	out.Annotations = maps.Clone(defaults)
@@ -201,7 +201,7 @@ func (c Config) complete(out *gate.Pod, p Pod, defaults map[string]string) {
 	out.Unshaped = c.Unshaped != nil && c.Unshaped()
 }
 
-// Pod answers as gate.Waiter's does. Where the watch doesn't show the pod in time the API is asked, once.
+// Pod implements gate.Waiter's method of that name. If the watch doesn't show the pod in time, Pod asks the API, once.
 func (k *Cache) Pod(ctx context.Context, r gate.PodRequest) (gate.Pod, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// fakeAPI is an API whose live answers a test sets, and which counts them. What is watched the test tells the keeper.
+// fakeAPI is an API whose live answers a test sets, and that counts the requests. The test passes watch events to the keeper itself.
 type fakeAPI struct {
 	API
 	pod    Pod
@@ -51,7 +51,7 @@ var web = Pod{
 
 var cidr = netip.MustParsePrefix("10.244.1.0/24")
 
-// synced is a keeper that knows an empty cluster.
+// synced returns a keeper that knows an empty cluster.
 func synced(api *fakeAPI) *Cache {
 	k := New(Config{Node: "n", API: api})
 	k.SetPodCIDRs([]netip.Prefix{cidr})
@@ -78,7 +78,7 @@ func TestWatched(t *testing.T) {
 			t.Errorf("uid %q: %v (-want +got):\n%s", uid, err, diff)
 		}
 	}
-	// A static pod has another uid in the API, and yet another once its mirror there is made anew.
+	// A static pod has another uid in the API, and yet another once its mirror there is recreated.
 	static := web
 	static.StaticUID = "of-the-file"
 	for _, mirror := range []string{"u1", "u2"} {
@@ -100,7 +100,7 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// TestLate: the watch shows a pod, a pod of another uid or a namespace a moment after kubelet has it.
+// TestLate: the watch delivers a pod, a pod with another uid or a namespace a moment after kubelet has it.
 func TestLate(t *testing.T) {
 	former := web
 	former.UID = "u0"
@@ -126,7 +126,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestLive: what the watch doesn't show in time, the API is asked for, once.
+// TestLive: what the watch doesn't deliver in time is read from the API, once.
 func TestLive(t *testing.T) {
 	other, elsewhere := web, web
 	other.UID, elsewhere.Node = "u2", "m"
@@ -161,7 +161,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestSilentAPI: an API that doesn't answer keeps nobody for longer than 5 s.
+// TestSilentAPI: an API that doesn't answer delays a caller by 5 s at most.
 func TestSilentAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := synced(&fakeAPI{silent: true})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe tries the path that packets of workloads take: it makes two workloads of its own, wired as pods are, and has one ask the
-// other through the host's forwarding, its routes and all rules of everybody.
+// Package probe tests the path of workloads' packets: it creates two workloads of its own, wired as pods are, and sends packets between
+// them through the host's forwarding, its routes and all programs' rules.
 package probe
 
 import (
@@ -24,49 +24,49 @@ const (
 	// period is how often packets are sent, and patience how long each may take.
 	period   = 10 * time.Second
 	patience = time.Second
-	// failures is how many rounds in a row must fail until that is a finding.
+	// failures is how many consecutive rounds must fail to make a finding.
 	failures = 2
 )
 
-// Desired says between which workloads packets are tried.
+// Desired says which workloads to probe with.
 type Desired struct {
 	Prefix   string         // of workload interfaces
-	Families board.Families // that the host's workloads have; none: nothing is tried
+	Families board.Families // those of the host's workloads; none: nothing is probed
 }
 
-// Config is what a Prober works with.
+// Config configures a Prober.
 type Config struct {
-	// Accepted is how many packets our own rules have let pass to the probe's workloads.
+	// Accepted returns how many packets our own rules have let pass to the probe's workloads.
 	Accepted func() (uint64, error)
 	Period   time.Duration  // from round to round, 0 = 10 s
-	Wake     mailbox.Signal // of who takes Wired
+	Wake     mailbox.Signal // of the reader of Wired
 	Logger   *slog.Logger
 }
 
-// Prober tries the path once it is told to.
+// Prober probes the path as Try says.
 type Prober struct {
 	cfg     Config
-	told    Desired // by the goroutine that tells
+	told    Desired // as last passed; only Try uses it
 	desired *mailbox.Box[Desired]
 	wired   *mailbox.Box[[]board.ProbeEnd]
 
 	mu    sync.Mutex
 	found []board.PathFinding
 
-	// What follows is Run's.
+	// Only Run uses the rest.
 	now   Desired
 	wire  *wire
 	round uint64
-	lost  [2]int // rounds in a row that failed, by family
+	lost  [2]int // consecutive failed rounds, by family
 }
 
-// New makes one that tries nothing yet.
+// New returns a Prober that does nothing until Try.
 func New(cfg Config) *Prober {
 	cfg.Period = cmp.Or(cfg.Period, period)
 	return &Prober{cfg: cfg, desired: mailbox.New[Desired](), wired: mailbox.NewFor[[]board.ProbeEnd](cfg.Wake)}
 }
 
-// Try says what is to be tried from now on. One goroutine calls it.
+// Try says what to probe from now on. Only one goroutine may call it.
 func (p *Prober) Try(d Desired) {
 	if d != p.told {
 		p.told = d
@@ -74,17 +74,17 @@ func (p *Prober) Try(d Desired) {
 	}
 }
 
-// Wired holds the workloads that are to be connected as pods are; none where there are none any more.
+// Wired holds the workloads to connect as pods are; nil when they are gone.
 func (p *Prober) Wired() *mailbox.Box[[]board.ProbeEnd] { return p.wired }
 
-// Findings are what is wrong now, as far as it is known.
+// Findings returns the present problems, as far as known.
 func (p *Prober) Findings() []board.PathFinding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.found
 }
 
-// Run tries until the context ends, and then takes its workloads away.
+// Run probes until the context ends, and then deletes its workloads.
 func (p *Prober) Run(ctx context.Context) {
 	ticker := time.NewTicker(p.cfg.Period)
 	defer ticker.Stop()
@@ -109,7 +109,7 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// rewire makes the workloads anew. They are connected until the next round.
+// rewire creates the workloads again. They are to be connected by the next round.
 func (p *Prober) rewire() {
 	p.unwire()
 	w, err := newWire(p.now.Prefix, p.now.Families)
@@ -121,7 +121,7 @@ func (p *Prober) rewire() {
 	p.wired.Put(w.ends[:])
 }
 
-// unwire takes the workloads away, and what was found with them.
+// unwire deletes the workloads and the findings.
 func (p *Prober) unwire() {
 	if p.wire == nil {
 		return
@@ -134,10 +134,10 @@ func (p *Prober) unwire() {
 	p.wired.Put(nil)
 }
 
-// try is one round.
+// try does one round.
 func (p *Prober) try() {
 	var found []board.PathFinding
-	for _, n := range p.wire.namespaces { // a new workload has to ask for its gateway, too
+	for _, n := range p.wire.namespaces { // a new workload would have to resolve its gateway, too
 		if err := n.ForgetNeighbours(); err != nil {
 			p.cfg.Logger.Debug("the probe's workloads go on with the neighbours that they know", "err", err)
 		}
@@ -165,8 +165,8 @@ func (p *Prober) tell(found []board.PathFinding) {
 	p.found = found
 }
 
-// ask has the first end ask the second from one of its addresses, by a port of its own: rules that let pass what belongs to a
-// connection would hide what they do to others. The step is what failed.
+// ask makes the first end ask the second from one of its addresses, by a new port: rules that pass established connections would hide what
+// they do to new ones. step says which packet failed.
 func (p *Prober) ask(i int) (step string, err error) {
 	p.round++
 	ask := binary.BigEndian.AppendUint64(nil, p.round)
@@ -182,7 +182,7 @@ func (p *Prober) ask(i int) (step string, err error) {
 	return "the answer of ", pass(answering, asking, ask)
 }
 
-// pass sends a packet and waits for it at the other end, past what came late from a round before.
+// pass sends a packet and waits for it at the other end, skipping late ones of earlier rounds.
 func pass(from, to *net.UDPConn, packet []byte) error {
 	if _, err := from.WriteTo(packet, to.LocalAddr()); err != nil {
 		return err
@@ -202,26 +202,26 @@ func pass(from, to *net.UDPConn, packet []byte) error {
 	}
 }
 
-// look is where the rules of others are, and full what drops without any.
+// look says where others' rules are, and full what drops packets without a rule.
 const (
 	look = "(nft list ruleset, iptables-save -c, iptables-legacy-save -c)"
 	full = "; a full table of connections drops packets too (dmesg: nf_conntrack: table full)"
 )
 
-// explain asks once more, to see whether our own rules let it pass.
+// explain asks once more, to see whether our own rules let the packet pass.
 func (p *Prober) explain(i int, step string, err error) string {
 	from, to := p.wire.ends[0], p.wire.ends[1]
 	what := fmt.Sprintf("%sUDP from %s on %s to %s on %s", step, from.Addrs[i], from.Interface, to.Addrs[i], to.Interface)
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Sprintf("%s can't be sent: %v", what, err)
 	}
-	if step != "" { // the question arrived, so that the rules' counters say nothing of the answer
+	if step != "" { // the question arrived, so the rules' counters say nothing about the answer
 		return what + " got lost, though the question arrived: look for what drops it by its addresses or by the state of its connection in other tables " +
 			look + ", at rp_filter, and for rules of routing (ip rule)" + full
 	}
 	before, err := p.cfg.Accepted()
 	if err == nil {
-		_, _ = p.ask(i) // that it fails is known
+		_, _ = p.ask(i) // it is known to fail
 		var after uint64
 		if after, err = p.cfg.Accepted(); err == nil && after > before {
 			return what + " got lost after our own rules accepted it: look for what drops it in other tables " + look + " and in the host's sysctls" + full

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	port = 9    // where the second answers
-	mtu  = 1280 // the least for IPv6, so that no tunnel asks for less
+	port = 9    // where the second end answers
+	mtu  = 1280 // IPv6's minimum, so that no tunnel needs less
 )
 
-// wire is both ends as they were made, with a socket for each address of the second.
+// wire is both ends, with a socket for each address of the second.
 type wire struct {
 	ends       [2]board.ProbeEnd
 	namespaces []*pod.Namespace
 	answering  []*net.UDPConn
 }
 
-// newWire makes both ends. What a former process of this host left is replaced.
+// newWire creates both ends. It replaces what a former process on this host left.
 func newWire(prefix string, of board.Families) (w *wire, err error) {
 	w = new(wire)
 	defer func() {
@@ -67,7 +67,7 @@ func (w *wire) add(i int, name string, of board.Families) error {
 	return pod.Configure(n, pod.Net{IfName: "eth0", Addrs: end.Addrs, DefaultV4: of.V4, DefaultV6: of.V6})
 }
 
-// listen opens a socket at an address of an end; port 0 is any.
+// listen opens a socket at an end's address; port 0 means any.
 func (w *wire) listen(end, i int, port uint16) (s *net.UDPConn, err error) {
 	err = w.namespaces[end].Enter(func() error {
 		s, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.ends[end].Addrs[i], port)))
@@ -76,7 +76,7 @@ func (w *wire) listen(end, i int, port uint16) (s *net.UDPConn, err error) {
 	return s, err
 }
 
-// stands says whether both host ends are there.
+// stands reports whether both host ends exist.
 func (w *wire) stands() bool {
 	for _, e := range w.ends {
 		if l, err := link.Find(e.Interface); err != nil || l.Alias != link.ProbeAlias {
@@ -86,7 +86,7 @@ func (w *wire) stands() bool {
 	return true
 }
 
-// close takes everything away.
+// close deletes both ends.
 func (w *wire) close() error {
 	var errs []error
 	for _, s := range w.answering {

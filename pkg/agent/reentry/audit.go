@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// auditPeriod is how often the host's allocations are read, auditAgain while something is wrong with them; auditPause is
-	// between any two times.
+	// auditPeriod is how often the host's allocations are read, auditAgain while something is wrong with them; auditPause is the least
+	// pause between audits.
 	auditPeriod = 10 * time.Minute
 	auditAgain  = time.Minute
 	auditPause  = 5 * time.Second
-	// allocation is the ledger's kind of what is wrong.
+	// allocation is the kind of these problems in the ledger.
 	allocation = "allocation"
 )
 
-// Run audits what etcd says of this host's addresses until the context ends; the error is always nil.
+// Run audits this host's addresses in etcd until the context ends; the error is always nil.
 func (k *Pods) Run(ctx context.Context) error {
 	for wait := auditPeriod; ; {
 		select {
@@ -48,8 +48,8 @@ func (k *Pods) Run(ctx context.Context) error {
 	}
 }
 
-// look has the audit run where etcd is read anew, and where a block of this host changes by itself: plugins change it together with
-// an endpoint.
+// look starts an audit when etcd is read again, and when a block of this host changes by itself: plugins change it together with an
+// endpoint.
 func (k *Pods) look(u model.Update) {
 	byItself := false
 	for _, e := range u.Entries {
@@ -65,8 +65,8 @@ func (k *Pods) look(u model.Update) {
 	}
 }
 
-// review tries again what a re-entry has left, of the pods that are still there: an address may be free by now that another had. It
-// says whether nothing is left.
+// review retries what a re-entry left undone, for pods that still exist: an address that another pod had may be free by now. It reports
+// whether nothing is left.
 func (k *Pods) review(ctx context.Context, links []link.Link) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,8 +76,8 @@ func (k *Pods) review(ctx context.Context, links []link.Link) bool {
 	return len(k.left) == 0
 }
 
-// audit allocates to living endpoints of this host what blocks call free, and lists what else is wrong with the host's
-// affinities, its blocks and their handles. It reviews what a re-entry has left. It says whether all is in order.
+// audit allocates addresses that blocks call free to the living endpoints that use them, and lists what else is wrong with the host's
+// affinities, its blocks and their handles. It also reviews what a re-entry left undone. It reports whether all is in order.
 func (k *Pods) audit(ctx context.Context) bool {
 	links, err := k.listLinks()
 	if err != nil || k.Naming.Get() != "" {
@@ -87,7 +87,7 @@ func (k *Pods) audit(ctx context.Context) bool {
 	var found map[string]string
 	for claimed := "first"; claimed != ""; {
 		if found, claimed, err = k.auditOnce(ctx, links); err != nil {
-			return false // that etcd is away is told elsewhere
+			return false // etcd's absence is reported elsewhere
 		}
 		if claimed != "" {
 			k.Logger.Warn("a block called an address of a living endpoint free: it is allocated to it again", "endpoint", claimed)
@@ -97,7 +97,7 @@ func (k *Pods) audit(ctx context.Context) bool {
 	return reviewed && len(found) == 0
 }
 
-// auditOnce returns what is wrong by key, but for the addresses of an endpoint, claimed, that it has allocated to it.
+// auditOnce returns what is wrong, by key. If it allocated an endpoint's addresses to it, claimed is that endpoint, which is not in found.
 func (k *Pods) auditOnce(ctx context.Context, links []link.Link) (found map[string]string, claimed string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -148,8 +148,8 @@ func (k *Pods) auditOnce(ctx context.Context, links []link.Link) (found map[stri
 	return found, claimed, err
 }
 
-// auditReading is what an audit reads: the host's endpoints and affinities, the blocks of both, and the handles of its own blocks,
-// with what else these count.
+// auditReading is what an audit reads: the host's endpoints and affinities, the blocks of both, the handles of its own blocks, and the
+// other blocks that these handles count.
 type auditReading struct {
 	view *model.View
 	host string
@@ -218,7 +218,7 @@ func (r *auditReading) read() {
 	}
 }
 
-// inBlock says whether one that was read has the address.
+// inBlock reports whether a block that was read contains the address.
 func (r *auditReading) inBlock(a netip.Addr) bool {
 	return slices.ContainsFunc(r.dump, func(e model.Entry) bool {
 		key, ok := e.Key.(model.BlockKey)
@@ -226,8 +226,8 @@ func (r *auditReading) inBlock(a netip.Addr) bool {
 	})
 }
 
-// concerns says whether a violation is found by what was read, and told by nobody else: what can't be read, and blocks that
-// overlap, the agent's other parts list.
+// concerns reports whether the audit must report a violation: what it read suffices to find it, and nothing else reports it. Other parts of
+// the agent report unreadable keys and overlapping blocks.
 func (r *auditReading) concerns(v invariants.Violation) bool {
 	switch key := v.Key.(type) {
 	case model.BlockKey:

@@ -29,7 +29,7 @@ func (h *host) change(edit func(b *model.Block)) {
 	h.Put(block, b)
 }
 
-// free has the block call an address free.
+// free marks an address of the block as free.
 func free(ordinal int) func(b *model.Block) {
 	return func(b *model.Block) {
 		b.Allocations[ordinal] = model.Free
@@ -37,7 +37,7 @@ func free(ordinal int) func(b *model.Block) {
 	}
 }
 
-// expectListed audits, and expects each key to be listed with the beginning of what is wrong, and what to do.
+// expectListed audits, and expects each key to be listed with this beginning of the reason and a remedy.
 func (h *host) expectListed(want map[string]string) {
 	h.Helper()
 	if inOrder := h.audit(h.Context()); inOrder != (len(want) == 0) {
@@ -60,7 +60,7 @@ func (h *host) expectListed(want map[string]string) {
 	}
 }
 
-// woken says whether an update has the audit run, and takes that back.
+// woken reports whether an update triggers the audit, and resets that.
 func (h *host) woken(entries ...model.Entry) bool {
 	h.look(model.Update{Entries: entries})
 	select {
@@ -71,8 +71,8 @@ func (h *host) woken(entries ...model.Entry) bool {
 	}
 }
 
-// TestAuditClaims: an address that its block calls free is its living endpoint's again, unless somebody else was faster; of an
-// endpoint without a container that is listed.
+// TestAuditClaims: an address that its block calls free is assigned again to its living endpoint, unless it was assigned to another
+// meanwhile; if the endpoint has no container, that is listed.
 func TestAuditClaims(t *testing.T) {
 	h := newHost(t)
 	for i, name := range []string{"one", "two", "three"} {
@@ -97,7 +97,7 @@ func TestAuditClaims(t *testing.T) {
 
 	h.change(free(1))
 	one := h.Get(key("one"))
-	h.Remove(key("one")) // with whose address nobody is given it
+	h.Remove(key("one")) // so that its address can be assigned to another
 	h.add("b", "other", "c-other", "10.0.0.1")
 	h.Put(key("one"), one)
 	h.links = h.links[:2] // three's is gone
@@ -110,8 +110,8 @@ func TestAuditClaims(t *testing.T) {
 	})
 }
 
-// TestAuditLists: what is wrong with the host's affinities, blocks and handles is listed once, with what to do, until it is mended;
-// what is another host's isn't.
+// TestAuditLists: what is wrong with the host's affinities, blocks and handles is listed once, with a remedy, until it is repaired; other
+// hosts' are not.
 func TestAuditLists(t *testing.T) {
 	h := newHost(t)
 	for i, name := range []string{"one", "two", "three"} {

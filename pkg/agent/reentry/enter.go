@@ -18,11 +18,11 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// living is an endpoint of the record whose container is there.
+// living is a recorded endpoint whose container exists.
 type living struct {
 	key     model.WorkloadEndpointKey
 	spec    model.WorkloadEndpoint
-	network string // "" where its link doesn't say
+	network string // "" if its link doesn't say
 	handle  string
 }
 
@@ -34,7 +34,7 @@ func (k *Pods) listLinks() ([]link.Link, error) {
 	return links, nil
 }
 
-// alive are the endpoints of the record whose links are there, with the containers' handles.
+// alive returns the recorded endpoints whose links exist, with the containers' handles.
 func (k *Pods) alive(links []link.Link) (all []living) {
 	for _, path := range slices.Sorted(maps.Keys(k.record.endpoints)) {
 		parsed, keyErr := model.ParseKey(path)
@@ -42,7 +42,7 @@ func (k *Pods) alive(links []link.Link) (all []living) {
 		value, valueErr := model.ParseValue(parsed, k.record.endpoints[path].Value)
 		spec, valid := value.(model.WorkloadEndpoint)
 		if keyErr != nil || valueErr != nil || !ok || !valid {
-			continue // of another version
+			continue // written by another version
 		}
 		if l, lives := k.find(links, key, spec); lives {
 			all = append(all, l)
@@ -51,9 +51,9 @@ func (k *Pods) alive(links []link.Link) (all []living) {
 	return all
 }
 
-// find finds an endpoint's container by its link, which says the handle. One that an older version of Calico made says nothing: it has the
-// endpoint's name, and the host's routes to its addresses. Of the handles that these versions knew, the container's id is the
-// one that DEL finds without a network.
+// find finds an endpoint's container by its link, whose alias has the handle. A link that an older version of Calico created has none: it
+// is recognized by the endpoint's name and the host's routes to its addresses. Of the handles that those versions used, find returns the
+// container's id, which DEL finds without a network.
 func (k *Pods) find(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) (living, bool) {
 	for _, l := range links {
 		if l.Name != spec.Name || spec.ContainerID == "" {
@@ -70,8 +70,8 @@ func (k *Pods) find(links []link.Link, key model.WorkloadEndpointKey, spec model
 	return living{}, false
 }
 
-// enterAll enters what lives, and frees what etcd says that this host has and that doesn't. last: what can't have its address
-// is entered without. left are those that are not as they should be.
+// enterAll enters the living endpoints, and frees those of this host in etcd whose containers don't exist. If last is set, an endpoint that
+// can't have its address is entered without it. left are those that are not as they should be.
 func (k *Pods) enterAll(ctx context.Context, last bool) (left []living, err error) {
 	freed := k.freeDead(ctx)
 	links, err := k.listLinks()
@@ -82,7 +82,7 @@ func (k *Pods) enterAll(ctx context.Context, last bool) (left []living, err erro
 	return left, errors.Join(freed, err)
 }
 
-// enterEach enters some.
+// enterEach enters some endpoints.
 func (k *Pods) enterEach(ctx context.Context, all []living, last bool) (left []living, err error) {
 	var errs []error
 	for _, l := range all {
@@ -90,7 +90,7 @@ func (k *Pods) enterEach(ctx context.Context, all []living, last bool) (left []l
 			left, errs = append(left, l), append(errs, err)
 		}
 	}
-	// Who was deleted meanwhile was not found by its DEL.
+	// The DEL of a container deleted meanwhile found nothing in etcd.
 	links, err := k.listLinks()
 	for _, l := range all {
 		if err == nil && isGone(links, l.key, l.spec) {
@@ -111,7 +111,7 @@ func (l living) request(now time.Time) ipam.Request {
 	return ipam.Request{Host: l.key.Host, Handle: l.handle, Attributes: a, Addrs: l.spec.Addrs(), Living: true, Now: now}
 }
 
-// assign allocates those of its addresses that are wanted and that no other handle of it has: versions of Calico called it differently.
+// assign allocates those wanted addresses of the endpoint that no other handle of it has: versions of Calico used different handles.
 func (l living) assign(p *ipam.Plan, wanted func(netip.Addr) bool) error {
 	request := l.request(time.Now())
 	var addrs []netip.Addr
@@ -186,7 +186,7 @@ func (k *Pods) enter(ctx context.Context, l living, last bool) error {
 	return nil
 }
 
-// isPooled says whether a pool has the address. One that none has is another IPAM plugin's to give.
+// isPooled reports whether a pool contains the address. Otherwise another IPAM plugin manages it.
 func isPooled(pools []model.Entry, a netip.Addr) bool {
 	return slices.ContainsFunc(pools, func(e model.Entry) bool {
 		key, ok := e.Key.(model.PoolKey)
@@ -199,7 +199,7 @@ func isTaken(err error) bool {
 	return taken
 }
 
-// profile is the network's own, which an ADD makes where no part of it is there.
+// profile returns the network's own profile, which an ADD creates unless part of it exists.
 func (l living) profile() []model.Put {
 	if !slices.Contains(l.spec.ProfileIDs, l.network) {
 		return nil
@@ -207,7 +207,7 @@ func (l living) profile() []model.Put {
 	return model.NetworkProfile(l.network)
 }
 
-// missing are the puts where nothing of them is there.
+// missing returns a change that makes all puts, unless one of their keys exists.
 func missing(v *model.View, puts []model.Put) (c model.Change) {
 	for _, p := range puts {
 		if v.Get(p.Key).Exists() {
@@ -218,8 +218,8 @@ func missing(v *model.View, puts []model.Put) (c model.Change) {
 	return c
 }
 
-// freeDead frees what containers of the plugin calico have in etcd that aren't there: a backup is of a time before. They have an endpoint.
-// What other main plugins have of calico-ipam has none, and no link of ours would tell whether it lives: their DEL and GC free it.
+// freeDead deletes the endpoints in etcd whose containers of the plugin calico don't exist: a backup is older than their deletion. What
+// other main plugins got from calico-ipam has no endpoint, and no link of ours would tell whether it lives: their DEL and GC free it.
 func (k *Pods) freeDead(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -241,7 +241,8 @@ func (k *Pods) freeDead(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isGone says that no link is the container's: none has the endpoint's name, but for another container's, or the container's handle.
+// isGone reports that no link is the container's: none has the endpoint's name, unless it is another container's, or the container's
+// handle.
 func isGone(links []link.Link, key model.WorkloadEndpointKey, spec model.WorkloadEndpoint) bool {
 	suffix := "." + spec.ContainerID + "." + key.Endpoint
 	return !slices.ContainsFunc(links, func(l link.Link) bool {
@@ -249,7 +250,7 @@ func isGone(links []link.Link, key model.WorkloadEndpointKey, spec model.Workloa
 	})
 }
 
-// free takes away the endpoint of a container that is gone, with its addresses.
+// free deletes the endpoint of a container that is gone, and its addresses.
 func (k *Pods) free(ctx context.Context, key model.WorkloadEndpointKey, container string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

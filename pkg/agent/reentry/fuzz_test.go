@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// FuzzRecord: of a file that isn't what this host wrote at its place nothing is known, and no endpoint is entered but one whose link is there.
+// FuzzRecord: a file that this host didn't write at this place is ignored, and only endpoints whose link exists are entered.
 func FuzzRecord(f *testing.F) {
 	const path = "/calico/v1/host/h/workload/k8s/w/endpoint/eth0"
 	const spec = `{"state":"active","name":"cali1","mac":null,"profile_ids":[],"ipv4_nets":["10.0.0.5/32"],"ipv6_nets":[],"container_id":"c"}`

@@ -20,11 +20,11 @@ import (
 // GUIDName is the file with the GUID of the cluster that the host's pods are in.
 const GUIDName = "clusterguid"
 
-// recordName is the directory with a file for each endpoint of a container on this host. The kernel says which of them live;
-// it doesn't say which pod, policy and ports an interface has.
+// recordName is the directory with one file for each container's endpoint on this host. The kernel says which of them live; it doesn't say
+// which pod, policy and ports an interface has.
 const recordName = "endpoints"
 
-// record is what the host's endpoints were in etcd, on disk.
+// record is a copy on disk of the host's endpoints in etcd.
 type record struct {
 	dir       string
 	endpoints map[string]recorded // by path
@@ -37,7 +37,7 @@ type recorded struct {
 	Value    json.RawMessage `json:"value"` // as in etcd
 }
 
-// openRecord reads what is there. What can't be read is as if it weren't.
+// openRecord reads the record. It skips unreadable files.
 func openRecord(dir string) record {
 	r := record{filepath.Join(dir, recordName), map[string]recorded{}}
 	files, _ := os.ReadDir(r.dir)
@@ -60,7 +60,7 @@ func (r record) file(path string) string {
 	return filepath.Join(r.dir, hex.EncodeToString(sum[:16]))
 }
 
-// newest is the last revision that the record is of.
+// newest returns the latest revision in the record.
 func (r record) newest() (revision int64) {
 	for _, e := range r.endpoints {
 		revision = max(revision, e.Revision)
@@ -68,7 +68,7 @@ func (r record) newest() (revision int64) {
 	return revision
 }
 
-// take brings the record in line with an update. Only what a container has is kept: others who write endpoints do so again.
+// take updates the record. It keeps only endpoints of containers: other writers of endpoints write them again.
 func (r record) take(node string, u model.Update) error {
 	var errs []error
 	there := map[string]bool{}
@@ -128,7 +128,7 @@ func (r record) remove(path string) error {
 	return nil
 }
 
-// readGUID returns "" where the file isn't there, or holds no GUID: its content may never have come to the disk, or only half of it.
+// readGUID returns "" if the file is missing, or holds no GUID: its content may not have reached the disk, or only in part.
 func readGUID(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, GUIDName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -145,10 +145,10 @@ func writeGUID(dir, guid string) error {
 	return statefile.Write(filepath.Join(dir, GUIDName), []byte(guid+"\n"))
 }
 
-// guidSize is the length of a cluster's GUID in bytes, which Calico writes as hexadecimal digits.
+// guidSize is the length of a cluster's GUID in bytes, which Calico writes in hexadecimal.
 const guidSize = 16
 
-// newGUID is a random one.
+// newGUID returns a random GUID.
 func newGUID() string {
 	var b [guidSize]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reentry enters the host's pods again in an etcd that doesn't know them: one that was made anew, or restored from a
-// backup. Until that is done the agent hears nothing of such an etcd, so that what is programmed stays, and lets no new pod in,
-// which might have been given an address in use. It also audits what etcd says of the host's addresses.
+// Package reentry enters the host's pods again in an etcd that doesn't know them: one that was created anew, or restored from a backup.
+// Until that is done it withholds such an etcd from the rest of the agent, so that what is programmed stays, and admits no new pod, which
+// might get an address in use. It also audits this host's addresses in etcd.
 package reentry
 
 import (
@@ -26,72 +26,72 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// ErrReplaced ends a watch of an etcd that was another one. The pods are entered in it now: watch it from a snapshot on.
+// ErrReplaced ends the watch of an etcd that replaced another. The pods are entered in it now: start again from a snapshot.
 var ErrReplaced = errors.New("etcd was replaced, and is to be read anew")
 
 const (
 	settle = 10 * time.Second
-	// patience is for how many times that an address which somebody else has is tried for: an ADD that was let in by no agent
-	// gives it back when its own time is over.
+	// patience is how many settle times an address that another pod holds is retried: an ADD that no agent admitted gives it back when it
+	// times out.
 	patience = 6
-	// pause is between tries.
+	// pause is the pause between tries.
 	pause          = 500 * time.Millisecond
 	requestTimeout = 10 * time.Second
-	// part is what the health page and the ledger call it.
+	// part is this package's name on the health page and in the ledger.
 	part = "pods in a replaced etcd"
 )
 
-// guidKey names the cluster that etcd's content is of: who makes the content anew makes it anew, too.
+// guidKey names the cluster that etcd's content belongs to: new content gets a new GUID.
 var guidKey = model.GlobalConfigKey{Name: "ClusterGUID"}
 
-// Etcd is what the keeper needs of it.
+// Etcd is what Pods needs of etcd.
 type Etcd interface {
 	Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error)
 	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
 }
 
-// Config is what a keeper works with.
+// Config configures Pods.
 type Config struct {
 	Node   string
-	RunDir string // has the record of the host's endpoints: it ends with a reboot, as pods do
-	VarDir string // has the cluster's GUID
+	RunDir string // holds the record of the host's endpoints: a reboot deletes it, as it does pods
+	VarDir string // holds the cluster's GUID
 	Etcd   Etcd
 	// Links lists the links of the host.
 	Links func() ([]link.Link, error)
-	// LeadsTo says whether the host has a route to one of the addresses alone by the link.
+	// LeadsTo reports whether the host has a route to one of the addresses alone by the link.
 	LeadsTo func(l link.Link, addrs []netip.Addr) bool
-	// Naming says why the node's name may be another host's, "" = it is its own.
+	// Naming says why the node's name may be another host's, "" = it is this one's.
 	Naming   *mailbox.Value[string]
 	Health   *health.Monitor
 	Problems *problems.Ledger
 	Logger   *slog.Logger
-	// Entered counts endpoints that were entered again.
+	// Entered counts re-entered endpoints.
 	Entered prometheus.Counter
-	// Settle is for how long new pods wait at least, so that other hosts' pods are entered too before addresses are given
-	// out: all agents hear of such an etcd within seconds. 0 = 10 s.
+	// Settle is the least time for which new pods wait, so that other hosts' pods are entered too before addresses are allocated: all
+	// agents notice such an etcd within seconds. 0 = 10 s.
 	Settle time.Duration
 }
 
-// Pods knows which etcd the host's pods are in. Update is called by one goroutine.
+// Pods knows which etcd the host's pods are in. Only one goroutine may call Update.
 type Pods struct {
 	Config
 	record   record
-	guid     string    // of the cluster that is known, "" = of none yet
-	meets    time.Time // not before it is tried to get a GUID
-	stored   string    // what etcd has
+	guid     string    // of the known cluster, "" = none yet
+	meets    time.Time // when to try next to get a GUID
+	stored   string    // the GUID in etcd
 	ready    bool
-	revision int64 // the last at which a key of the etcd that the pods are in was written; 0 = of none yet
-	deleted  bool  // the key that was written last may be gone
+	revision int64 // the latest one of a key in the etcd that the pods are in; 0 = none yet
+	deleted  bool  // the latest key may be deleted
 	held     atomic.Pointer[string]
 
-	wake   mailbox.Signal  // of the audit
+	wake   mailbox.Signal  // starts an audit
 	listed *problems.Group // by the audit, by path
 
 	mu   sync.Mutex
-	left []living // by a re-entry: those that are not entered as they should be
+	left []living // not entered as they should be by a re-entry
 }
 
-// New reads what a former agent has left.
+// New reads what a former agent left on disk.
 func New(cfg Config) *Pods {
 	k := &Pods{Config: cfg, record: openRecord(cfg.RunDir), wake: mailbox.NewSignal(), listed: cfg.Problems.Group(allocation)}
 	guid, err := readGUID(cfg.VarDir)
@@ -102,7 +102,7 @@ func New(cfg Config) *Pods {
 	return k
 }
 
-// Held says why no pod is let in now, "" = they are. It may be called by any goroutine.
+// Held returns why no pod is admitted now, "" = pods are. It is safe for concurrent use.
 func (k *Pods) Held() string {
 	if why := k.held.Load(); why != nil {
 		return *why
@@ -110,8 +110,8 @@ func (k *Pods) Held() string {
 	return ""
 }
 
-// Update takes in an update before anybody else does. ErrReplaced: nobody else is to hear of it, nor of others until a new
-// snapshot. It returns the context's error where that ends.
+// Update takes in an update before the rest of the agent. After ErrReplaced the rest must not get this update, nor others until a new
+// snapshot. Update returns the context's error when that ends.
 func (k *Pods) Update(ctx context.Context, u model.Update) error {
 	if u.Resync {
 		k.stored, k.ready = "", false
@@ -127,7 +127,7 @@ func (k *Pods) Update(ctx context.Context, u model.Update) error {
 			k.ready = e.Value == model.Ready(true)
 		}
 	}
-	// Of keys, as a restore may raise the revision of etcd itself.
+	// Compare keys' revisions: a restore may raise that of etcd itself.
 	back := u.Resync && (u.Restored || u.Revision < k.revision || newest < k.revision && !k.deleted) && k.revision > 0
 	if back || k.guid != "" && k.stored != k.guid {
 		k.Logger.Warn("etcd is another one than before: this host's pods are entered in it, and until then nothing of it is acted upon",
@@ -140,7 +140,7 @@ func (k *Pods) Update(ctx context.Context, u model.Update) error {
 	}
 	if newest >= k.revision {
 		k.revision, k.deleted = newest, false
-	} else { // what comes without a new key is a deletion
+	} else { // an update without a newer key is a deletion
 		k.deleted = true
 	}
 	if k.guid == "" && k.ready && !time.Now().Before(k.meets) {
@@ -151,12 +151,12 @@ func (k *Pods) Update(ctx context.Context, u model.Update) error {
 	return nil
 }
 
-// meet has a cluster that this host knows none before get a GUID, if it has none.
+// meet gets the GUID of a cluster that is new to this host; a cluster without a GUID gets one.
 func (k *Pods) meet(ctx context.Context) {
 	k.meets = time.Now().Add(time.Minute)
 	guid, err := k.name(ctx)
 	if err == nil {
-		k.stored = guid // which the watch has yet to tell
+		k.stored = guid // the watch hasn't shown it yet
 		err = k.keep(guid)
 	}
 	if err != nil {
@@ -165,7 +165,7 @@ func (k *Pods) meet(ctx context.Context) {
 	k.Problems.Tell(problems.Host, "the cluster's GUID", err)
 }
 
-// keep notes which cluster the pods are in from now on.
+// keep records the cluster that the pods are in from now on.
 func (k *Pods) keep(guid string) error {
 	if err := writeGUID(k.VarDir, guid); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (k *Pods) keep(guid string) error {
 	return nil
 }
 
-// name returns the cluster's GUID. It makes one where there is none, and in place of the one that is known: a backup has that one
-// too, and hosts which don't run now would take it for their own etcd.
+// name returns the cluster's GUID. It creates one if there is none, and replaces the known one: a backup has that one too, and hosts that
+// are down now would take the cluster for their own etcd.
 func (k *Pods) name(ctx context.Context) (guid string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -194,10 +194,10 @@ func (k *Pods) name(ctx context.Context) (guid string, err error) {
 	return guid, nil
 }
 
-// reenter enters the pods, again and again until that is done, and for as long as others may need.
+// reenter enters the pods, repeatedly until it succeeds, and for as long as other hosts may need.
 func (k *Pods) reenter(ctx context.Context) error {
 	defer k.hold("")
-	var since time.Time // Ready
+	var since time.Time // Ready was true
 	for {
 		done := false
 		err := k.waits(ctx)
@@ -243,7 +243,7 @@ func (k *Pods) reenter(ctx context.Context) error {
 	}
 }
 
-// leave leaves the rest of a re-entry to the audit.
+// leave passes the rest of a re-entry to the audit.
 func (k *Pods) leave(left []living, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -256,7 +256,7 @@ func (k *Pods) hold(reason string) {
 	k.Health.Set(part, reason)
 }
 
-// waits says why pods can't be entered yet.
+// waits returns why pods can't be entered yet.
 func (k *Pods) waits(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -47,7 +47,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// start is an agent that starts.
+// start starts an agent.
 func (h *host) start() {
 	h.Pods = New(Config{
 		Node: "a", RunDir: h.run, VarDir: h.vars, Etcd: h.Store, Links: func() ([]link.Link, error) { return h.links, nil },
@@ -57,7 +57,7 @@ func (h *host) start() {
 	})
 }
 
-// counter is Config.Entered.
+// counter is used as Config.Entered.
 type counter struct {
 	prometheus.Counter
 	n atomic.Int32
@@ -92,7 +92,7 @@ func (h *host) all() []model.Entry {
 	return s.Entries()
 }
 
-// snapshot has the keeper hear of all that etcd holds, with keys that were written so many revisions earlier: that of etcd itself is raised.
+// snapshot delivers all of etcd to the keeper, with the revisions of its keys lowered by back, as if etcd's own had been raised.
 func (h *host) snapshot(back int64) error {
 	h.Helper()
 	s, err := h.Store.Read(context.Background(), model.PrefixRange(model.Root))
@@ -127,7 +127,7 @@ func (h *host) add(node, name, container string, addr string) {
 	}
 }
 
-// allocate does what an ADD of calico-ipam does: under another main plugin there is nothing else to put.
+// allocate does what an ADD of calico-ipam does: under another main plugin there is nothing else to write.
 func (h *host) allocate(node, name, container string, a netip.Addr, puts ...model.Put) {
 	h.Helper()
 	request := ipam.Request{Host: node, Handle: "net." + container + ".eth0", Addrs: []netip.Addr{a}, Now: time.Now(), Attributes: map[string]string{
@@ -176,7 +176,7 @@ func (h *host) mustUpdate() {
 	}
 }
 
-// TestMadeAnew: what lives is entered again, and nothing else.
+// TestMadeAnew: living pods are entered again, and nothing else.
 func TestMadeAnew(t *testing.T) {
 	for name, restart := range map[string]bool{"agent goes on": false, "agent starts": true} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestMadeAnew(t *testing.T) {
 	}
 }
 
-// TestYoung has an etcd made anew stay at lower revisions than the one before, for long after the pods are entered in it.
+// TestYoung recreates an etcd whose revisions stay lower than those of the one before, for long after the pods are entered in it.
 func TestYoung(t *testing.T) {
 	h := newHost(t)
 	for range 50 {
@@ -233,8 +233,8 @@ func TestYoung(t *testing.T) {
 	}
 }
 
-// TestRestored goes back to before some pods, and to others that have gone since. Before this host has read that, others may
-// have written so much that the revision is beyond the last that it has heard of.
+// TestRestored restores a backup without some pods, and with others that have gone since. Before this host reads it, others may have
+// written so much that the revision is beyond the last one that this host saw.
 func TestRestored(t *testing.T) {
 	for name, back := range map[string]int64{"behind": 100, "beyond": 0} {
 		t.Run(name, func(t *testing.T) { testRestored(t, back) })
@@ -271,7 +271,7 @@ func testRestored(t *testing.T, back int64) {
 	}
 }
 
-// TestRestoredBorrowed: what is dead is found in another host's block, too.
+// TestRestoredBorrowed: dead addresses are found in another host's block, too.
 func TestRestoredBorrowed(t *testing.T) {
 	h := newHost(t)
 	h.mustUpdate()
@@ -288,8 +288,8 @@ func TestRestoredBorrowed(t *testing.T) {
 	}
 }
 
-// TestRestoredOtherPlugins: containers of other main plugins have addresses of calico-ipam, and no endpoint and no link of ours. Nothing of
-// that is freed, though nothing says that they live.
+// TestRestoredOtherPlugins: containers of other main plugins have addresses of calico-ipam, but no endpoint and no link of ours. None of
+// these addresses is freed, though nothing shows that they are in use.
 func TestRestoredOtherPlugins(t *testing.T) {
 	h := newHost(t)
 	h.mustUpdate()
@@ -306,7 +306,7 @@ func TestRestoredOtherPlugins(t *testing.T) {
 	}
 }
 
-// older makes of the pods some that an older version of Calico made: nothing in the kernel says whose a link is, and their handles are others.
+// older makes some pods look as an older version of Calico left them: the kernel doesn't say whose a link is, and the handles differ.
 func (h *host) older() {
 	h.Helper()
 	h.leads = map[string]netip.Addr{}
@@ -326,8 +326,8 @@ func (h *host) older() {
 	}
 }
 
-// TestOlderVersions has pods that an older version of Calico made: those to whose addresses their links lead are entered in an etcd made
-// anew, by a handle that their DEL knows, and in a restored one they are as they were. Another's link of the name is left alone.
+// TestOlderVersions covers pods of an older version of Calico: those whose links have routes to their addresses are entered in a recreated
+// etcd, with a handle that their DEL knows, and in a restored one they are as they were. Another's link with such a name is left alone.
 func TestOlderVersions(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
@@ -363,7 +363,7 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// said is what the ledger has of a re-entry.
+// said returns what the ledger has about a re-entry.
 func (h *host) said() string {
 	for _, p := range h.Problems.All() {
 		if p.Path == part {
@@ -373,8 +373,8 @@ func (h *host) said() string {
 	return ""
 }
 
-// TestTaken: an address that another host's pod has is not taken from it, and the others go on. That is listed until who has it has gone,
-// or who can't have it.
+// TestTaken: an address that another host's pod has is not taken from it, and the others go on. The conflict is listed until one of the two
+// pods is gone.
 func TestTaken(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
@@ -420,7 +420,7 @@ func TestTaken(t *testing.T) {
 	h.Check()
 }
 
-// TestNextSandbox: the endpoint of a pod's next sandbox is not taken from it.
+// TestNextSandbox: the endpoint of a pod's next sandbox is not overwritten.
 func TestNextSandbox(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
@@ -431,7 +431,7 @@ func TestNextSandbox(t *testing.T) {
 	}
 }
 
-// TestOtherPools: an address that no pool has is another IPAM plugin's to give.
+// TestOtherPools: an address outside all pools belongs to another IPAM plugin.
 func TestOtherPools(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
@@ -448,7 +448,7 @@ func TestOtherPools(t *testing.T) {
 	h.expectListed(nil)
 }
 
-// TestHeld: nothing is entered, and nobody let in, before etcd is ready.
+// TestHeld: nothing is entered, and no pod let in, before etcd is ready.
 func TestHeld(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "one", "c1", "10.0.0.1")
@@ -466,7 +466,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestNewestDeleted: an etcd whose newest key was deleted hasn't gone back.
+// TestNewestDeleted: an etcd whose newest key was deleted hasn't been restored.
 func TestNewestDeleted(t *testing.T) {
 	h := newHost(t)
 	h.add("a", "pod", "c1", "10.0.0.1")
@@ -487,7 +487,8 @@ func TestNewestDeleted(t *testing.T) {
 	h.mustBeReplaced(100)
 }
 
-// TestImported empties etcd and writes an export of it back, with the GUID: a host that doesn't run meanwhile hears of nothing but that.
+// TestImported empties etcd and imports an export of it, with its GUID: that must change, or a host that was down meanwhile would notice
+// nothing.
 func TestImported(t *testing.T) {
 	h := newHost(t)
 	h.mustUpdate()
@@ -509,7 +510,7 @@ func TestImported(t *testing.T) {
 	}
 }
 
-// TestReadGUID: a file whose content never came to the disk, or came by half, is as one that isn't there.
+// TestReadGUID: a file that never reached the disk, or only in part, counts as missing.
 func TestReadGUID(t *testing.T) {
 	dir := t.TempDir()
 	const guid = "0ead38fc343eb348f5578e2726de5260"

@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// speaker is what BGP drives: bgp.Speaker.
+// speaker is the BGP implementation: bgp.Speaker.
 type speaker interface {
 	Apply(context.Context, bgp.Desired) error
 	Complete() bool
@@ -27,25 +27,23 @@ type speaker interface {
 	Close(context.Context) error
 }
 
-// stateStore keeps what BGP is told: stateFile.
+// stateStore keeps BGP's state: stateFile.
 type stateStore interface {
 	read() (netip.Addr, bgp.Desired, error)
 	write(netip.Addr, bgp.Desired) error
 }
 
 const (
-	// closePatience is what the end of all sessions may take.
+	// closePatience is how long ending all sessions may take.
 	closePatience = 5 * time.Second
-	// greatestPause is the longest pause after which a speaker that fails is tried again.
+	// greatestPause is the longest pause before a failing speaker is retried.
 	greatestPause = 10 * time.Second
-	// savePause gathers what changes at once, and saveRetry is when a write that failed is
-	// tried again.
+	// savePause gathers changes for one write; saveRetry is the pause after a failed write.
 	savePause, saveRetry = time.Second, 10 * time.Second
 )
 
-// bgpUpdater has the speaker do what was desired last, beside the router: a neighbour
-// that sends without end, or that doesn't listen, holds up no route of others. It keeps on
-// disk what it has the speaker do.
+// bgpUpdater makes the speaker do what was last desired, beside the router: a neighbour that sends without end, or that doesn't read, must
+// not delay others' routes. It keeps that state on disk.
 type bgpUpdater struct {
 	log      *slog.Logger
 	speaker  speaker
@@ -54,28 +52,28 @@ type bgpUpdater struct {
 	health   *health.Monitor
 	desired  *mailbox.Box[bgp.Desired]
 
-	wake func() // tells the router that port is another
+	wake func() // tells the router that port changed
 
 	mu    sync.Mutex
 	tried bool
 	err   error  // of the last try
 	port  uint16 // that the speaker is known to listen at, 0 = none
 
-	routerID netip.Addr // the last by which BGP spoke
+	routerID netip.Addr // the last one that BGP used
 }
 
-// set leaves what is desired. Its maps are not changed any more.
+// set passes the desired state. Its maps must not be changed any more.
 func (t *bgpUpdater) set(d bgp.Desired) { t.desired.Put(d) }
 
-// failure is why the speaker doesn't do what is desired.
+// failure returns why the speaker doesn't do what is desired.
 func (t *bgpUpdater) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// listensAt is the port that the speaker is known to listen at, 0 = none: another program may have it. Before the first try
-// it is the one that is desired: what keeps strangers from it is there before it is open, and stays through a restart.
+// listensAt returns the port that the speaker is known to listen at, 0 = none: another program may have it. Before the first try it returns
+// the desired port: the rules that keep strangers from it exist before it is open, and stay through a restart.
 func (t *bgpUpdater) listensAt(desired plan.Speaker) uint16 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,14 +83,13 @@ func (t *bgpUpdater) listensAt(desired plan.Speaker) uint16 {
 	return t.port
 }
 
-// run applies until the context ends. Then sessions end as for a restart:
-// neighbours keep the routes to this host.
+// run applies the desired state until the context ends. Then it ends sessions as for a restart: neighbours keep the routes to this host.
 func (t *bgpUpdater) run(ctx context.Context) {
 	defer t.close(ctx)
 	again, save := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	defer again.Stop()
 	defer save.Stop()
-	t.routerID, _, _ = t.state.read() // the router says what is wrong with it
+	t.routerID, _, _ = t.state.read() // the router reports errors
 	var now bgp.Desired
 	backoff := retry.Backoff{First: leastPause, Longest: greatestPause, Exact: true}
 	saved := true
@@ -131,7 +128,7 @@ func (t *bgpUpdater) run(ctx context.Context) {
 	}
 }
 
-// save writes what the speaker does, for the next agent.
+// save writes the speaker's state, for the next agent.
 func (t *bgpUpdater) save(d bgp.Desired) bool {
 	if d.Speaker.AS != 0 {
 		t.routerID = d.Speaker.RouterID
@@ -144,8 +141,8 @@ func (t *bgpUpdater) save(d bgp.Desired) bool {
 	return err == nil
 }
 
-// unheard says that other hosts hear of no routes to this one's pods: BGP doesn't run, and a
-// pool without an encapsulation needs it.
+// unheard returns why other hosts learn no routes to this host's pods, "" if they do: BGP doesn't run, and a pool without encapsulation
+// needs it.
 func unheard(d bgp.Desired, err error) string {
 	var silent *bgp.ListenError
 	if !errors.As(err, &silent) || silent.Stays || len(d.Neighbours) == 0 || len(d.Speaker.Import) == 0 {
@@ -154,7 +151,7 @@ func unheard(d bgp.Desired, err error) string {
 	return "BGP doesn't run: " + silent.Error()
 }
 
-// note keeps how it went, and logs what is new.
+// note records the result of a try, and logs changes.
 func (t *bgpUpdater) note(d bgp.Desired, err error) {
 	port := d.Speaker.ListenPort
 	if d.Speaker.AS == 0 || errors.As(err, new(*bgp.ListenError)) {

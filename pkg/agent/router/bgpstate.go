@@ -16,26 +16,25 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// BGPStateName is a file in the var directory: the identifier by which the host speaks BGP, and
-// what BGP was told last, for an agent that starts and can't read etcd. No password is in it.
+// BGPStateName is the file in the var directory with the host's BGP identifier and BGP's last state, for an agent that starts while etcd
+// can't be read. It has no passwords.
 const BGPStateName = "bgp-state"
 
-// bgpStateVersion is that of the file's form. Another is for a form that means something else.
+// bgpStateVersion is the version of the file's format. It changes with the format's meaning.
 const bgpStateVersion = 1
 
-// bgpState is what the file holds, as JSON.
+// bgpState is the file's content, as JSON.
 type bgpState struct {
 	Version        int
 	Host           string
 	RouterID       netip.Addr
-	Boot           string // in which the rest was said, "" = it isn't known
+	Boot           string // the boot in which the rest was valid, "" = unknown
 	Speaker        plan.Speaker
 	Neighbours     map[netip.Addr]plan.Neighbour
 	Advertisements map[netip.Prefix]plan.Advertisement
 }
 
-// stateFile is where one host of the name keeps its bgpState, in one boot: after another boot
-// its pods are gone, and its blocks may be other hosts'.
+// stateFile keeps the bgpState of one host in one boot: after a reboot its pods are gone, and its blocks may be other hosts'.
 type stateFile struct{ path, host, boot string }
 
 func newStateFile(dir, host, boot string) stateFile {
@@ -54,8 +53,8 @@ func (f stateFile) write(id netip.Addr, d bgp.Desired) error {
 	return statefile.Write(f.path, append(text, '\n'))
 }
 
-// read returns the identifier that a former agent of this host had, invalid = none, and what
-// BGP was told by one of this boot. The error says why the latter can't be used.
+// read returns the identifier that a former agent of this host had, invalid = none, and BGP's last state in this boot. The error says why
+// that state can't be used.
 func (f stateFile) read() (netip.Addr, bgp.Desired, error) {
 	var s bgpState
 	text, err := os.ReadFile(f.path)

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// everything has each field of what BGP is told set.
+// everything returns a bgp.Desired with each field set.
 func everything() bgp.Desired {
 	a := netip.MustParseAddr
 	n := plan.Neighbour{
@@ -51,8 +51,8 @@ func equalDesired(t *testing.T, what string, want, got bgp.Desired) {
 	}
 }
 
-// TestStateSample reads and writes the file that the first agent which had one wrote. Where what BGP is told gets another
-// field, a file without it must still mean the same, or the version be another.
+// TestStateSample reads and writes the file of the first agent that had one. If bgp.Desired gets another field, a file without it must
+// still mean the same, or the version must change.
 func TestStateSample(t *testing.T) {
 	want := everything()
 	for _, v := range []any{want.Speaker, want.Neighbours[netip.MustParseAddr("192.0.2.2")], want.Advertisements[prefix("10.1.0.0/26")]} {
@@ -82,7 +82,7 @@ func TestStateSample(t *testing.T) {
 	}
 }
 
-// TestStateOfAnother has only what this host said in this boot be said again. Its router id it keeps longer.
+// TestStateOfAnother: only what this host said in this boot is said again. Its router id is kept longer.
 func TestStateOfAnother(t *testing.T) {
 	f := newStateFile(t.TempDir(), "h", "boot/1")
 	d := everything()

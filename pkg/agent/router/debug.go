@@ -17,13 +17,13 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// State is what the router wants, and how it stands.
+// State is what the router wants, and its status.
 type State struct {
 	debugstate.Router
-	// Planned says whether anything was planned, Acting whether that is done.
+	// Planned: there is a plan; Acting: it is being carried out.
 	Planned bool `json:"planned"`
 	Acting  bool `json:"acting"`
-	// Recalled: BGP says what it said before the agent was started anew.
+	// Recalled: BGP announces what it announced before the agent restarted.
 	Recalled bool       `json:"recalled,omitempty"`
 	Plan     plan.State `json:"plan"`
 }
@@ -66,7 +66,7 @@ func (r *Router) describe(s *State) {
 	}
 }
 
-// Text is for people; now is the time there.
+// Text formats the state for people; ages are relative to now.
 func (s State) Text(now time.Time) string {
 	var b strings.Builder
 	s.writePeers(&b, now)

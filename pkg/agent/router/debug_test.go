@@ -14,8 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// TestPeersTable counts as used what became a route: one of two prefixes that a neighbour sends is
-// this host's own.
+// TestPeersTable counts as used the prefixes that became routes: one of the two that a neighbour sends is this host's own.
 func TestPeersTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzBGPState: what a file on disk has BGP told again is written as it was read, all of it; and what it isn't used for is named with the file.
+// FuzzBGPState: the state in a file is written back completely as it was read; if it isn't used, the reason names the file.
 func FuzzBGPState(f *testing.F) {
 	good := newStateFile(f.TempDir(), "h", "boot/1")
 	if err := good.write(everything().Speaker.RouterID, everything()); err != nil {

@@ -13,10 +13,9 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Handover is what the router and the rest of the agent leave each other. Each takes the
-// latest when it comes to it, so that neither waits for the other.
+// Handover connects the router and the rest of the agent. Each takes the latest value when ready, so that neither waits for the other.
 type Handover struct {
-	// News are from the router.
+	// News is from the router.
 	News   *mailbox.Box[News]
 	orders *mailbox.Box[orders]
 }
@@ -24,12 +23,12 @@ type Handover struct {
 // News is what the rest of the agent must know of other hosts.
 type News struct {
 	Tunnels policy.Tunnels
-	MTU     int                   // of workloads, 0 = not known
+	MTU     int                   // of workloads, 0 = unknown
 	Hosts   map[netip.Addr]string // the other hosts' names, by address
 	Routers map[netip.Addr]string // the links to the host's own next hops, by address
 	Blocks  []netip.Prefix        // of this host
-	VXLAN   []netip.AddrPort      // where this host takes packets out of VXLAN
-	// Stands is to be closed when the firewall stands with these tunnels. Tell makes it.
+	VXLAN   []netip.AddrPort      // where this host receives VXLAN
+	// Stands is to be closed when the firewall has been applied with these tunnels. Tell creates it.
 	Stands chan struct{}
 }
 
@@ -39,19 +38,19 @@ func (n News) equal(o News) bool {
 		n.Tunnels.BGP.Port == o.Tunnels.BGP.Port && slices.Equal(n.Tunnels.BGP.Peers, o.Tunnels.BGP.Peers) && slices.Equal(n.Blocks, o.Blocks) && slices.Equal(n.VXLAN, o.VXLAN)
 }
 
-// orders is what the router is told.
+// orders is what the router receives.
 type orders struct {
-	settings *Settings // those that stand in etcd included; nil = as before
+	settings *Settings // those in etcd included; nil = as before
 	look     bool      // the host's own links or routes may have changed
 	etcd     fold
 }
 
-// NewHandover has nothing in it. news wakes who takes the News.
+// NewHandover returns an empty Handover. news wakes the reader of News.
 func NewHandover(news mailbox.Signal) *Handover {
 	return &Handover{News: mailbox.NewFor[News](news), orders: mailbox.New[orders]()}
 }
 
-// Tell leaves news. What it returns is closed when the firewall stands with these, or later ones.
+// Tell passes news. The channel is closed when the firewall has been applied with these, or later, news.
 func (h *Handover) Tell(n News) <-chan struct{} {
 	h.News.Update(func(before News) News {
 		if n.Stands = before.Stands; n.Stands == nil {
@@ -62,10 +61,10 @@ func (h *Handover) Tell(n News) <-chan struct{} {
 	return n.Stands
 }
 
-// wake has the router turn.
+// wake makes the router take a turn.
 func (h *Handover) wake() { h.orders.Update(func(o orders) orders { return o }) }
 
-// Configure leaves the router its settings, those that stand in etcd included.
+// Configure passes the router its settings, those in etcd included.
 func (h *Handover) Configure(s Settings) {
 	h.orders.Update(func(o orders) orders {
 		o.settings = &s
@@ -73,7 +72,7 @@ func (h *Handover) Configure(s Settings) {
 	})
 }
 
-// Look has the router read the host's own links and routes.
+// Look makes the router read the host's own links and routes.
 func (h *Handover) Look() {
 	h.orders.Update(func(o orders) orders {
 		o.look = true
@@ -81,8 +80,8 @@ func (h *Handover) Look() {
 	})
 }
 
-// fold is what etcd has told and the router has not taken in: of each key the latest, so that
-// no more is kept than etcd holds. The zero value is empty.
+// fold is what etcd holds that the router has not taken in: only the latest entry of each key, so that it is never larger than etcd's
+// content. The zero value is empty.
 type fold struct {
 	whole    bool // all keys are among latest
 	latest   map[string]model.Entry
@@ -90,7 +89,7 @@ type fold struct {
 	heard    bool
 }
 
-// add adds an update that came later.
+// add adds a later update.
 func (f *fold) add(u model.Update) {
 	if u.Resync || f.latest == nil {
 		f.latest = make(map[string]model.Entry, len(u.Entries))
@@ -106,19 +105,19 @@ func (f *fold) add(u model.Update) {
 	}
 }
 
-// update is all of it in one.
+// update returns the whole as one update.
 func (f *fold) update() model.Update {
 	return model.Update{Revision: f.revision, Resync: f.whole, Entries: slices.Collect(maps.Values(f.latest))}
 }
 
-// etcd is what the router knows of etcd beside what the plan has taken in.
+// etcd is what the router knows of etcd besides what the plan has taken in.
 type etcd struct {
 	synced, ready bool
 	pending       fold  // not taken in yet
-	revision      int64 // up to which all was
+	revision      int64 // up to which everything was taken in
 }
 
-// update takes in what has been told.
+// update takes in a fold.
 func (s *etcd) update(f fold) {
 	if !f.heard {
 		return
@@ -133,6 +132,5 @@ func (s *etcd) update(f fold) {
 	s.pending.add(u)
 }
 
-// waits says what is to be waited for before anything follows from etcd; "" = nothing. So an
-// etcd that was emptied cuts off no host.
+// waits returns what must be known before anything follows from etcd; "" = nothing. So an emptied etcd cuts off no host.
 func (s *etcd) waits() string { return health.WaitsFor("etcd", s.synced, s.ready) }

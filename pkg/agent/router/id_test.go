@@ -18,8 +18,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestRouterIDOutlivesAddress has the host's IPv4 address change, go and come: the
-// identifier of its BGP sessions stays until another host has that address.
+// TestRouterIDOutlivesAddress changes, removes and restores the host's IPv4 address: the identifier of its BGP sessions stays until another
+// host has that address.
 func TestRouterIDOutlivesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := model.BGPHostKey{Host: "h", Field: model.BGPHostIPv4}
@@ -50,7 +50,7 @@ func TestRouterIDOutlivesAddress(t *testing.T) {
 	})
 }
 
-// TestUnheard: an agent whose BGP can't listen isn't ready where pods need that, and takes pods all the same.
+// TestUnheard: an agent whose BGP can't listen is unready if pods need that, but accepts pods all the same.
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) {
@@ -83,7 +83,7 @@ func TestUnheard(t *testing.T) {
 	})
 }
 
-// reply is why the agent isn't well as a page of its health has it, "" = it is.
+// reply returns why a page of the agent's health fails, "" = it doesn't.
 func reply(h *health.Monitor, page string) string {
 	w := httptest.NewRecorder()
 	h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", page, nil))

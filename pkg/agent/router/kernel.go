@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// programming is what holds routes and tunnels: fabric.Fabric.
+// programming holds routes and tunnels: fabric.Fabric.
 type programming interface {
 	Apply(context.Context, plan.State) (fabric.Report, error)
 	ApplySome(context.Context, plan.Changes) (fabric.Report, error)
@@ -33,12 +33,12 @@ type kernel struct {
 	fabric  programming // nil = not open
 	events  <-chan struct{}
 	unwatch context.CancelFunc
-	whole   bool             // everything is to be compared, not only what changed
-	applied bool             // that was done once
-	lacks   map[string]error // what the kernel doesn't hold, by subject
+	whole   bool             // compare everything, not only what changed
+	applied bool             // everything was applied once
+	lacks   map[string]error // what the kernel doesn't hold as it should, by subject
 }
 
-// ready opens the kernel's side, where it isn't, and says whether it is.
+// ready opens the kernel's side if it isn't open, and reports whether it is.
 func (k *kernel) ready(ctx context.Context, prefixes []string) bool {
 	if k.fabric != nil {
 		return true
@@ -74,8 +74,8 @@ func (k *kernel) close() {
 	}
 }
 
-// apply brings the kernel in line: all of it where that is due, else what changed. It says
-// whether anything was due, and whether the kernel holds all that it should.
+// apply brings the kernel in line: all of it if that is due, else what changed. It reports whether anything was due, and whether the kernel
+// holds all that it should.
 func (k *kernel) apply(ctx context.Context, state *plan.State, c plan.Changes) (tried, ok bool) {
 	start := time.Now()
 	var report fabric.Report
@@ -111,13 +111,13 @@ func (k *kernel) apply(ctx context.Context, state *plan.State, c plan.Changes) (
 	return true, len(k.lacks) == 0
 }
 
-// problemKernel is the kind of what the kernel doesn't hold; the others are plan's.
+// problemKernel is the kind of problem of what the kernel doesn't hold; other kinds are plan's.
 const problemKernel = "not-programmed"
 
-// note keeps what the kernel doesn't hold as it should.
+// note records what the kernel doesn't hold as it should.
 func (k *kernel) note(all bool, c plan.Changes, found []fabric.Problem) {
 	lacks := map[string]error{}
-	if !all { // what was not looked at is as before
+	if !all { // the rest is as before
 		lacks = maps.Clone(k.lacks)
 		for p := range c.Routes {
 			delete(lacks, p.String())

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Metrics are what the agent counts of routes to other hosts.
+// Metrics are the metrics of routes to other hosts.
 type Metrics struct {
 	routes, problems          *prometheus.GaugeVec
 	tunnels, remotes, hosts   prometheus.Gauge
@@ -22,7 +22,7 @@ type Metrics struct {
 	jumps                     prometheus.Counter // of the clock
 }
 
-// NewMetrics has counted nothing.
+// NewMetrics returns unregistered Metrics, all 0.
 func NewMetrics() Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_node_route_" + name, Help: help})
@@ -51,16 +51,16 @@ func NewMetrics() Metrics {
 			Name: "calico_node_clock_jumps_total", Help: "Times that the host's clock was set, by a second or more.",
 		}),
 	}
-	m.count(&plan.State{}) // 0 where there is none
+	m.count(&plan.State{}) // show 0 rather than nothing
 	return m
 }
 
-// Register has the registry show them.
+// Register adds them to a registry.
 func (m Metrics) Register(r *prometheus.Registry) {
 	r.MustRegister(m.routes, m.problems, m.tunnels, m.remotes, m.hosts, m.advertised, m.applySeconds, m.writes, m.repairs, m.failures, m.jumps)
 }
 
-// count notes how much there is of what is planned.
+// count records the sizes of the plan.
 func (m Metrics) count(now *plan.State) {
 	routes := map[plan.Origin]int{plan.FromBlock: 0, plan.FromHost: 0, plan.FromBGP: 0}
 	for _, r := range now.Routes {
@@ -82,17 +82,17 @@ func (m Metrics) count(now *plan.State) {
 	m.advertised.Set(float64(len(now.Advertisements)))
 }
 
-// peerMetrics asks the speaker when somebody wants to know.
+// peerMetrics asks the speaker on each scrape.
 type peerMetrics struct {
 	speaker                           speaker
 	peers, received, learned, refused *prometheus.Desc
 	troubles                          *prometheus.Desc
 }
 
-// scrapePatience is what the speaker has to answer.
+// scrapePatience is how long the speaker has to answer.
 const scrapePatience = 5 * time.Second
 
-// NewPeerMetrics are of the network's speaker.
+// NewPeerMetrics returns the metrics of the network's speaker.
 func NewPeerMetrics(n network) *peerMetrics {
 	return &peerMetrics{
 		speaker:  n.speaker,
@@ -104,7 +104,7 @@ func NewPeerMetrics(n network) *peerMetrics {
 	}
 }
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.peers
 	out <- m.troubles
@@ -113,7 +113,7 @@ func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.refused
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()

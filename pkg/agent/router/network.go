@@ -12,44 +12,43 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// learnedRoutes is where the router hears what BGP learned: bgp.Subscription.
+// learnedRoutes is where the router receives what BGP learned: bgp.Subscription.
 type learnedRoutes interface {
 	Ready() <-chan struct{}
 	Take() []plan.Learned
 	LookAgain([]netip.Prefix)
 }
 
-// network is the host's part in the network as the router sees it; a test puts
-// another in its place.
+// network is the router's view of the host's network; tests replace it.
 type network struct {
 	kernel  hostKernel
-	etcd    func() map[netip.Addr]bool // etcd's addresses, as plan.Planner.SetEtcd has them
+	etcd    func() map[netip.Addr]bool // etcd's addresses, for plan.Planner.SetEtcd
 	speaker speaker
 	learned learnedRoutes
 	state   stateStore
 }
 
-// hostKernel is what the router opens and reads of the host.
+// hostKernel is what the router opens and reads on the host.
 type hostKernel interface {
-	// Open opens what programs routes and tunnels. prefixes are of workload interfaces' names.
+	// Open opens the routes and tunnels. prefixes are those of workload interfaces' names.
 	Open(prefixes []string) (programming, error)
 	Links(prefixes []string) (plan.Links, error)
-	// FormerRoutes are those of a former run.
+	// FormerRoutes returns those of a former run.
 	FormerRoutes() ([]plan.Route, error)
-	// CarrierLosses is how often links have lost their carrier.
+	// CarrierLosses returns how often links have lost their carrier.
 	CarrierLosses(names []string) (map[string]uint32, error)
 }
 
-// NetworkConfig is what a host's part in the network is made of.
+// NetworkConfig configures a HostNetwork.
 type NetworkConfig struct {
 	Node   string                     // the host's name in the data model
 	VarDir string                     // where BGPStateName is kept
-	Boot   string                     // of identity.Place, "" = it isn't known
-	Etcd   func() map[netip.Addr]bool // of plan.Planner.SetEtcd, asked at each turn
+	Boot   string                     // of status.Place, "" = unknown
+	Etcd   func() map[netip.Addr]bool // for plan.Planner.SetEtcd, called in each turn
 	Logger *slog.Logger
 }
 
-// HostNetwork is that of the host which the process runs on. Its BGP speaks when the router has it.
+// HostNetwork returns the network of the host that the process runs on. Its BGP speaker is silent until the router starts it.
 func HostNetwork(cfg NetworkConfig) network {
 	s := bgp.New(bgp.Config{Logger: cfg.Logger})
 	return network{

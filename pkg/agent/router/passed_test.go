@@ -13,8 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// TestRouterLooksAgain has BGP look, at each audit, at a prefix whose best path is of no use, and at
-// no other.
+// TestRouterLooksAgain: at each audit BGP re-examines a prefix whose best path is unusable, and no other.
 func TestRouterLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := learnedFrom("192.0.2.2", "10.2.2.0/26")
@@ -30,8 +29,7 @@ func TestRouterLooksAgain(t *testing.T) {
 	})
 }
 
-// TestRouterKeepsWay: a block in which etcd is is not routed, from the moment on at which
-// the address is known.
+// TestRouterKeepsWay: a block that contains etcd's address is not routed, from the moment the address is known.
 func TestRouterKeepsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := netip.MustParseAddr("10.1.1.9")

@@ -19,7 +19,7 @@ const (
 	saysNow    = "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26]"
 )
 
-// TestRecalls has BGP say what it said last while etcd is away, or isn't ready; nothing is programmed. What etcd says comes then.
+// TestRecalls: BGP repeats what it said last while etcd is away, or isn't ready; nothing is programmed. Then it says what etcd says.
 func TestRecalls(t *testing.T) {
 	for name, before := range map[string]func(*crossroads){
 		"etcd is away": func(*crossroads) {},
@@ -45,7 +45,7 @@ func TestRecalls(t *testing.T) {
 	}
 }
 
-// TestSilent says of a restarted agent that it can't speak, until it does.
+// TestSilent: a restarted agent reports that its BGP is silent, until it isn't.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCrossroads(t, func(c *crossroads) {
@@ -75,7 +75,7 @@ func TestSilent(t *testing.T) {
 	})
 }
 
-// TestRemembers writes what BGP is told: seldom, and until that works.
+// TestRemembers: BGP's state is written seldom, and repeatedly until that works.
 func TestRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.disk.full = errors.New("disk full") })

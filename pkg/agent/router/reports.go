@@ -17,26 +17,25 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// settling is how long a problem of the plan must last to be told of: of an address that is
-// borrowed, or given back, BGP and etcd tell at different moments.
+// settling is how long a problem of the plan must last to be reported: BGP and etcd show that an address was borrowed or given back at
+// different moments.
 const settling = 2 * time.Second
 
-// reports tell people what is wrong with the routes to other hosts: in the log, each once, and
-// in the ledger of problems.
+// reports reports what is wrong with the routes to other hosts: in the log, each thing once, and in the ledger of problems.
 type reports struct {
 	log    *slog.Logger
 	ledger *problems.Ledger
 
-	told   map[plan.ProblemID]string // reasons of the plan's problems, as told
-	due    time.Time                 // when they are looked at again; zero = they are told as they are
-	failed map[string]*failure       // by what is logged of it
+	told   map[plan.ProblemID]string // reported reasons of the plan's problems
+	due    time.Time                 // when to look at them again; zero = nothing changed
+	failed map[string]*failure       // by the message logged for it
 
-	// lines were logged at once, of more only the last is named.
+	// lines were logged at once; of more problems only the last is named.
 	lines, more int
 	last        string
 }
 
-// failure is that of one thing that is done again and again.
+// failure is the state of one operation that is repeated.
 type failure struct {
 	passing problems.Passing
 	logged  string
@@ -46,7 +45,7 @@ func newReports(log *slog.Logger, ledger *problems.Ledger) *reports {
 	return &reports{log: log, ledger: ledger, told: map[plan.ProblemID]string{}, failed: map[string]*failure{}}
 }
 
-// ok logs how something went, when that changes, and says whether it went well.
+// ok logs the result of an operation when it changes, and reports whether it succeeded.
 func (s *reports) ok(message string, err error) bool {
 	f := s.failed[message]
 	if f == nil {
@@ -68,14 +67,14 @@ func (s *reports) ok(message string, err error) bool {
 	return err == nil
 }
 
-// changed has the plan's problems looked at when they have settled.
+// changed schedules a look at the plan's problems, after they have settled.
 func (s *reports) changed(c plan.Changes, now time.Time) {
 	if len(c.Problems) > 0 && s.due.IsZero() {
 		s.due = now.Add(settling)
 	}
 }
 
-// tell tells of the plan's problems that are there now, if they have settled.
+// tell reports the plan's present problems, if they have settled.
 func (s *reports) tell(found map[plan.ProblemID]plan.Problem, now time.Time) {
 	if s.due.IsZero() || now.Before(s.due) {
 		return
@@ -102,7 +101,7 @@ func (s *reports) tell(found map[plan.ProblemID]plan.Problem, now time.Time) {
 	s.done()
 }
 
-// say says how it stands with something; nil is well.
+// say reports a problem, or with nil that it is gone.
 func (s *reports) say(kind, subject string, err error) {
 	before, after := s.ledger.Note(kind, subject, err)
 	if before == after {
@@ -119,7 +118,7 @@ func (s *reports) say(kind, subject string, err error) {
 	}
 }
 
-// done ends what is said at once.
+// done ends a group of reports.
 func (s *reports) done() {
 	if s.more > 0 {
 		s.log.Warn("routes to other hosts: more changed than is logged, see /debug/invalid", "more", s.more, "last", s.last)
@@ -127,12 +126,12 @@ func (s *reports) done() {
 	s.lines, s.more = 0, 0
 }
 
-// OnlyRouterPrefixes are the watched prefixes that nothing but the router takes in.
+// OnlyRouterPrefixes are the watched prefixes that only the router reads.
 func OnlyRouterPrefixes() []string {
 	return []string{model.BGPPrefix(), model.BlockPrefix(false), model.BlockPrefix(true), model.StatusPrefix("")}
 }
 
-// OnlyRouter reports whether a path lies in one of these.
+// OnlyRouter reports whether a path has one of OnlyRouterPrefixes.
 func OnlyRouter(path string) bool {
 	return slices.ContainsFunc(OnlyRouterPrefixes(), func(p string) bool { return strings.HasPrefix(path, p) })
 }

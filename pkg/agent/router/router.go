@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router keeps the routes to other hosts: it takes in what etcd, the kernel and BGP say, has plan.Planner
-// decide, and programs routes and tunnels.
+// Package router keeps the routes to other hosts: it takes in what etcd, the kernel and BGP say, lets plan.Planner decide, and programs
+// routes and tunnels.
 package router
 
 import (
@@ -25,112 +25,108 @@ import (
 )
 
 const (
-	// leastPause is the first pause after which what failed is tried again.
+	// leastPause is the first pause before a failure is retried.
 	leastPause = time.Second
-	// leastLook is the least time between two looks at the kernel that events ask for.
+	// leastLook is the least time between two looks at the kernel that events cause.
 	leastLook = 20 * time.Millisecond
-	// leastRetention is how long a host that doesn't speak BGP keeps what it learned
-	// before the agent was started anew: its address may be on its way to etcd.
+	// leastRetention is how long a host that doesn't speak BGP keeps the routes learned before the agent restarted: its address may be on
+	// its way to etcd.
 	leastRetention = 2 * time.Minute
-	// recallAfter is how long an agent that starts waits for etcd before BGP says what it said
-	// last. A start that finds etcd in order takes less; neighbours keep the host's routes for
-	// its restart time.
+	// recallAfter is how long a starting agent waits for etcd before BGP announces its last state. A start that finds etcd in order takes
+	// less; neighbours keep the host's routes for its restart time.
 	recallAfter = 2 * time.Second
-	// firewallPatience is how long a tunnel that is new waits for the firewall to know from
-	// whom it may take packets.
+	// firewallPatience is how long a new tunnel waits for the firewall to know which hosts it may take packets from.
 	firewallPatience = time.Second
-	// mostPassed is how many prefixes BGP is asked for paths that aren't the best, each time.
+	// mostPassed is how many prefixes BGP is asked for paths other than the best, each time.
 	mostPassed = 1000
 )
 
-// leftover is who deletes the host's blocks from which nothing may be allocated: leftovers.Blocks.
+// leftover deletes the host's blocks from which nothing may be allocated: leftovers.Blocks.
 type leftover interface {
 	Note(now time.Time, blocks []netip.Prefix)
 }
 
-// Router is the one goroutine that keeps the routes to other hosts: it takes in what
-// etcd, the kernel and BGP say, has the plan decide, and programs routes and
-// tunnels. It is a goroutine of its own, so that nothing of other hosts delays the gate or
-// the firewall.
+// Router keeps the routes to other hosts in one goroutine: it takes in what etcd, the kernel and BGP say, lets the plan decide, and
+// programs routes and tunnels. It has its own goroutine so that other hosts never delay the gate or the firewall.
 type Router struct {
 	log          *slog.Logger
 	network      network
 	handover     *Handover
 	bgp          *bgpUpdater
 	kernel       *kernel
-	identity     identity               // nil = others say who this host is
+	identity     identity               // nil = this host's identity is managed elsewhere
 	naming       *mailbox.Value[string] // nil = the name is the host's own
-	leftover     leftover               // nil = leftovers stay
+	leftover     leftover               // nil = keep leftovers
 	reports      *reports
 	disturbances *disturbances
 	metrics      Metrics
-	asks         chan func() // to be called by Run
+	asks         chan func() // functions for Run to call
 
 	plan       *plan.Planner
 	settings   Settings
-	configured bool // these are those that stand in etcd, too
+	configured bool // settings include those in etcd
 	etcd       etcd
 	links      plan.Links
-	begun      time.Time // when former routes were read; zero = they weren't
-	retained   bool      // these are kept until BGP has learned all
+	begun      time.Time // when former routes were read; zero = not yet
+	retained   bool      // former routes are kept until BGP has learned all
 	acts       bool      // something was done in the host's name
 	memory     memory
-	waitsFor   string // what was logged last
+	waitsFor   string // as last logged
 	told       *News  // nil = nothing yet
 
 	look  looking
 	retry retrying
 }
 
-// memory is what a former run of the agent left of BGP.
+// memory is BGP's state from a former run of the agent.
 type memory struct {
 	routerID netip.Addr // BGP's identifier, in use or of the former run; invalid = none
 	desired  bgp.Desired
-	err      error // why that can't be used
-	recalled bool  // BGP says it again, or it is known that it can't or needn't
+	err      error // why desired can't be used
+	recalled bool  // BGP was given desired again, or can't or needn't be
 }
 
-// looking is when the host's own links and routes are to be read, and ours read back.
+// looking says when to read the host's own links and routes, and to read ours back.
 type looking struct {
 	due   bool
-	after time.Time // not before
+	after time.Time // not before this
 }
 
-// retrying is when what failed is tried again.
+// retrying says when to retry what failed.
 type retrying struct {
 	at    time.Time // zero = nothing failed
 	pause time.Duration
 }
 
-// Config is what a router is told when it starts.
+// Config configures a Router.
 type Config struct {
 	Node      string // the host's name in the data model
 	Settings  Settings
 	Handover  *Handover
-	Identity  identity               // nil = others say who this host is
+	Identity  identity               // nil = this host's identity is managed elsewhere
 	Naming    *mailbox.Value[string] // nil = the name is the host's own
-	Leftovers leftover               // nil = leftovers stay
+	Leftovers leftover               // nil = keep leftovers
 	Problems  *problems.Ledger
 	Health    *health.Monitor
 	Metrics   Metrics
 	Logger    *slog.Logger
 }
 
-// Settings are what a router is told of the agent's parameters.
+// Settings are the agent's parameters that concern the router.
 type Settings struct {
 	Prefixes []string      // of workload interfaces' names
-	Refresh  time.Duration // how often what the kernel holds is read back
+	Refresh  time.Duration // how often the kernel's state is read back
 	Routing  plan.Settings
 }
 
-// identity finds out who this host is: identity.Host.
+// identity determines this host's identity: identity.Host.
 type identity interface {
-	// Want tells it what is known of the host; Found receives when it is to be told again.
+	// Want passes what is known of the host; Found receives when to call it again.
 	Want(board.HostView)
 	Found() <-chan struct{}
 }
 
-// New is of a router that has heard of nothing. Run, and RunBGP beside it, have it act.
+// New returns a Router that knows nothing yet. Run and RunBGP, concurrently, make it act.
 func New(cfg Config, n network) *Router {
 	reports := newReports(cfg.Logger, cfg.Problems)
 	return &Router{
@@ -146,7 +142,7 @@ func New(cfg Config, n network) *Router {
 	}
 }
 
-// Update takes in one update of the watch. It doesn't wait.
+// Update takes in one update of the watch. It doesn't block.
 func (r *Router) Update(u model.Update) {
 	r.handover.orders.Update(func(o orders) orders {
 		o.etcd.add(u)
@@ -154,17 +150,17 @@ func (r *Router) Update(u model.Update) {
 	})
 }
 
-// RunBGP has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
-// beside Run. The error is always nil.
+// RunBGP makes BGP do what the router desires until the context ends; then it ends sessions as for a restart. It runs concurrently with
+// Run. The error is always nil.
 func (r *Router) RunBGP(ctx context.Context) error {
 	r.bgp.run(ctx)
 	return nil
 }
 
-// CloseGracefully ends BGP's sessions as for a restart, where RunBGP was never called.
+// CloseGracefully ends BGP's sessions as for a restart, if RunBGP was never called.
 func (r *Router) CloseGracefully(ctx context.Context) { r.bgp.close(ctx) }
 
-// Run turns until the context ends. What is programmed stays. The error is always nil.
+// Run takes turns until the context ends. What is programmed stays. The error is always nil.
 func (r *Router) Run(ctx context.Context) error {
 	defer r.kernel.close()
 	r.memory.routerID, r.memory.desired, r.memory.err = r.network.state.read()
@@ -217,7 +213,7 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// next is when there is something to do although nothing happens.
+// next returns when there is something to do even if nothing happens.
 func (r *Router) next(now, recall time.Time) time.Time {
 	next := now.Add(time.Hour)
 	times := []time.Time{r.plan.Next(), r.retry.at, r.reports.due}
@@ -229,7 +225,7 @@ func (r *Router) next(now, recall time.Time) time.Time {
 	}
 	for _, t := range times {
 		if !t.IsZero() && !t.After(now) {
-			t = now.Add(leastPause) // it came while others were seen to, or can't be seen to yet
+			t = now.Add(leastPause) // it came during other work, or can't be handled yet
 		}
 		if !t.IsZero() && t.Before(next) {
 			next = t
@@ -238,7 +234,7 @@ func (r *Router) next(now, recall time.Time) time.Time {
 	return next
 }
 
-// takeOrders takes in what others have left.
+// takeOrders takes in what others have passed.
 func (r *Router) takeOrders() {
 	o, _ := r.handover.orders.Take()
 	r.etcd.update(o.etcd)
@@ -254,13 +250,13 @@ func (r *Router) takeOrders() {
 	}
 }
 
-// again has the router try again after a while, longer each time.
+// again schedules a retry, with growing pauses.
 func (r *Router) again() {
 	r.retry.pause = min(max(2*r.retry.pause, leastPause), r.settings.Refresh)
 	r.retry.at = time.Now().Add(r.retry.pause)
 }
 
-// turn acts on what has been taken in. What fails is tried again after a while.
+// turn acts on what has been taken in. Failures are retried after a while.
 func (r *Router) turn(ctx context.Context) {
 	now := time.Now()
 	if !r.retry.at.IsZero() && !now.Before(r.retry.at) {
@@ -276,14 +272,14 @@ func (r *Router) turn(ctx context.Context) {
 	}
 	r.waitsFor = waits
 	if r.begun.IsZero() && (!r.configured || r.etcd.waits() != "" || !r.begin(now)) {
-		return // the settings in etcd have yet to be read, or nothing is to be decided
+		return // the settings in etcd have yet to be read, or nothing can be decided
 	}
 	r.takeEtcd(now)
 	if !r.kernel.ready(ctx, r.settings.Prefixes) {
 		r.again()
 		return
 	}
-	complete := r.network.speaker.Complete() // before what was learned until then is taken
+	complete := r.network.speaker.Complete() // before taking what was learned until then
 	r.plan.Learn(r.network.learned.Take()...)
 	r.release(complete, now)
 	looked := r.readLinks(now)
@@ -311,13 +307,12 @@ func (r *Router) turn(ctx context.Context) {
 		r.plan.Programmed()
 	}
 	r.announce()
-	if looked { // where links come and go by the hundred, that is done for a tenth of the time
+	if looked { // where links come and go by the hundred, looking takes at most a tenth of the time
 		r.look.after = time.Now().Add(max(leastLook, 10*time.Since(now)))
 	}
 }
 
-// begin has the plan keep the routes that a former run of the agent learned, until BGP has
-// learned them again.
+// begin makes the plan keep the routes that a former run of the agent learned, until BGP has learned them again.
 func (r *Router) begin(now time.Time) bool {
 	former, err := r.network.kernel.FormerRoutes()
 	if !r.reports.ok("the routes that BGP learned before could not be read, trying again", err) {
@@ -338,8 +333,8 @@ func (r *Router) release(complete bool, now time.Time) {
 	}
 }
 
-// takeEtcd has the plan take in what etcd says. A name that is another's leaves what was done
-// as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
+// takeEtcd passes etcd's content to the plan. While the name is another host's, what was done stays. If nothing was done yet, the plan
+// still decides, to inform the identity, but nothing is carried out.
 func (r *Router) takeEtcd(now time.Time) {
 	settings := r.settings.Routing
 	settings.RouterID = r.memory.routerID
@@ -351,9 +346,8 @@ func (r *Router) takeEtcd(now time.Time) {
 	}
 }
 
-// readLinks reads the host's own links and routes where they may have changed, and has ours read
-// back. The kernel gives them with all workloads', so it is not done at each audit: notices tell
-// where they change.
+// readLinks reads the host's own links and routes if they may have changed, and has ours read back. The kernel lists them together with all
+// workloads', so audits don't read them: events say when they change.
 func (r *Router) readLinks(now time.Time) (looked bool) {
 	if !r.look.due || now.Before(r.look.after) {
 		return false
@@ -367,13 +361,13 @@ func (r *Router) readLinks(now time.Time) (looked bool) {
 	}
 	r.look.due, r.links = false, links
 	r.plan.SetLinks(links)
-	if len(r.disturbances.counts) == 0 { // what is lost from now on counts
+	if len(r.disturbances.counts) == 0 { // losses count from now on
 		r.disturbances.look(links.Links, now)
 	}
 	return true
 }
 
-// audit has all that is ours read back, and looks at what no event tells of.
+// audit schedules reading back all our routes and tunnels, and checks what has no events.
 func (r *Router) audit(now time.Time) {
 	r.kernel.whole = true
 	r.look.due = r.look.due || r.kernel.events == nil
@@ -392,12 +386,12 @@ func (r *Router) audit(now time.Time) {
 	r.leftover.Note(now, blocks)
 }
 
-// news is what the rest of the agent must know by what is planned now.
+// news returns what the rest of the agent must know of the present plan.
 func (r *Router) news() News {
 	state := r.plan.State()
 	n := News{MTU: state.MTU.Pods, Hosts: maps.Clone(state.Hosts), Routers: map[netip.Addr]string{}}
 	for _, route := range r.links.Routes {
-		if route.Gateway.IsGlobalUnicast() { // others are no endpoint's
+		if route.Gateway.IsGlobalUnicast() { // other gateways are no endpoint's address
 			n.Routers[route.Gateway] = route.Device
 		}
 	}
@@ -418,15 +412,15 @@ func (r *Router) news() News {
 	if len(state.Tunnels) > 0 {
 		n.Tunnels.Hosts = slices.SortedFunc(maps.Keys(state.Hosts), netip.Addr.Compare)
 	}
-	// Where it listens at some addresses alone, another speaker may have the others.
+	// If BGP listens only at some addresses, another speaker may have the others.
 	if port := r.bgp.listensAt(state.Speaker); port == state.Speaker.ListenPort && len(state.Speaker.Listen) == 0 {
 		n.Tunnels.BGP = policy.BGP{Port: port, Peers: slices.SortedFunc(maps.Keys(state.Neighbours), netip.Addr.Compare)}
 	}
 	return n
 }
 
-// announceTunnels has a tunnel that is new wait until the firewall knows of it. It comes without
-// where that takes too long: the firewall must not be able to cut off other hosts.
+// announceTunnels makes a new tunnel wait until the firewall knows of it, but not too long: the firewall must not be able to cut off other
+// hosts.
 func (r *Router) announceTunnels(ctx context.Context) {
 	var before News
 	if r.told != nil {
@@ -447,8 +441,7 @@ func (r *Router) announceTunnels(ctx context.Context) {
 	}
 }
 
-// announce tells the rest of the agent what is new. A tunnel that ends is no more when the
-// firewall forgets it.
+// announce passes news to the rest of the agent. A tunnel that ends is gone before the firewall forgets it.
 func (r *Router) announce() {
 	if n := r.news(); r.told == nil || !n.equal(*r.told) {
 		r.told = &n
@@ -456,16 +449,16 @@ func (r *Router) announce() {
 	}
 }
 
-// tellIdentity tells the identity what is known of this host.
+// tellIdentity passes what is known of this host to the identity.
 func (r *Router) tellIdentity() {
-	const others = 3 // whichever; more would say the same
+	const others = 3 // any three; more would show the same
 	if r.identity != nil {
 		r.identity.Want(board.HostView{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Others: r.plan.Others(others), Conflict: r.plan.Conflict})
 	}
 }
 
-// speak has BGP do what is planned now. A neighbour that keeps the routes of an agent that
-// restarts must know its identifier again: see docs/decisions.md.
+// speak makes BGP carry out the present plan. A neighbour that keeps a restarting agent's routes must see the same identifier again: see
+// docs/decisions.md.
 func (r *Router) speak() {
 	state := r.plan.State()
 	if state.Speaker.AS != 0 {
@@ -474,13 +467,12 @@ func (r *Router) speak() {
 	r.bgp.set(bgp.Desired{Speaker: state.Speaker, Neighbours: maps.Clone(state.Neighbours), Advertisements: maps.Clone(state.Advertisements)})
 }
 
-// recall has BGP say what it said last where etcd can't be read or isn't ready: neighbours
-// would forget the host's routes. What the kernel holds stays. What etcd says comes in its
-// place, without a new session.
+// recall makes BGP announce its last state while etcd can't be read or isn't ready: otherwise neighbours would forget the host's routes.
+// The kernel's state stays. etcd's content later replaces it, without a new session.
 func (r *Router) recall() {
 	waits := r.etcd.waits()
 	if waits == "" {
-		return // the settings come, or who has the name says what there is to be said
+		return // the settings are coming, or the owner of the name decides what to announce
 	}
 	r.memory.recalled = true
 	d, err := r.memory.desired, r.memory.err

@@ -31,9 +31,8 @@ import (
 	"github.com/calico-go/calico/test/doubles"
 )
 
-// crossroads is a router under a clock of the test, whose kernel and speaker do
-// what they are told: what is tested here is when it does what. What becomes of
-// packets is tested in test/fabric.
+// crossroads is a router under a clock of the test, with a fake kernel and speaker: it tests when the router does what. test/fabric tests
+// what happens to packets.
 type crossroads struct {
 	*Router
 	kernelFabric doubles.Fabric
@@ -84,7 +83,7 @@ func (d *disk) write(id netip.Addr, desired bgp.Desired) error {
 	return d.full
 }
 
-// loop is the loop as far as the router knows it: a firewall that stands at once.
+// loop plays the loop as far as the router knows it: a firewall that is in place at once.
 func (c *crossroads) loop(ctx context.Context) {
 	for {
 		select {
@@ -103,7 +102,7 @@ func (c *crossroads) did(what string) {
 	c.with(func() { c.calls = append(c.calls, fmt.Sprintf("%s %v", what, time.Since(c.start))) })
 }
 
-// Apply is of fabric. Where it finds all as it should be, that is not worth a word.
+// Apply implements fabric. A call that finds everything in order is not recorded.
 func (c *crossroads) Apply(ctx context.Context, st plan.State) (fabric.Report, error) {
 	r, err := c.kernelFabric.Apply(ctx, st)
 	if r.Writes > 0 || len(r.Problems) > 0 || err != nil {
@@ -117,7 +116,7 @@ func (c *crossroads) Apply(ctx context.Context, st plan.State) (fabric.Report, e
 	return r, err
 }
 
-// ApplySome is of fabric.
+// ApplySome implements fabric.
 func (c *crossroads) ApplySome(ctx context.Context, ch plan.Changes) (fabric.Report, error) {
 	var words []string
 	for p, r := range ch.Routes {
@@ -149,18 +148,18 @@ func (c *crossroads) ApplySome(ctx context.Context, ch plan.Changes) (fabric.Rep
 	return c.kernelFabric.ApplySome(ctx, ch)
 }
 
-// Subscribe is of fabric.
+// Subscribe implements fabric.
 func (c *crossroads) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	return c.kernelFabric.Subscribe(ctx)
 }
 
-// Close is of fabric.
+// Close implements fabric.
 func (c *crossroads) Close() {}
 
-// Ready is of learnedRoutes.
+// Ready implements learnedRoutes.
 func (c *crossroads) Ready() <-chan struct{} { return c.ready }
 
-// Take is of learnedRoutes.
+// Take implements learnedRoutes.
 func (c *crossroads) Take() []plan.Learned {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,14 +168,14 @@ func (c *crossroads) Take() []plan.Learned {
 	return taken
 }
 
-// LookAgain is of learnedRoutes.
+// LookAgain implements learnedRoutes.
 func (c *crossroads) LookAgain(prefixes []netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.again = append(c.again, prefixes...)
 }
 
-// mouth is the crossroads' speaker.
+// mouth is the speaker of the crossroads.
 type mouth struct{ *crossroads }
 
 func (m mouth) Apply(ctx context.Context, d bgp.Desired) error {
@@ -233,7 +232,7 @@ func (c *crossroads) with(change func()) {
 	change()
 }
 
-// expect compares what was done since the last time.
+// expect compares what was done since the last call.
 func (c *crossroads) expect(t *testing.T, name string, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -245,7 +244,7 @@ func (c *crossroads) expect(t *testing.T, name string, want ...string) {
 	c.calls = nil
 }
 
-// expectSaid compares what the speaker was told since the last time.
+// expectSaid compares what the speaker was told since the last call.
 func (c *crossroads) expectSaid(t *testing.T, name string, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -257,25 +256,25 @@ func (c *crossroads) expectSaid(t *testing.T, name string, want ...string) {
 	c.said = nil
 }
 
-// Open is of hostKernel.
+// Open implements hostKernel.
 func (c *crossroads) Open([]string) (programming, error) { return c, nil }
 
-// Links is of hostKernel.
+// Links implements hostKernel.
 func (*crossroads) Links([]string) (plan.Links, error) {
 	return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true, Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}}, nil
 }
 
-// FormerRoutes is of hostKernel.
+// FormerRoutes implements hostKernel.
 func (c *crossroads) FormerRoutes() ([]plan.Route, error) { return c.former, nil }
 
-// CarrierLosses is of hostKernel.
+// CarrierLosses implements hostKernel.
 func (c *crossroads) CarrierLosses([]string) (map[string]uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return map[string]uint32{"eth0": c.losses}, nil
 }
 
-// startCrossroads runs a router, in a synctest bubble, that has heard of nothing.
+// startCrossroads runs a router that has received nothing yet, in a synctest bubble.
 func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := &crossroads{start: time.Now(), ready: make(chan struct{}, 1)}
 	c.disk.c = c
@@ -330,8 +329,7 @@ func hostAddr(host, addr string, revision int64) model.Entry {
 	return put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv4}, model.Text(addr), revision)
 }
 
-// cluster is this host, another, a pool with and one without an encapsulation, and
-// a block of both hosts in each.
+// cluster returns this host, another, a pool with and one without encapsulation, and a block of each host in each.
 func cluster() []model.Entry {
 	return []model.Entry{
 		put(model.ReadyKey{}, model.Ready(true), 1),
@@ -349,7 +347,7 @@ const (
 	byBGP      = "10.2.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
 )
 
-// defaults are the settings of parameters that nobody has set.
+// defaults returns the settings of default parameters.
 func defaults() Settings {
 	p := params.Resolve().Params
 	return Settings{Prefixes: p.InterfacePrefixes, Refresh: p.RefreshInterval, Routing: p.Routing()}
@@ -368,8 +366,7 @@ func learnedFrom(host, cidr string) plan.Learned {
 	return plan.Learned{Prefix: prefix(cidr), Paths: []plan.Path{{NextHop: a, Peer: a}}}
 }
 
-// TestRouterWaits does nothing until etcd was read whole, is ready, and the loop
-// has read the settings in it.
+// TestRouterWaits: nothing is done until etcd was read completely, is ready, and the loop has read its settings.
 func TestRouterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCrossroads(t, func(*crossroads) {})
@@ -390,7 +387,7 @@ func TestRouterWaits(t *testing.T) {
 	})
 }
 
-// TestRouterFollows etcd and BGP, and an etcd that was emptied not.
+// TestRouterFollows: the router follows etcd and BGP, but not an etcd that was emptied.
 func TestRouterFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
@@ -419,7 +416,7 @@ func TestRouterFollows(t *testing.T) {
 	})
 }
 
-// TestRouterWaitsForTheDead: a host's live status may be missing for a while, as it is where hosts were cut off from etcd.
+// TestRouterWaitsForTheDead: a host's status may be missing for a while, as when hosts were cut off from etcd.
 func TestRouterWaitsForTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
@@ -446,7 +443,7 @@ func TestRouterWaitsForTheDead(t *testing.T) {
 	})
 }
 
-// TestRouterRetains what a former run learned, until BGP has learned all.
+// TestRouterRetains: what a former run learned stays until BGP has learned everything.
 func TestRouterRetains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hop := []plan.Hop{{Gateway: netip.MustParseAddr("192.0.2.2"), Device: "eth0"}}
@@ -467,9 +464,8 @@ func TestRouterRetains(t *testing.T) {
 	})
 }
 
-// TestRouterBridges has a pool lose its encapsulation: until BGP tells of the blocks
-// they are led straight to the host that has them, and for as long as others may
-// take to hear of it packets are taken from the tunnel. One that is new takes them before any is sent.
+// TestRouterBridges removes a pool's encapsulation: until BGP announces the blocks they are routed directly to their host, and for as long
+// as others may take to see the change the tunnel still accepts packets. A new tunnel accepts them before any are sent.
 func TestRouterBridges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const straight = "10.1.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
@@ -511,8 +507,8 @@ func TestRouterBridges(t *testing.T) {
 	})
 }
 
-// TestRouterAwaitsBGP has a pool lose its encapsulation where a router leads to the other host: the route by the tunnel, whose address
-// and whose other end stay, goes on until BGP tells of another, for as long as other hosts take packets from theirs.
+// TestRouterAwaitsBGP removes a pool's encapsulation where a router leads to the other host: the route through the tunnel, whose address
+// and other end stay, remains until BGP announces another, as long as other hosts accept packets from their tunnels.
 func TestRouterAwaitsBGP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		modes := func(c *crossroads, revision int64, mode model.EncapMode) {
@@ -542,9 +538,8 @@ func TestRouterAwaitsBGP(t *testing.T) {
 	})
 }
 
-// TestRouterOpens has pools of both families come to be encapsulated, one after the other: each tunnel takes
-// packets before any are sent and before BGP withdraws what it is for, also where all is to be compared with the kernel. What
-// etcd says meanwhile comes then.
+// TestRouterOpens adds encapsulation to pools of both families, one after the other: each tunnel accepts packets before any are sent and
+// before BGP withdraws its routes, even if everything is due to be compared with the kernel. What etcd says meanwhile follows.
 func TestRouterOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool6 := func(mode model.EncapMode) model.Entry {
@@ -579,8 +574,8 @@ func TestRouterOpens(t *testing.T) {
 	})
 }
 
-// TestRouterWithdrawsLater has pools come to be encapsulated whose tunnel is there already: routes follow at once, and
-// BGP tells the mesh of this host's blocks until the others have had time to hear of it from etcd.
+// TestRouterWithdrawsLater adds encapsulation to pools whose tunnel exists already: routes follow at once, and BGP announces this host's
+// blocks to the mesh until the others have had time to see the change in etcd.
 func TestRouterWithdrawsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		modes := func(c *crossroads, pool string, mode model.EncapMode, revision int64) {
@@ -619,7 +614,7 @@ func TestRouterWithdrawsLater(t *testing.T) {
 	})
 }
 
-// TestRouterRepairs what others change, at once where the kernel says so.
+// TestRouterRepairs: what others change is repaired, at once if the kernel reports it.
 func TestRouterRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
@@ -684,7 +679,7 @@ func TestRouterProblems(t *testing.T) {
 	})
 }
 
-// TestRouterSettles has BGP say what contradicts etcd, for a moment and for longer.
+// TestRouterSettles makes BGP contradict etcd, for a moment and for longer.
 func TestRouterSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
@@ -726,7 +721,7 @@ func TestRouterSettles(t *testing.T) {
 	})
 }
 
-// leftoverNotes is what the router leaves notes of.
+// leftoverNotes records what the router notes about leftovers.
 type leftoverNotes struct {
 	mu     sync.Mutex
 	blocks []netip.Prefix
@@ -739,7 +734,7 @@ func (l *leftoverNotes) Note(_ time.Time, blocks []netip.Prefix) {
 	l.blocks, l.notes = blocks, l.notes+1
 }
 
-// TestRouterNotesLeftovers says at each audit which blocks nothing may be allocated from, and of none while that isn't known.
+// TestRouterNotesLeftovers: at each audit the router notes the blocks from which nothing may be allocated, and none while that is unknown.
 func TestRouterNotesLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes leftoverNotes
@@ -764,7 +759,7 @@ func TestRouterNotesLeftovers(t *testing.T) {
 	})
 }
 
-// TestPeersForTheFirewall: the firewall keeps strangers from the speaker as long as that listens, and from no other program that has its port.
+// TestPeersForTheFirewall: the firewall keeps strangers from the speaker while it listens, and from no other program on its port.
 func TestPeersForTheFirewall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.refuse = &bgp.ListenError{Port: 179, Err: errors.New("in use")} })
@@ -797,7 +792,7 @@ func TestPeersForTheFirewall(t *testing.T) {
 	})
 }
 
-// TestPeersBeforeTheSpeaker: what keeps strangers from the speaker is there before that listens, and so stays through a restart.
+// TestPeersBeforeTheSpeaker: the rules that keep strangers from the speaker exist before it listens, and stay through a restart.
 func TestPeersBeforeTheSpeaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -813,7 +808,7 @@ func TestPeersBeforeTheSpeaker(t *testing.T) {
 	})
 }
 
-// TestBGPUpdater has a speaker that fails, one that hangs, and the end.
+// TestBGPUpdater covers a speaker that fails, one that hangs, and the end.
 func TestBGPUpdater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.refuse = errors.New("no port") })

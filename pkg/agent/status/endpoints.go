@@ -16,10 +16,10 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// batch is how many keys one transaction writes; etcd takes 128.
+// batch is how many keys one transaction writes; etcd allows 128.
 const batch = 100
 
-// endpoints writes how each endpoint is.
+// endpoints writes the status of each endpoint.
 type endpoints struct {
 	log    *slog.Logger
 	store  *store.Client
@@ -28,17 +28,17 @@ type endpoints struct {
 	naming *mailbox.Value[string]
 	wake   mailbox.Signal
 	named  mailbox.Signal
-	// stored is what etcd holds, by path; nil = unknown, to be read. It is run's alone.
+	// stored is what etcd holds, by path; nil = unknown, to be read. Only run uses it.
 	stored map[string]model.EndpointStatus
 
 	mu    sync.Mutex
 	how   Settings
 	want  map[string]endpoint // by the endpoint's path
-	first bool                // the first update is done: want is whole
+	first bool                // the first update is done: want is complete
 	doubt bool                // etcd may hold something else than was written
 }
 
-// endpoint is what is to be written of one endpoint.
+// endpoint is the status to write for one endpoint.
 type endpoint struct {
 	key    model.Key // of the status
 	path   string    // the key's
@@ -54,7 +54,7 @@ func newEndpoints(cfg Config, client *store.Client, n *mailbox.Value[string]) *e
 
 func (e *endpoints) set(path string, key model.Key, status model.EndpointStatus) {
 	if path != key.Path() {
-		return // another spelling of a key: the report is on the one spelled right
+		return // another spelling of a key: only the right one gets a report
 	}
 	report := endpoint{status: status}
 	switch key := key.(type) {
@@ -93,7 +93,7 @@ func (e *endpoints) remove(path string) {
 
 func (e *endpoints) firstUpdate() { e.note(func() { e.first = true }) }
 
-// resync notes that etcd may have been emptied or restored.
+// resync records that etcd may have been emptied or restored.
 func (e *endpoints) resync() { e.note(func() { e.doubt = true }) }
 
 func (e *endpoints) configure(s Settings) {
@@ -119,7 +119,7 @@ func (e *endpoints) delay() time.Duration {
 	return e.how.Delay
 }
 
-// run writes what has changed until the context ends, a burst of changes at once.
+// run writes changes until the context ends, a burst of them at once.
 func (e *endpoints) run(ctx context.Context) error {
 	t := newTask(e.log.With("what", "the endpoints' status"), time.Hour)
 	defer t.timer.Stop()
@@ -129,7 +129,7 @@ func (e *endpoints) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-e.named:
-			e.resync() // another host of this name may have written meanwhile
+			e.resync() // another host with this name may have written meanwhile
 		case <-e.wake:
 			if !gathering {
 				gathering = true
@@ -142,7 +142,7 @@ func (e *endpoints) run(ctx context.Context) error {
 	}
 }
 
-// report writes the difference between what is known of the endpoints and what etcd holds of that.
+// report writes the difference between the known status of endpoints and that in etcd.
 func (e *endpoints) report(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -162,7 +162,7 @@ func (e *endpoints) report(ctx context.Context) (err error) {
 	first := e.first
 	e.mu.Unlock()
 	if !first || e.naming.Get() != "" {
-		return nil // what etcd holds may be of another host of this one's name
+		return nil // what etcd holds may belong to another host with this name
 	}
 	if err := e.read(ctx); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (e *endpoints) report(ctx context.Context) (err error) {
 	return nil
 }
 
-// read reads what etcd holds, where that isn't known.
+// read reads what etcd holds, if unknown.
 func (e *endpoints) read(ctx context.Context) error {
 	if e.stored != nil {
 		return nil
@@ -201,14 +201,14 @@ func (e *endpoints) read(ctx context.Context) error {
 		case model.WorkloadStatusKey, model.HostEndpointStatusKey:
 			if entry.Path == entry.Key.Path() {
 				status, _ := entry.Value.(model.EndpointStatus)
-				e.stored[entry.Path] = status // "" where it makes no sense
+				e.stored[entry.Path] = status // "" if it doesn't parse
 			}
 		}
 	}
 	return nil
 }
 
-// changes are the writes that turn what is stored into what is wanted.
+// changes returns the writes that turn stored into want.
 func changes(want map[string]endpoint, stored map[string]model.EndpointStatus) []model.Change {
 	var changes []model.Change
 	var c model.Change
@@ -218,7 +218,7 @@ func changes(want map[string]endpoint, stored map[string]model.EndpointStatus) [
 			c = model.Change{}
 		}
 	}
-	var puts, deletes []string // few of all mostly: only they are sorted
+	var puts, deletes []string // usually few of all: only these are sorted
 	for path, e := range want {
 		if stored[path] != e.status {
 			puts = append(puts, path)

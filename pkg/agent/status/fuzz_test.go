@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzLeases: the leases of a file are written as they were read, no more of them than are kept.
+// FuzzLeases: the leases in a file are written back as they were read, and no more of them than are kept.
 func FuzzLeases(f *testing.F) {
 	f.Add("694d8f 0f0e/2a\n694d90\n")
 	f.Add(strings.Repeat("1\n", 2*maxLeases))

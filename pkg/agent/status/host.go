@@ -19,8 +19,8 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// host writes that the host lives, under a lease. Whose lease the status in etcd hangs on has the name: where that is
-// another agent's, nothing is written in the name, and what is programmed stays, until that lease has ended.
+// host reports that the host is alive, under a lease. The owner of the lease that the status in etcd is attached to owns the name: while
+// that is another agent, nothing is written in the name, and what is programmed stays, until that lease has ended.
 type host struct {
 	log       *slog.Logger
 	store     *store.Client
@@ -33,19 +33,19 @@ type host struct {
 	started   time.Time
 	wake      mailbox.Signal
 
-	// The rest is run's alone, but for what mu guards.
+	// Only run uses the rest, except what mu guards.
 	lease      *store.Lease
 	ttl        time.Duration // of the lease
-	former     *store.Lease  // what is in etcd may hang on it still
+	former     *store.Lease  // what is in etcd may still be attached to it
 	lapsed     bool          // the lease has ended, and the status was not written since
-	registered bool          // the object that says that the host exists was made
+	registered bool          // the object that says that the host exists was created
 
 	mu       sync.Mutex
 	how      Settings
 	first    bool  // the first update is done
-	unlisted bool  // somebody has deleted what says that the host exists
+	unlisted bool  // the object that says that the host exists was deleted
 	doubted  bool  // etcd may be another one
-	written  int64 // the revision of the last status
+	written  int64 // revision of the last status
 }
 
 func newHost(cfg Config, client *store.Client, n *mailbox.Value[string]) *host {
@@ -61,7 +61,7 @@ func newHost(cfg Config, client *store.Client, n *mailbox.Value[string]) *host {
 
 func (h *host) firstUpdate() { h.note(func() { h.first = true }) }
 
-// configure takes settings into use: at once where they say whether to report at all.
+// configure applies settings: at once if they enable or change reporting.
 func (h *host) configure(s Settings) {
 	h.mu.Lock()
 	same := h.how.Interval == s.Interval
@@ -72,7 +72,7 @@ func (h *host) configure(s Settings) {
 	}
 }
 
-// note changes what others have left, and has the status written.
+// note changes what other goroutines pass, and triggers a write.
 func (h *host) note(change func()) {
 	h.mu.Lock()
 	change()
@@ -80,7 +80,7 @@ func (h *host) note(change func()) {
 	h.wake.Send()
 }
 
-// hear takes in one update of the watch.
+// update takes in one update of the watch.
 func (h *host) update(u model.Update) {
 	if u.Resync {
 		h.note(func() { h.doubted = true })
@@ -91,7 +91,7 @@ func (h *host) update(u model.Update) {
 			h.heard(e, u.Resync)
 		case addressKeys(h.name)[0], addressKeys(h.name)[1]:
 			if h.naming.Get() != "" {
-				h.wake.Send() // why names the other host's address
+				h.wake.Send() // the reason includes the other host's address
 			}
 		case model.HostMetadataKey{Host: h.name}:
 			if !e.Exists() {
@@ -101,10 +101,10 @@ func (h *host) update(u model.Update) {
 	}
 }
 
-// heard takes in what the host's status is. Where it is another agent's, nobody acts in the name from now on.
+// heard takes in the host's status in etcd. If it is another agent's, nothing is done in the name from now on.
 func (h *host) heard(e model.Entry, resync bool) {
 	h.mu.Lock()
-	late := e.Exists() && e.Revision <= h.written && !resync // this agent's own is there by now
+	late := e.Exists() && e.Revision <= h.written && !resync // this agent's own status is newer
 	h.mu.Unlock()
 	if late || e.Exists() && h.leases.owns(e.Lease) {
 		return
@@ -143,7 +143,7 @@ func (h *host) run(ctx context.Context) error {
 	}
 }
 
-// report writes that the host lives, if the name is its own, and returns the settings by which it did.
+// report writes that the host is alive, if it owns the name, and returns the settings that it used.
 func (h *host) report(ctx context.Context) (how Settings, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -178,7 +178,7 @@ func (h *host) report(ctx context.Context) (how Settings, err error) {
 	return how, h.register(ctx, first)
 }
 
-// write writes the status in the place of one that is this host's, or of none.
+// write writes the status, replacing only none or this host's.
 func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
 	if err := h.hold(ctx, ttl); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
 		}
 		c := model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: key, Value: status}}}
 		if stands := v.Get(key); !stands.Exists() {
-			// Another host may have had an address since, and must not hear that this one lives and has it.
+			// Another host may have got an address since, and must not learn that this one lives and has it.
 			for _, stale := range h.staleAddresses(v, own) {
 				c.Compares, c.Deletes = append(c.Compares, v.Compare(stale)), append(c.Deletes, stale)
 			}
@@ -226,7 +226,7 @@ func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
 	return nil
 }
 
-// hold takes a lease, and another one where it is to be longer or shorter.
+// hold gets a lease, and another one if its TTL changes.
 func (h *host) hold(ctx context.Context, ttl time.Duration) error {
 	if h.lease != nil && h.ttl == ttl {
 		return nil
@@ -243,7 +243,7 @@ func (h *host) hold(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// keep says that the leases are not on disk.
+// keep reports that the leases are not on disk.
 func (h *host) keep(err error) {
 	if err != nil {
 		err = fmt.Errorf("what proves that the host's status is its own is not on disk, so that the next agent waits until its lease ends, should the host have other addresses then: %w", err)
@@ -251,8 +251,8 @@ func (h *host) keep(err error) {
 	h.problems.Tell(problems.Host, LeasesName, err)
 }
 
-// fallSilent has etcd say nothing about whether the host lives: others take it to live then. Both keys go at once, as one
-// without the other is of a dead host.
+// fallSilent removes from etcd whether the host is alive: others then take it to be. It deletes both keys at once, as one without the other
+// means a dead host.
 func (h *host) fallSilent(ctx context.Context) error {
 	keys := []model.Key{model.StatusKey{Host: h.name}, model.LastStatusKey{Host: h.name}}
 	own, err := h.addresses()
@@ -283,8 +283,8 @@ func (h *host) fallSilent(ctx context.Context) error {
 	return nil
 }
 
-// register makes the object that says that the host exists, after the first update, and again where somebody has deleted
-// it: to others the host would be gone, while its pods run.
+// register creates the object that says that the host exists, after the first update, and again if it was deleted: for others the host
+// would be gone, while its pods run.
 func (h *host) register(ctx context.Context, first bool) error {
 	if !first || h.registered {
 		return nil
@@ -301,7 +301,7 @@ func (h *host) register(ctx context.Context, first bool) error {
 	return nil
 }
 
-// say tells whether the name is the host's own: once, and when that changes.
+// say reports whether the host owns its name, when that changes.
 func (h *host) say(taken *nameTakenError) {
 	var err error
 	reason := ""
@@ -318,7 +318,7 @@ func (h *host) say(taken *nameTakenError) {
 	}
 }
 
-// leave keeps the leases alive no longer.
+// leave stops keeping the leases alive.
 func (h *host) leave() {
 	for _, lease := range []*store.Lease{h.lease, h.former} {
 		if lease != nil {
@@ -327,7 +327,7 @@ func (h *host) leave() {
 	}
 }
 
-// drop has etcd delete what hangs on the lease.
+// drop makes etcd delete what is attached to the lease.
 func (h *host) drop(lease *store.Lease) {
 	if err := lease.Close(); err != nil {
 		h.log.Warn("the host's status stays in etcd until its lease ends", "err", err)

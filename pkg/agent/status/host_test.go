@@ -26,7 +26,7 @@ type machine struct {
 	addrs       []string
 }
 
-// start returns the reporter of an agent on a machine, which is told to report, but doesn't run.
+// start returns the reporter of an agent on a machine, with settings to report, but not running.
 func (m machine) start(e *etcd.Server, log *slog.Logger) *Reporter {
 	r := New(Config{
 		Node: "a", VarDir: m.disk, Place: m.place, Logger: log, Health: health.New("calico-test"), Problems: problems.New(log),
@@ -42,7 +42,7 @@ func (m machine) start(e *etcd.Server, log *slog.Logger) *Reporter {
 	return r
 }
 
-// usual are the settings of parameters that nobody has set.
+// usual are the settings of default parameters.
 var usual = Settings{Interval: 30 * time.Second, TTL: 90 * time.Second, Endpoints: true, Delay: 100 * time.Millisecond}
 
 // report writes the status once.
@@ -55,7 +55,7 @@ func (r *Reporter) report(t *testing.T) {
 
 var statusKey = model.StatusKey{Host: "a"}
 
-// TestName: whose status is in etcd, by its lease, has the name.
+// TestName: the host whose status is in etcd, by its lease, has the name.
 func TestName(t *testing.T) {
 	first := machine{place: "boot-1/1", addrs: []string{"172.18.0.1"}}
 	for name, tt := range map[string]struct {
@@ -142,8 +142,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestNameHeard: from the update that says that another has the name nobody acts in it; what is older than the agent's own
-// status says nothing.
+// TestNameHeard: from the update on that says that another has the name, nothing acts in it; an update older than the agent's own status
+// says nothing.
 func TestNameHeard(t *testing.T) {
 	e := etcd.New(t)
 	r := machine{disk: t.TempDir(), place: "boot-1/1"}.start(e, slog.New(slog.DiscardHandler))
@@ -174,7 +174,7 @@ func TestNameHeard(t *testing.T) {
 	}
 }
 
-// TestHostReports runs a reporter through what befalls its status.
+// TestHostReports takes a reporter through everything that can happen to its status.
 func TestHostReports(t *testing.T) {
 	e := etcd.New(t)
 	m := machine{disk: t.TempDir(), place: "boot-1/1"}
@@ -216,7 +216,7 @@ func TestHostReports(t *testing.T) {
 	}
 }
 
-// TestLeasesFile: what the file may hold, and what nobody wrote.
+// TestLeasesFile: valid contents of the file, and contents that no agent wrote.
 func TestLeasesFile(t *testing.T) {
 	all := []heldLease{{0x7f, "boot/1"}, {1, ""}}
 	if got, err := parseLeases(string(formatLeases(all))); err != nil || !cmp.Equal(all, got, cmp.AllowUnexported(heldLease{})) {

@@ -18,30 +18,30 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/statefile"
 )
 
-// LeasesName is the file in the var directory that names the leases which the host's status hangs on. By it an agent knows
-// the status that the agent before it has left in etcd.
+// LeasesName is the file in the var directory that lists the leases which the host's status may be attached to. It lets an agent recognize
+// the status that its predecessor left in etcd.
 const LeasesName = "status-leases"
 
-// maxLeases is how many leases the file names: those of agents that ended before they could write the status.
+// maxLeases is how many leases the file lists: those of agents that ended before they could write the status.
 const maxLeases = 16
 
-// heldLease is a lease, and where it was taken: Place's answer, or "".
+// heldLease is a lease, and where it was obtained: the result of Place, or "".
 type heldLease struct {
 	id    int64
 	place string
 }
 
-// leases are those that the status of this host may hang on.
+// leases are those that the status of this host may be attached to.
 type leases struct {
-	path  string // "" = they are not kept on disk
+	path  string // "" = don't keep them on disk
 	place string
 
 	mu    sync.Mutex
 	taken []int64     // by this process
-	all   []heldLease // as on disk: the latest first
+	all   []heldLease // as on disk: latest first
 }
 
-// openLeases reads what the agent before this one has left. After an error it knows of none.
+// openLeases reads the predecessor's file. After an error it has no leases.
 func openLeases(dir, place string) (*leases, error) {
 	l := &leases{place: place}
 	if dir == "" {
@@ -58,7 +58,7 @@ func openLeases(dir, place string) (*leases, error) {
 	return l, err
 }
 
-// parseLeases reads lines of a lease's ID, in hexadecimal as etcdctl shows it, and its place.
+// parseLeases parses lines of a lease's ID, in hexadecimal as etcdctl shows it, and its place.
 func parseLeases(text string) ([]heldLease, error) {
 	var all []heldLease
 	for line := range strings.Lines(text) {
@@ -80,7 +80,7 @@ func formatLeases(all []heldLease) []byte {
 	return b.Bytes()
 }
 
-// take notes a lease on disk before anything is written under it.
+// take records a lease on disk before anything is written under it.
 func (l *leases) take(id int64) error {
 	return l.change(func() {
 		l.taken = append(l.taken, id)
@@ -88,7 +88,7 @@ func (l *leases) take(id int64) error {
 	})
 }
 
-// settle notes that the status hangs on a lease: it needs no other. A file that is gone is written again.
+// settle records that the status is attached to a lease, so that no other is needed. It writes the file again if that is gone.
 func (l *leases) settle(id int64) error {
 	return l.change(func() { l.all = []heldLease{{id, l.place}} })
 }
@@ -105,15 +105,15 @@ func (l *leases) change(change func()) error {
 	return statefile.Write(l.path, text)
 }
 
-// owns says whether a lease is this process's, or that of an agent which ended: it ran in this very place, where one
-// agent at a time does.
+// owns reports whether a lease is this process's, or that of an agent that has ended: one that ran in this very place, where only one agent
+// runs at a time.
 func (l *leases) owns(id int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.taken, id) || l.place != "" && slices.Contains(l.all, heldLease{id, l.place})
 }
 
-// Place says where this process runs: the kernel's boot, and the network namespace by a number that the kernel gives once.
+// Place identifies where this process runs: the kernel's boot, and the network namespace by a number that the kernel gives only once.
 func Place() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

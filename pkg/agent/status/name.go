@@ -11,13 +11,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// problemName is what a person would change where another host has the name.
+// problemName is the setting to change if another host has the name.
 const problemName = "NODENAME"
 
 // nameTakenError says that another agent's lease holds the host's name.
 type nameTakenError struct {
 	Name string
-	Addr netip.Addr // the other's, invalid = not known
+	Addr netip.Addr // the other's, invalid = unknown
 }
 
 // Error says what to do.
@@ -29,16 +29,16 @@ func (e *nameTakenError) Error() string {
 	return fmt.Sprintf("another host that is called %s lives%s: give this one another name, or wait until that one's status is gone", e.Name, has)
 }
 
-// ranges are what is to be known of etcd to judge whose the name is.
+// ranges returns what judge must know of etcd.
 func (h *host) ranges() []model.Range {
 	keys := addressKeys(h.name)
 	return []model.Range{model.KeyRange(model.StatusKey{Host: h.name}), model.KeyRange(keys[0]), model.KeyRange(keys[1]), model.KeyRange(subnetKey(h.name))}
 }
 
-// judge returns a *nameTakenError where the status in etcd is another host's. It is this host's where its lease was taken
-// in the place where this agent runs, and where an agent that starts finds one of the host's own addresses beside it: of
-// the agent before the boot. An agent that has had the name knows better: two hosts with one address would take it
-// from each other for ever.
+// judge returns a *nameTakenError if the status in etcd is another host's. It is this host's if its lease was obtained in the place where
+// this agent runs. It is also this host's if a starting agent finds one of the host's own addresses beside it: that of an agent before the
+// boot. An agent that has already had the name must not rely on the address: two hosts with one address would take the name from each other
+// for ever.
 func (h *host) judge(v *model.View, own []netip.Addr) error {
 	stands := v.Get(model.StatusKey{Host: h.name})
 	if !stands.Exists() || h.leases.owns(stands.Lease) {
@@ -64,7 +64,7 @@ func subnetKey(host string) model.Key {
 	return model.BGPHostKey{Host: host, Field: model.BGPHostNetworkV4}
 }
 
-// storedAddresses are the host's addresses as etcd says, by key. What can't be read is none.
+// storedAddresses returns the host's addresses in etcd, by key, without unreadable ones.
 func storedAddresses(host string, v *model.View) map[model.Key]netip.Addr {
 	all := map[model.Key]netip.Addr{}
 	for _, key := range addressKeys(host) {
@@ -76,7 +76,7 @@ func storedAddresses(host string, v *model.View) map[model.Key]netip.Addr {
 	return all
 }
 
-// staleAddresses are the keys of addresses in etcd that the host doesn't have.
+// staleAddresses returns the keys of addresses in etcd that the host doesn't have.
 func (h *host) staleAddresses(v *model.View, own []netip.Addr) []model.Key {
 	var stale []model.Key
 	for key, a := range storedAddresses(h.name, v) {
@@ -91,7 +91,7 @@ func (h *host) staleAddresses(v *model.View, own []netip.Addr) []model.Key {
 	return stale
 }
 
-// ownAddresses are the addresses of this host's links.
+// ownAddresses returns the addresses of this host's links.
 func ownAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	var addrs []netip.Addr

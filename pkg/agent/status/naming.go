@@ -11,11 +11,11 @@ import (
 // NotNamed is why nothing is done in the host's name while the agent starts.
 const NotNamed = "it isn't known yet whether another host has this one's name, which takes a write to etcd"
 
-// Undecided says whether a reason is that it isn't known yet whose the name is.
+// Undecided reports whether a reason means that the name's owner isn't known yet.
 func Undecided(reason string) bool { return reason == NotNamed }
 
-// Named waits until it is known that the host's name is its own. The error is a *gate.RejectedError: the name is
-// another's, or the context ended before that was known.
+// Named waits until the host's name is known to be its own. The error is a *gate.RejectedError: another host has the name, or the context
+// ended before that was known.
 func (r *Reporter) Named(ctx context.Context) error {
 	for {
 		reason, changed := r.Naming.Watch()

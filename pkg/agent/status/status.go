@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status reports to etcd: that the host's agent is alive, by a lease that also holds the host's name, and the
-// status of each endpoint.
+// Package status reports to etcd that the host's agent is alive, by a lease that also holds the host's name, and the status of each
+// endpoint.
 package status
 
 import (
@@ -21,39 +21,38 @@ import (
 const (
 	// timeout bounds one request to etcd.
 	timeout = 10 * time.Second
-	// leastBackoff and mostBackoff are between tries while etcd does not serve.
+	// leastBackoff and mostBackoff bound the pauses between tries while etcd does not serve.
 	leastBackoff = 500 * time.Millisecond
 	mostBackoff  = 10 * time.Second
 )
 
-// Config is what a reporter is told when it starts.
+// Config configures a Reporter.
 type Config struct {
 	Node string // the host's name in the data model
 	// VarDir is where LeasesName is kept, "" = nowhere.
 	VarDir string
-	// Place is where this process runs, as Place says; "" = it isn't known, or not that no other agent is there.
+	// Place is where this process runs, as the function Place says; "" = unknown, or possibly shared with another agent.
 	Place    string
 	Logger   *slog.Logger
 	Health   *health.Monitor
 	Problems *problems.Ledger
 }
 
-// Reporter writes the status of the host and of its endpoints. Its methods only leave notes: none waits for etcd.
+// Reporter writes the status of the host and of its endpoints. Its methods don't wait for etcd.
 type Reporter struct {
-	// Naming is why nothing may be done in the host's name, as all parts of the agent see it; "" = everything may be.
+	// Naming says why nothing may be done in the host's name, for all parts of the agent; "" = everything may be done.
 	Naming    *mailbox.Value[string]
 	host      *host
 	endpoints *endpoints
 }
 
-// New returns a reporter that writes nothing until Run.
+// New returns a Reporter that writes nothing until Run.
 func New(cfg Config, client *store.Client) *Reporter {
 	n := mailbox.NewValue(NotNamed)
 	return &Reporter{Naming: n, host: newHost(cfg, client, n), endpoints: newEndpoints(cfg, client, n)}
 }
 
-// Update takes in one update of the watch. It is to be called before anybody acts upon what else the update says: that may
-// be of another host which has the name.
+// Update takes in one update of the watch. Call it before anything else acts on the update, which may belong to another host with the name.
 func (r *Reporter) Update(u model.Update) {
 	r.host.update(u)
 	if u.Resync {
@@ -61,40 +60,40 @@ func (r *Reporter) Update(u model.Update) {
 	}
 }
 
-// Set notes how an endpoint is, by the path that its key has in etcd.
+// Set records an endpoint's status, by the path of its key in etcd.
 func (r *Reporter) Set(path string, key model.Key, status model.EndpointStatus) {
 	r.endpoints.set(path, key, status)
 }
 
-// Noted returns what Set was told of an endpoint last, "" = nothing.
+// Noted returns the status last Set for an endpoint, "" = none.
 func (r *Reporter) Noted(path string) model.EndpointStatus { return r.endpoints.noted(path) }
 
-// Remove notes that an endpoint is gone.
+// Remove records that an endpoint is gone.
 func (r *Reporter) Remove(path string) { r.endpoints.remove(path) }
 
-// FirstUpdate notes that all endpoints were told: what etcd says of others is stale.
+// FirstUpdate records that Set was called for all endpoints: the status of others in etcd is stale.
 func (r *Reporter) FirstUpdate() {
 	r.host.firstUpdate()
 	r.endpoints.firstUpdate()
 }
 
-// Settings are what is reported, and how often.
+// Settings say what is reported, and how often.
 type Settings struct {
-	// Interval is how often the host says that it lives, 0 = never; TTL is how long that stays in etcd without it.
+	// Interval is how often the host reports that it is alive, 0 = never; TTL is how long a report lasts in etcd.
 	Interval, TTL time.Duration
-	// Endpoints has the status of each endpoint written, Delay after it changed.
+	// Endpoints enables writing each endpoint's status, Delay after it changed.
 	Endpoints bool
 	Delay     time.Duration
 }
 
-// Configure takes settings into use.
+// Configure applies settings.
 func (r *Reporter) Configure(s Settings) {
 	r.host.configure(s)
 	r.endpoints.configure(s)
 }
 
-// Run writes until the context ends; the error is always nil. The host's status stays in etcd then until its lease ends:
-// what is programmed stays as well, and most often another agent comes at once.
+// Run writes until the context ends; the error is always nil. The host's status then stays in etcd until its lease ends: what is programmed
+// stays as well, and most often another agent starts at once.
 func (r *Reporter) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return r.host.run(ctx) })

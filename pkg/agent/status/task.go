@@ -13,20 +13,20 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// task is something to be written, again and again until that works.
+// task is a write that is repeated until it works.
 type task struct {
 	log     *slog.Logger
 	timer   *time.Timer
 	backoff retry.Backoff
-	pause   time.Duration // until it is tried again, 0 = it worked last time
-	err     error         // of the last time
+	pause   time.Duration // before the next try, 0 = the last one worked
+	err     error         // of the last try
 }
 
 func newTask(log *slog.Logger, after time.Duration) *task {
 	return &task{log: log, timer: time.NewTimer(after), backoff: retry.Backoff{First: leastBackoff, Longest: mostBackoff}}
 }
 
-// done takes in how it went; after a failure the timer runs for the next try.
+// done records the result of a try; after a failure it starts the timer for the next.
 func (t *task) done(ctx context.Context, err error) bool {
 	if err != nil && ctx.Err() != nil {
 		return false // the agent stops
@@ -48,14 +48,13 @@ func (t *task) done(ctx context.Context, err error) bool {
 	return false
 }
 
-// wake has it tried soon, however often that was in vain: news of etcd says that it is back.
+// wake schedules a try soon, however many have failed: an update from etcd means that it is back.
 func (t *task) wake() {
 	t.backoff.Reset()
 	t.timer.Reset(min(t.pause, leastBackoff))
 }
 
-// tell has the readiness page say why it isn't written. What etcd refuses, the host is to blame for, or who set it up: that
-// doesn't pass by itself.
+// tell reports on the readiness page why writing fails. If etcd refuses, the host's setup is at fault: that doesn't pass by itself.
 func (t *task) tell(h *health.Monitor, part string) {
 	own, etcd := "", ""
 	switch text := "reports to etcd fail: "; {

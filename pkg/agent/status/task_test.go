@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// TestTell: a host whose reports etcd refuses isn't ready; one whose etcd is away is.
+// TestTell: a host whose reports etcd refuses is unready; one whose etcd is away is not.
 func TestTell(t *testing.T) {
 	m := health.New("calico-test")
 	m.OfHost = true

@@ -14,17 +14,16 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// claims are this host's workload endpoints as etcd holds them, by path, and which of them has what only one may have. They do no I/O.
+// claims are this host's workload endpoints in etcd, by path, and which of them owns each exclusive resource. They do no I/O.
 type claims struct {
 	host      string
-	prefixes  []string // what the names of workload interfaces begin with
+	prefixes  []string // prefixes of workload interfaces' names
 	loopback  bool     // virtual machines find metadata at the host's loopback
 	endpoints map[string]*endpoint
 	owners    *ownership.Table
-	// reserved are addresses that no endpoint may have, with whose they are: this host
-	// would send to the endpoint what is for the other.
+	// reserved are addresses that no endpoint may have, with their owners: this host would send the owner's packets to the endpoint.
 	reserved map[netip.Addr]string
-	dirty    map[string]struct{} // endpoints whose verdict may differ now
+	dirty    map[string]struct{} // endpoints whose verdict may have changed
 }
 
 func newClaims(host string, prefixes []string) *claims {
@@ -33,7 +32,7 @@ func newClaims(host string, prefixes []string) *claims {
 	return s
 }
 
-// endpoint is one workload endpoint as etcd holds it.
+// endpoint is one workload endpoint in etcd.
 type endpoint struct {
 	key               model.WorkloadEndpointKey
 	path              string
@@ -41,7 +40,7 @@ type endpoint struct {
 	spec              model.WorkloadEndpoint
 	invalid           error             // why spec does not parse
 	want              hostpath.Endpoint // what follows from spec
-	refused           error             // why spec cannot be, by itself; invalid included
+	refused           error             // why spec by itself is refused; invalid included
 }
 
 // update takes in one key that is new, changed or gone.
@@ -69,7 +68,7 @@ func (s *claims) update(entry model.Entry) {
 	s.claim(ep)
 }
 
-// claim judges the endpoint by itself and enters what it claims.
+// claim judges the endpoint by itself and enters its claims.
 func (s *claims) claim(ep *endpoint) {
 	ep.want, ep.refused = hostpath.Endpoint{}, ep.invalid
 	if ep.invalid == nil {
@@ -83,8 +82,8 @@ func (s *claims) claim(ep *endpoint) {
 	s.owners.Put(ep.path, ep.created, claims)
 }
 
-// verdict says what the kernel is to hold for an endpoint, or why it gets no access: see package ownership. One that has lost an ext_ip
-// alone goes without that NAT.
+// verdict returns what the kernel should hold for an endpoint, or why it gets no access: see package ownership. An endpoint that lost only
+// an ext_ip goes without that NAT.
 func (s *claims) verdict(ep *endpoint) (hostpath.Endpoint, error) {
 	if ep.refused != nil {
 		return hostpath.Endpoint{}, ep.refused
@@ -109,7 +108,7 @@ func (s *claims) verdict(ep *endpoint) (hostpath.Endpoint, error) {
 	return want, nil
 }
 
-// setPrefixes changes which interfaces are workloads' and judges every endpoint anew.
+// setPrefixes changes which interfaces are workloads' and judges every endpoint again.
 func (s *claims) setPrefixes(prefixes []string) {
 	s.prefixes = prefixes
 	for path, ep := range s.endpoints {
@@ -118,8 +117,7 @@ func (s *claims) setPrefixes(prefixes []string) {
 	}
 }
 
-// misfit says that the prefixes cover no interface of the host's endpoints, of which
-// there are some: it is the setting then that is wrong. nil = they do.
+// misfit returns an error if the host has endpoints but the prefixes cover none of their interfaces: then the setting is wrong.
 func (s *claims) misfit() error {
 	var first *endpoint
 	for _, ep := range s.endpoints {
@@ -138,8 +136,7 @@ func (s *claims) misfit() error {
 		"want what the names of workloads' interfaces begin with", strings.Join(s.prefixes, ","), first.path, first.spec.Name)
 }
 
-// outside is the interface of an endpoint that no prefix covers; "" = one does, or there is
-// no endpoint that can be read.
+// outside returns the interface of an endpoint if no prefix covers it; "" if one does, or if there is no readable endpoint.
 func (s *claims) outside(path string) string {
 	ep := s.endpoints[path]
 	if ep == nil || ep.invalid != nil || model.IsWorkloadInterface(ep.spec.Name, s.prefixes) {

@@ -47,7 +47,7 @@ func put(key model.Key, value any, revision int64) model.Entry {
 
 func gone(key model.Key) model.Entry { return model.Entry{Path: key.Path(), Key: key} }
 
-// update takes in entries, and returns the endpoints whose verdict may differ.
+// test runs change, and returns the endpoints whose verdict may differ.
 func (s *claims) test(change func()) []string {
 	clear(s.dirty)
 	change()
@@ -62,7 +62,7 @@ func (s *claims) fold(entries ...model.Entry) []string {
 	})
 }
 
-// verdicts is what follows for each endpoint, as text.
+// verdicts returns each endpoint's verdict as text.
 func verdicts(s *claims) map[string]string {
 	out := map[string]string{}
 	for _, ep := range s.endpoints {
@@ -113,8 +113,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestClaimsOrder reaches one content of etcd by many histories: what follows is the
-// same, and every endpoint whose verdict changed was said to be touched.
+// TestClaimsOrder reaches the same content of etcd by many histories: the verdicts are the same, and every endpoint whose verdict changed
+// was reported as touched.
 func TestClaimsOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {

@@ -16,39 +16,37 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// desired is what the agent wants of the kernel, and what the kernel was last
-// seen to hold of that. It is brought in line with the claims while these are to be acted upon.
+// desired is what the kernel should hold, and what it was last seen to hold of that. It follows the claims while these may be acted on.
 type desired struct {
 	targets    map[string]*Target  // by the endpoint's path
 	interfaces map[string]*Target  // those that want something, by interface
-	failing    map[string]struct{} // of these, what the kernel refused
+	failing    map[string]struct{} // interfaces that the kernel refused
 }
 
-// Target is one endpoint on its way into the kernel, for others to read.
+// Target is the state of one endpoint on its way into the kernel. Others may read it.
 type Target struct {
 	Key      model.WorkloadEndpointKey
 	Path     string
 	Revision int64
 	Want     hostpath.Endpoint
 	Refused  error // why nothing is wanted
-	// Untranslated is why some of its 1:1 NAT isn't; nil = all of it is.
+	// Untranslated is why part of its 1:1 NAT is missing; nil = none is.
 	Untranslated error
 	Applied      bool  // read back as wanted
-	was          bool  // ever
-	Problem      error // why it isn't, where that was tried
+	was          bool  // was ever Applied
+	Problem      error // why it isn't Applied, after a try
 	since        time.Time
 }
 
 // work is what follows from a change of the desired state.
 type work struct {
 	changed, removed []hostpath.Endpoint
-	// host: of the host as a whole something drifted.
+	// host: something drifted that concerns the host as a whole.
 	host bool
-	// fresh: the firewall decides whether what changed is connected. Interfaces
-	// that no endpoint had before are closed, and others keep the access they have.
+	// fresh: the firewall alone decides whether what changed is connected. Interfaces that no endpoint had before are closed, and others
+	// keep their access.
 	fresh bool
-	// lost are addresses that no longer lead where they led: connections to
-	// them are over.
+	// lost are addresses that no longer lead where they led: connections with them are over.
 	lost []netip.Addr
 }
 
@@ -58,10 +56,10 @@ func newDesired() *desired {
 	return &desired{targets: map[string]*Target{}, interfaces: map[string]*Target{}, failing: map[string]struct{}{}}
 }
 
-// reconcile brings the targets of some endpoints in line with the state.
+// reconcile updates the targets of some endpoints from the claims.
 func (d *desired) reconcile(s *claims, paths map[string]struct{}, now time.Time) work {
 	w := work{fresh: true}
-	left := map[string]hostpath.Endpoint{} // what interfaces had, by name
+	left := map[string]hostpath.Endpoint{} // the former endpoints of interfaces, by name
 	entered := map[string]*Target{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		old, ep := d.targets[path], s.endpoints[path]
@@ -74,8 +72,7 @@ func (d *desired) reconcile(s *claims, paths map[string]struct{}, now time.Time)
 		if old != nil && old.Refused == nil {
 			if ep != nil && next.Refused == nil && sameEndpoint(old.Want, next.Want) {
 				if old.Revision != next.Revision {
-					// The interface may be another one of the same name: what was
-					// read before that revision proves nothing.
+					// The interface may be another one with the same name: readings before that revision prove nothing.
 					old.Revision, old.Applied, old.since = next.Revision, false, now
 					entered[old.Want.Interface] = old
 				}
@@ -114,7 +111,7 @@ func (d *desired) reconcile(s *claims, paths map[string]struct{}, now time.Time)
 	return w
 }
 
-// lostAddrs are those that led to an endpoint and now don't lead there.
+// lostAddrs returns the addresses that led to an endpoint and no longer do.
 func lostAddrs(old, next hostpath.Endpoint) []netip.Addr {
 	if !old.Active {
 		return nil
@@ -125,8 +122,8 @@ func lostAddrs(old, next hostpath.Endpoint) []netip.Addr {
 	return without(old.Addrs, next.Addrs)
 }
 
-// isAnother says that a container has the endpoint that another had: a pod was deleted and
-// made again by its name, and of that nothing was heard, as where etcd was out of reach.
+// isAnother reports whether another container has the endpoint now: a pod was deleted and created again by its name, without an update
+// between, for instance while etcd was out of reach.
 func isAnother(old, next hostpath.Endpoint) bool {
 	return old.Container != "" && next.Container != "" && old.Container != next.Container
 }
@@ -135,7 +132,7 @@ func without(addrs, these []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return slices.Contains(these, a) })
 }
 
-// all is the whole desired state.
+// all returns the whole desired state.
 func (d *desired) all() []hostpath.Endpoint {
 	all := make([]hostpath.Endpoint, 0, len(d.interfaces))
 	for _, name := range slices.Sorted(maps.Keys(d.interfaces)) {
@@ -144,8 +141,7 @@ func (d *desired) all() []hostpath.Endpoint {
 	return all
 }
 
-// read takes in what the kernel was read to hold, and returns the targets
-// whose standing that changed.
+// read takes in what the kernel was read to hold, and returns the targets whose state changed.
 func (d *desired) read(statuses []hostpath.Status) []*Target {
 	var changed []*Target
 	for _, status := range statuses {
@@ -167,7 +163,7 @@ func (d *desired) read(statuses []hostpath.Status) []*Target {
 	return changed
 }
 
-// Status is what is reported of the endpoint's connection.
+// Status returns the reported status of the endpoint's connection.
 func (t *Target) Status() model.EndpointStatus {
 	switch {
 	case t.Refused != nil:
@@ -180,7 +176,7 @@ func (t *Target) Status() model.EndpointStatus {
 	return model.EndpointError
 }
 
-// Fault is what is wrong with the endpoint's interface, nil = nothing, or it isn't there or up yet, or any more.
+// Fault returns what is wrong with the endpoint's interface. It is nil also while the interface doesn't exist or isn't up yet, or is gone.
 func (t *Target) Fault() error {
 	down, is := errors.AsType[*link.DownError](t.Problem)
 	switch {
@@ -192,8 +188,7 @@ func (t *Target) Fault() error {
 	return nil
 }
 
-// IsAbsent tells an interface that isn't there or up, yet or any more, from one
-// that could not be programmed.
+// IsAbsent reports whether an error says that an interface doesn't exist or isn't up, rather than that it could not be programmed.
 func IsAbsent(err error) bool {
 	var down *link.DownError
 	return errors.As(err, &down)

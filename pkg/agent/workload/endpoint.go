@@ -12,9 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// endpointOf says what the kernel is to hold for a valid workload endpoint. An error
-// says why this host cannot have such an endpoint: for its prefixes, as policy.Engine has
-// it. What no host can have the data model refuses, for both.
+// endpointOf returns what the kernel should hold for a valid workload endpoint. The error says why this host, by its prefixes, cannot have
+// such an endpoint; policy.Engine judges alike. The data model refuses, for both, what no host can have.
 func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (hostpath.Endpoint, error) {
 	if !model.IsWorkloadInterface(spec.Name, prefixes) {
 		return hostpath.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
@@ -36,7 +35,7 @@ func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (hostpath.Endpoi
 	}, nil
 }
 
-// sameEndpoint reports whether two desired endpoints are one and the same.
+// sameEndpoint reports whether two desired endpoints are equal.
 func sameEndpoint(a, b hostpath.Endpoint) bool {
 	return a.Interface == b.Interface && a.Container == b.Container && a.MAC == b.MAC && a.Active == b.Active && a.Loopback == b.Loopback && slices.Equal(a.Addrs, b.Addrs)
 }

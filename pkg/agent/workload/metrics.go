@@ -4,14 +4,14 @@ package workload
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are what a Reconciler counts.
+// Metrics are the counters of a Reconciler.
 type Metrics struct {
 	Seconds         *prometheus.HistogramVec // of an apply, by its scope
 	Programmed      prometheus.Histogram
 	Writes, Repairs prometheus.Counter
 }
 
-// NewMetrics makes them, with histograms of these buckets.
+// NewMetrics returns unregistered Metrics whose histograms have these buckets.
 func NewMetrics(buckets []float64) Metrics {
 	return Metrics{
 		Seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{

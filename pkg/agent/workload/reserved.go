@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/ownership"
 )
 
-// setReserved takes in whose addresses no endpoint may have.
+// setReserved sets the addresses that no endpoint may have, with their owners.
 func (s *claims) setReserved(reserved map[netip.Addr]string) {
 	touch := func(these, others map[netip.Addr]string) {
 		for a, whose := range these {
@@ -27,9 +27,8 @@ func (s *claims) setReserved(reserved map[netip.Addr]string) {
 	s.reserved = reserved
 }
 
-// untranslated says which 1:1 NAT the endpoint goes without: to an ext_ip that is a
-// host's, whose connections would be the workload's, another endpoint's own address, or
-// an older one's ext_ip. nil = it has all.
+// untranslated returns an error that says which 1:1 NAT the endpoint goes without: that of an ext_ip that is a host's, whose connections
+// would become the workload's, that is another endpoint's own address, or that is an older endpoint's ext_ip. nil = it has all.
 func (s *claims) untranslated(ep *endpoint) error {
 	var hosts, others []string
 	for _, n := range slices.Concat(ep.spec.IPv4NAT, ep.spec.IPv6NAT) {
@@ -55,7 +54,7 @@ func (s *claims) untranslated(ep *endpoint) error {
 	return errors.Join(errs...)
 }
 
-// notReserved leaves out the reserved addresses: their connections are not the endpoint's.
+// notReserved removes the reserved addresses: their connections are not the endpoint's.
 func (s *claims) notReserved(addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return s.reserved[a] != "" })
 }

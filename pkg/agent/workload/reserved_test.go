@@ -18,8 +18,8 @@ func nat(inner, outer string) model.NAT {
 	return model.NAT{IntIP: netip.MustParseAddr(inner), ExtIP: netip.MustParseAddr(outer)}
 }
 
-// TestUntranslated: an endpoint goes without the NAT of an address that is a host's,
-// and keeps all else; one that has such an address itself keeps no access.
+// TestUntranslated: an endpoint loses the NAT of an address that is a host's, and keeps everything else; one that has such an address
+// itself has no access.
 func TestUntranslated(t *testing.T) {
 	a, b := testKey("a"), testKey("b")
 	specA, specB := testSpec("calia", "10.0.0.1", "fd00::1"), testSpec("calib", "10.0.0.2")
@@ -78,8 +78,8 @@ func TestUntranslated(t *testing.T) {
 	}
 }
 
-// TestUntranslatedBeside: an endpoint is without the NAT alone whose ext_ip an older one has, or
-// is another's own address, whichever is heard of first, until the other has it no more.
+// TestUntranslatedBeside: an endpoint loses only the NAT whose ext_ip an older endpoint has, or is another's own address, whichever comes
+// first, until the other no longer has it.
 func TestUntranslatedBeside(t *testing.T) {
 	a, b, c := testKey("a"), testKey("b"), testKey("c")
 	specA, specB, specC := testSpec("calia", "10.0.0.1"), testSpec("calib", "10.0.0.2"), testSpec("calic", "10.0.0.3")

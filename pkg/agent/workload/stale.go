@@ -15,21 +15,20 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 )
 
-// stalePatience is for how long a workload's interface may have no endpoint: ADD makes the
-// link before it, and waits for etcd.
+// stalePatience is how long a workload's interface may have no endpoint: ADD creates the link before the endpoint, and waits for etcd.
 const stalePatience = 15 * time.Second
 
-// stale are the interfaces that the plugin made and that no endpoint in etcd has: their
-// containers run and are cut off, as where etcd was restored from a backup.
+// stale tracks the interfaces that the plugin created and that no endpoint in etcd has: their containers run and are cut off, for instance
+// after etcd was restored from a backup.
 type stale struct {
-	found []hostpath.StaleLink // when all was read last
-	read  time.Time            // when they were last known to be there
+	found []hostpath.StaleLink // as of the last full reading
+	read  time.Time            // time of that reading
 	since map[string]time.Time
-	said  map[string]string // what was said of which
+	said  map[string]string // what was reported, by interface
 }
 
-// judge says what is to be said of which interface now, given those that endpoints name, and
-// whether an endpoint can't be read, whose it may be.
+// judge returns what to report now, by interface, given those that endpoints name, and whether there is an unreadable endpoint, which may
+// name one.
 func (x *stale) judge(named func(hostpath.StaleLink) bool, unread bool, now time.Time) map[string]string {
 	since, say := map[string]time.Time{}, map[string]string{}
 	what, todo := "no endpoint of this host in etcd has", "delete the container, for a new one to be made"
@@ -55,8 +54,8 @@ func (x *stale) judge(named func(hostpath.StaleLink) bool, unread bool, now time
 	return say
 }
 
-// interfaces are those that endpoints name, be they refused, with the containers of these, and
-// whether there is an endpoint of which that can't be read.
+// interfaces returns the interfaces that endpoints name, refused ones included, with their containers, and whether there is an endpoint
+// whose interface can't be read.
 func (s *claims) interfaces() (containers map[string][]string, unread bool) {
 	containers = make(map[string][]string, len(s.endpoints))
 	for _, ep := range s.endpoints {
@@ -66,7 +65,7 @@ func (s *claims) interfaces() (containers map[string][]string, unread bool) {
 	return containers, unread
 }
 
-// ReportStale says of which interfaces etcd holds no endpoint, and of which it does again.
+// ReportStale reports the interfaces that have no endpoint in etcd, and those that have one again.
 func (r *Reconciler) ReportStale() {
 	x := &r.stale
 	if !r.applied || len(x.found) == 0 && len(x.said) == 0 {

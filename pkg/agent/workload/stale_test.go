@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 )
 
-// TestStale: what is said of an interface without an endpoint, and when.
+// TestStale: what is reported about an interface without an endpoint, and when.
 func TestStale(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	named := map[string]bool{"cali1": true}

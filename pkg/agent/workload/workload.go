@@ -3,9 +3,8 @@
 // Package workload keeps the host's side of its workload endpoints in the kernel:
 // routes, neighbours and sysctls of their interfaces.
 //
-// A Reconciler is told what etcd holds, decides which endpoint gets what it
-// claims, and brings the kernel in line. Events of the kernel only say that something may
-// have changed; every so often all is read back and compared.
+// A Reconciler takes in what etcd holds, decides which endpoint gets what it claims, and brings the kernel in line. Events of the kernel
+// only say that something may have changed; at intervals everything is read back and compared.
 package workload
 
 import (
@@ -26,10 +25,9 @@ import (
 )
 
 const (
-	// driftPause is the least time between two repairs that events ask for, so
-	// that a fight with another program is not fought at full speed.
+	// driftPause is the least time between two repairs that events cause. It slows a fight with another program.
 	driftPause = 20 * time.Millisecond
-	// retryPause is when what the kernel refused is tried again at first.
+	// retryPause is the first pause before what the kernel refused is tried again.
 	retryPause    = time.Second
 	maxRetryPause = 10 * time.Second
 )
@@ -44,18 +42,18 @@ type Path interface {
 	Close()
 }
 
-// Config is what a Reconciler works with.
+// Config configures a Reconciler.
 type Config struct {
-	Host     string // its name in etcd
+	Host     string // this host's name in etcd
 	Prefixes []string
 	Open     func(prefixes []string) (Path, error)
 	Logger   *slog.Logger
 	Problems *problems.Ledger
 	Metrics  Metrics
-	Retry    time.Duration // after which what failed is tried again; 0 = after a while, longer each time
+	Retry    time.Duration // pause before failures are retried; 0 = growing pauses
 }
 
-// Reconciler keeps the interfaces of workloads. It is not for concurrent use.
+// Reconciler keeps the interfaces of workloads. It is not safe for concurrent use.
 type Reconciler struct {
 	cfg     Config
 	claims  *claims
@@ -68,23 +66,23 @@ type Reconciler struct {
 	events  <-chan hostpath.Event
 	unwatch context.CancelFunc
 
-	whole     bool                // the whole state is to be applied
-	applied   bool                // it was, once
+	whole     bool                // apply the whole state next
+	applied   bool                // it was applied once
 	drifted   map[string]struct{} // interfaces to read
-	unrouted  bool                // something switched the host's forwarding off
+	unrouted  bool                // something disabled the host's forwarding
 	lastDrift time.Time
 	due       time.Time
 	backoff   retry.Backoff
-	overtaken problems.Passing // readings that changes overtook
+	overtaken problems.Passing // readings that failed because of changes meanwhile
 }
 
-// New makes a Reconciler that wants nothing yet.
+// New returns a Reconciler that wants nothing yet.
 func New(cfg Config) *Reconciler {
 	return &Reconciler{cfg: cfg, claims: newClaims(cfg.Host, cfg.Prefixes), desired: newDesired(), drifted: map[string]struct{}{}, whole: true,
 		backoff: retry.Backoff{First: retryPause, Longest: maxRetryPause, Exact: true}}
 }
 
-// Open opens the host's data path and subscribes to what others change.
+// Open opens the host's data path and subscribes to others' changes.
 func (r *Reconciler) Open(ctx context.Context) error {
 	path, err := r.cfg.Open(r.claims.prefixes)
 	if err != nil {
@@ -101,22 +99,22 @@ func (r *Reconciler) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of the data path; what is programmed stays.
+// Close closes the data path; what is programmed stays.
 func (r *Reconciler) Close() {
 	r.unwatch()
 	r.path.Close()
 }
 
-// Path is the host's data path; another after SetPrefixes.
+// Path returns the host's data path; SetPrefixes replaces it.
 func (r *Reconciler) Path() Path { return r.path }
 
-// Events tells of changes that Note is to be told of; they may be others' after SetPrefixes.
+// Events returns the channel of events for Note; SetPrefixes replaces it.
 func (r *Reconciler) Events() <-chan hostpath.Event { return r.events }
 
-// Due is when Retry is to be called, the zero time: not.
+// Due is when Retry must be called; zero = not.
 func (r *Reconciler) Due() time.Time { return r.due }
 
-// Retry has what failed, or what drifted, tried in the next Apply.
+// Retry makes the next Begin try again what failed or drifted.
 func (r *Reconciler) Retry() {
 	r.due = time.Time{}
 	maps.Copy(r.drifted, r.desired.failing)
@@ -129,13 +127,13 @@ func (r *Reconciler) Update(entries ...model.Entry) {
 	}
 }
 
-// Reserve takes in whose addresses no endpoint may have.
+// Reserve sets the addresses that no endpoint may have, with their owners.
 func (r *Reconciler) Reserve(addrs map[netip.Addr]string) { r.claims.setReserved(addrs) }
 
-// SetOwn takes in which workloads the agent has of its own, which etcd doesn't know. Of how they stand nothing is told.
+// SetOwn sets the agent's own workloads, which aren't in etcd. Their status is not reported.
 func (r *Reconciler) SetOwn(own []hostpath.Endpoint) { r.own, r.whole = own, true }
 
-// Families says which families of addresses active workloads have.
+// Families reports which families of addresses active workloads have.
 func (r *Reconciler) Families() (v4, v6 bool) {
 	for _, t := range r.desired.interfaces {
 		for _, a := range t.Want.Addrs {
@@ -148,15 +146,14 @@ func (r *Reconciler) Families() (v4, v6 bool) {
 	return v4, v6
 }
 
-// SetPrefixes changes which interfaces are workloads'. It cleans those that are none any
-// more, and returns the addresses that lead nowhere now.
+// SetPrefixes changes which interfaces are workloads'. It cleans those that no longer are, and returns the addresses that lead nowhere now.
 func (r *Reconciler) SetPrefixes(ctx context.Context, prefixes []string) (lost []netip.Addr, err error) {
 	r.claims.setPrefixes(prefixes)
 	if r.path == nil {
 		return nil, nil
 	}
 	if r.applied {
-		// What the new prefixes don't cover is out of reach afterwards.
+		// Interfaces that the new prefixes don't cover are out of reach afterwards.
 		w := r.desired.reconcile(r.claims, r.claims.dirty, time.Now())
 		lost = w.lost
 		if _, err := r.path.ApplySome(ctx, nil, w.removed); err != nil && ctx.Err() == nil {
@@ -167,7 +164,7 @@ func (r *Reconciler) SetPrefixes(ctx context.Context, prefixes []string) (lost [
 	return lost, r.Open(ctx)
 }
 
-// SetLoopback says whether virtual machines find metadata at the host's loopback, where nothing else of a workload's comes.
+// SetLoopback sets whether virtual machines find metadata at the host's loopback, which workloads reach for nothing else.
 func (r *Reconciler) SetLoopback(on bool) {
 	if on != r.claims.loopback {
 		r.claims.loopback = on
@@ -175,7 +172,7 @@ func (r *Reconciler) SetLoopback(on bool) {
 	}
 }
 
-// Note takes in an event of the kernel; ok is false where there will be no more.
+// Note takes in an event of the kernel; ok is false if there are no more.
 func (r *Reconciler) Note(e hostpath.Event, ok bool) {
 	r.unrouted = r.unrouted || e.Forwarding
 	if !ok {
@@ -190,10 +187,10 @@ func (r *Reconciler) Note(e hostpath.Event, ok bool) {
 	}
 }
 
-// Audit has the next Apply read all back.
+// Audit makes the next Begin read everything back.
 func (r *Reconciler) Audit() { r.whole = true }
 
-// Indexes are the kernel's of interfaces.
+// Indexes returns the kernel's indexes of interfaces.
 func (r *Reconciler) Indexes(names []string) map[string]int {
 	if len(names) == 0 {
 		return nil
@@ -201,7 +198,7 @@ func (r *Reconciler) Indexes(names []string) map[string]int {
 	return r.path.Indexes(names...)
 }
 
-// AllIndexes are those of all interfaces that endpoints have, and the agent's own workloads.
+// AllIndexes returns the indexes of all endpoints' interfaces, and of the agent's own workloads'.
 func (r *Reconciler) AllIndexes() map[string]int {
 	names := slices.Collect(maps.Keys(r.desired.interfaces))
 	for _, e := range r.own {
@@ -212,14 +209,14 @@ func (r *Reconciler) AllIndexes() map[string]int {
 
 // A Change is what a change in etcd means for the kernel.
 type Change struct {
-	// Paths are the endpoints that were decided on anew.
+	// Paths are the endpoints that were decided on again.
 	Paths map[string]struct{}
 	// Lost are addresses that no longer lead where they led.
 	Lost []netip.Addr
 	work work
 }
 
-// Decide takes what Update, Reserve and SetPrefixes brought into use.
+// Decide acts on what Update, Reserve and SetPrefixes brought.
 func (r *Reconciler) Decide() Change {
 	paths := r.claims.dirty
 	r.claims.dirty = map[string]struct{}{}
@@ -227,16 +224,16 @@ func (r *Reconciler) Decide() Change {
 	return Change{Paths: paths, Lost: w.lost, work: w}
 }
 
-// task is work for the kernel, which may be done beside others.
+// task is work on the kernel, which may run concurrently with other work.
 type task struct {
-	// Fresh says that the firewall alone decides whether what changes is connected:
-	// interfaces that no endpoint had before are closed, and others keep the access they have.
+	// Fresh: the firewall alone decides whether what changes is connected: interfaces that no endpoint had before are closed, and others
+	// keep their access.
 	Fresh bool
 	whole bool
 	do    func(context.Context) (hostpath.Report, error)
 }
 
-// Result is what came of a Task.
+// Result is the result of a task.
 type Result struct {
 	whole  bool
 	report hostpath.Report
@@ -244,9 +241,8 @@ type Result struct {
 	took   time.Duration
 }
 
-// Begin returns what is to be done to the kernel: all where that is due, else what changed and
-// what drifted; nil where there is nothing. Its Do is the only thing that may run
-// beside the Reconciler's methods.
+// Begin returns what to do to the kernel: everything if that is due, else what changed and what drifted; nil if nothing. Its Do is the only
+// function that may run concurrently with the Reconciler's methods.
 func (r *Reconciler) Begin(c Change) *task {
 	path, w := r.path, c.work
 	if r.whole || !r.applied {
@@ -262,15 +258,14 @@ func (r *Reconciler) Begin(c Change) *task {
 	}}
 }
 
-// Do does it.
+// Do does the work.
 func (t *task) Do(ctx context.Context) Result {
 	began := time.Now()
 	report, err := t.do(ctx)
 	return Result{t.whole, report, err, time.Since(began)}
 }
 
-// addDrift adds the interfaces that somebody else changed, and the host's forwarding,
-// unless some were repaired just now: then later.
+// addDrift adds the interfaces that others changed, and the host's forwarding, unless some were repaired just now: then it postpones them.
 func (r *Reconciler) addDrift(w *work, now time.Time) {
 	if len(r.drifted) == 0 && !r.unrouted {
 		return
@@ -290,8 +285,8 @@ func (r *Reconciler) addDrift(w *work, now time.Time) {
 	clear(r.drifted)
 }
 
-// End takes in what came of a Task, and returns the endpoints whose standing that
-// changed, and the addresses that lead nowhere now. What can't be read is tried again.
+// End takes in the result of a task, and returns the endpoints whose state it changed, and the addresses that lead nowhere now. Failed
+// readings are retried.
 func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, lost []netip.Addr) {
 	r.cfg.Metrics.observe(done)
 	if done.err != nil {
@@ -332,12 +327,12 @@ func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, l
 	return changed, done.report.Lost
 }
 
-// again has the kernel told again after a while.
+// again schedules another Begin after a while.
 func (r *Reconciler) again() {
 	r.due = time.Now().Add(cmp.Or(r.cfg.Retry, r.backoff.Next()))
 }
 
-// Applied says that the whole state has been applied once.
+// Applied reports whether the whole state has been applied once.
 func (r *Reconciler) Applied() bool { return r.applied }
 
 // Stored returns the revision of an endpoint in etcd; false = there is none.
@@ -349,17 +344,16 @@ func (r *Reconciler) Stored(path string) (revision int64, ok bool) {
 	return ep.revision, true
 }
 
-// Target returns how an endpoint stands, nil = nothing was decided on it.
+// Target returns the state of an endpoint, nil = nothing was decided on it.
 func (r *Reconciler) Target(path string) *Target { return r.desired.targets[path] }
 
-// Targets are all of them, by path.
+// Targets returns all targets, by path.
 func (r *Reconciler) Targets() map[string]*Target { return r.desired.targets }
 
-// Misfit says that the prefixes cover no interface of the host's endpoints, of which
-// there are some: it is the setting then that is wrong. nil = they do.
+// Misfit returns an error if the host has endpoints but the prefixes cover none of their interfaces: then the setting is wrong.
 func (r *Reconciler) Misfit() error { return r.claims.misfit() }
 
-// Outside is the interface of an endpoint that no prefix covers; "" = one does.
+// Outside returns the interface of an endpoint if no prefix covers it; "" if one does.
 func (r *Reconciler) Outside(path string) string { return r.claims.outside(path) }
 
 var _ Path = (*hostpath.Path)(nil)

@@ -20,40 +20,37 @@ const (
 	// stuckAfter is how long one turn of the main loop may take. A turn takes milliseconds, and there is one every 10 s
 	// at least.
 	stuckAfter = 30 * time.Second
-	// disconnectedAfter is how long no change in etcd may arrive before the daemon doesn't serve. etcd elects a leader,
-	// and the client leaves a member that hangs, in less.
+	// disconnectedAfter is how long the changes from etcd may be interrupted before the daemon is unready. An election in etcd, and the
+	// client's switch away from a member that hangs, take less.
 	disconnectedAfter = 20 * time.Second
 )
 
 const unread = " has not been read yet"
 
-// Monitor knows whether a daemon lives and whether it serves: why its main loop doesn't, and why its other parts don't.
+// Monitor tracks whether a daemon is alive and whether it is ready: what is wrong with its main loop and with its other parts.
 type Monitor struct {
-	last atomic.Pointer[time.Time] // the main loop's last turn
+	last atomic.Pointer[time.Time] // time of the main loop's last turn
 
-	starting string // that it is
+	starting string // the reason while the daemon starts
 
 	mu       sync.Mutex
-	main     string            // why the main loop doesn't serve
-	parts    map[string]string // why others don't, by name
-	etcd     map[string]string // why others don't that could if etcd let them, by name
-	degraded map[string]string // what is wrong without keeping the daemon from its work, by name
-	remarks  map[string]string // what else the readiness page says, by name
+	main     string            // why the main loop is unready
+	parts    map[string]string // why other parts are unready, by name
+	etcd     map[string]string // why other parts are unready through the fault of etcd, by name
+	degraded map[string]string // what is wrong that makes only the readiness page fail, by part
+	remarks  map[string]string // more text for the readiness page, by part
 
-	// OfHost: the readiness page speaks of the host alone, and what etcd is to blame for is a remark. It is set before the
-	// monitor is in use.
+	// OfHost limits the readiness page to the host's own faults: those of etcd become remarks. Set it before using the monitor.
 	OfHost bool
-	// Source is what the daemon must have read before it does anything: etcd, unless it is set before the monitor is in use.
+	// Source names what the daemon must have read before it does anything: etcd, unless set before using the monitor.
 	Source string
-	// Away says why it can't be read, as last found, and names it; nil = nobody knows.
-	// It is set before the monitor is in use.
+	// Away says why Source can't be read, as last found, and names it; nil = unknown. Set it before using the monitor.
 	Away func() string
-	// Interrupted says since when no change in etcd arrives, and why; no error = they arrive.
-	// It is set like Away.
+	// Interrupted says since when no changes arrive from etcd, and why; no error = they arrive. Set it like Away.
 	Interrupted func() (since time.Time, err error)
 }
 
-// New returns the monitor of a daemon that starts now.
+// New returns the monitor of a daemon that is starting now.
 func New(daemon string) *Monitor {
 	starting := daemon + " is starting"
 	m := &Monitor{Source: "etcd", starting: starting, main: starting, parts: map[string]string{}, etcd: map[string]string{}, degraded: map[string]string{}, remarks: map[string]string{}}
@@ -61,7 +58,7 @@ func New(daemon string) *Monitor {
 	return m
 }
 
-// Reads has the daemon read etcd by a client. It is called before the monitor is in use.
+// Reads sets Away and Interrupted to those of an etcd client. It must be called before the monitor is used.
 func (m *Monitor) Reads(etcd interface {
 	Away() string
 	WatchTrouble() (since time.Time, err error)
@@ -69,13 +66,13 @@ func (m *Monitor) Reads(etcd interface {
 	m.Away, m.Interrupted = etcd.Away, etcd.WatchTrouble
 }
 
-// Turn is called by the main loop, at each turn.
+// Turn records a turn of the main loop, which must call it at each.
 func (m *Monitor) Turn() {
 	now := time.Now()
 	m.last.Store(&now)
 }
 
-// stuck says since when the main loop has not turned; "" = it lives.
+// stuck says for how long the main loop has not turned, if that is too long; "" = it is alive.
 func (m *Monitor) stuck() string {
 	if since := time.Since(*m.last.Load()); since > stuckAfter {
 		return fmt.Sprintf("the main loop has been stuck for %v", since.Round(time.Second))
@@ -83,24 +80,24 @@ func (m *Monitor) stuck() string {
 	return ""
 }
 
-// SetUnready says why the main loop doesn't serve; "" = it does.
+// SetUnready sets why the main loop is unready; "" = it is ready.
 func (m *Monitor) SetUnready(reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.main = reason
 }
 
-// Set says why a part of the daemon doesn't serve; "" = it does.
+// Set sets why a part of the daemon is unready; "" = it is ready.
 func (m *Monitor) Set(part, reason string) { m.set(m.parts, part, reason) }
 
-// SetEtcd says why a part of the daemon doesn't serve because etcd doesn't let it; "" = it does.
+// SetEtcd sets why a part of the daemon is unready through the fault of etcd; "" = it is ready.
 func (m *Monitor) SetEtcd(part, reason string) { m.set(m.etcd, part, reason) }
 
-// SetDegraded says what is wrong with a part of the daemon that doesn't keep the rest from its work; "" = nothing. The
-// readiness page shows it.
+// SetDegraded sets what is wrong with a part of the daemon that doesn't keep the rest from working; "" = nothing. The readiness page fails
+// with it; Unready leaves it out.
 func (m *Monitor) SetDegraded(part, reason string) { m.set(m.degraded, part, reason) }
 
-// Remark says what the readiness page shows of a part of the daemon that is ready all the same; "" = nothing.
+// Remark sets what the readiness page adds about a part of the daemon without failing; "" = nothing.
 func (m *Monitor) Remark(part, text string) { m.set(m.remarks, part, text) }
 
 func (m *Monitor) set(in map[string]string, part, reason string) {
@@ -109,7 +106,7 @@ func (m *Monitor) set(in map[string]string, part, reason string) {
 	in[part] = reason
 }
 
-// Unread says why nothing is known of what etcd holds; "" = something is.
+// Unread says why the content of etcd is still unknown; "" = it has been read.
 func (m *Monitor) Unread() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +116,7 @@ func (m *Monitor) Unread() string {
 	return m.Source + unread + m.why()
 }
 
-// why says what keeps the daemon from reading etcd; "" = it has been read.
+// why returns ": " and what keeps the daemon from reading etcd; "" = it has been read, or the reason is unknown.
 func (m *Monitor) why() string {
 	if m.main != m.starting && m.main != m.Source+unread || m.Away == nil {
 		return ""
@@ -127,7 +124,7 @@ func (m *Monitor) why() string {
 	return ": " + m.Away()
 }
 
-// Disconnected says why no change in etcd arrives, where that has been so for at least this long; "" = they arrive.
+// Disconnected says why no changes arrive from etcd, if that has lasted at least this long; "" = they arrive.
 func (m *Monitor) Disconnected(least time.Duration) string {
 	if m.Interrupted == nil {
 		return ""
@@ -139,13 +136,13 @@ func (m *Monitor) Disconnected(least time.Duration) string {
 	return fmt.Sprintf("no change in etcd is heard of since %s: %v", since.UTC().Format(time.RFC3339), err)
 }
 
-// Unready says why the daemon can't serve now; "" = it can.
+// Unready says why the daemon can't work now; "" = it can.
 func (m *Monitor) Unready() string {
 	own, etcd := m.reasons()
 	return strings.Join(append(own, etcd...), "; ")
 }
 
-// reasons says why the daemon can't serve now, by itself and because of etcd.
+// reasons returns why the daemon can't work now: its own reasons, and those through the fault of etcd.
 func (m *Monitor) reasons() (own, etcd []string) {
 	if s := m.stuck(); s != "" {
 		return []string{s}, nil
@@ -161,13 +158,13 @@ func (m *Monitor) reasons() (own, etcd []string) {
 		}
 	}
 	etcd = texts(m.etcd)
-	if reason := m.Disconnected(disconnectedAfter); reason != "" && m.why() == "" { // which says so too
+	if reason := m.Disconnected(disconnectedAfter); reason != "" && m.why() == "" { // why already says so
 		etcd = append(etcd, reason)
 	}
 	return own, etcd
 }
 
-// readiness is what the readiness page says: why the daemon isn't ready, "" = it is, and what else there is.
+// readiness returns why the readiness page fails, "" = it doesn't, and what the page adds.
 func (m *Monitor) readiness() (unfit string, remarks []string) {
 	reasons, etcd := m.reasons()
 	if !m.OfHost {
@@ -178,7 +175,7 @@ func (m *Monitor) readiness() (unfit string, remarks []string) {
 	return strings.Join(append(reasons, texts(m.degraded)...), "; "), append(etcd, texts(m.remarks)...)
 }
 
-// texts are those that say something, by the name of the part.
+// texts returns the non-empty values, sorted by key.
 func texts(of map[string]string) (out []string) {
 	for _, part := range slices.Sorted(maps.Keys(of)) {
 		if of[part] != "" {
@@ -188,8 +185,8 @@ func texts(of map[string]string) (out []string) {
 	return out
 }
 
-// Handler serves /liveness and /readiness, which Kubernetes' own programs call /healthz and /readyz: 200, or 503 and the
-// reason; and what is wrong at /debug/invalid.
+// Handler serves /liveness and /readiness, also under Kubernetes' usual names /healthz and /readyz: 200, or 503 with the reason. It serves
+// invalid at /debug/invalid.
 func (m *Monitor) Handler(invalid http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range []string{"GET /liveness", "GET /healthz"} {
@@ -215,8 +212,8 @@ func reply(w http.ResponseWriter, reason string, remarks ...string) {
 	_, _ = fmt.Fprintln(w, strings.Join(append([]string{reason}, remarks...), "\n")) // a client that left needs no answer
 }
 
-// WaitsFor says what the daemon must know of its source before it does anything; "" = nothing more. synced says whether a
-// whole snapshot was read, ready whether it says that it is ready.
+// WaitsFor says what the daemon still has to learn before it does anything; "" = nothing. synced reports whether a whole snapshot of the
+// source was read, ready whether the snapshot declares itself ready.
 func WaitsFor(source string, synced, ready bool) string {
 	switch {
 	case !synced:

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestReadinessPage: what is wrong is said, and what is remarked, which leaves the daemon ready.
+// TestReadinessPage: the page shows what is wrong, and remarks, which leave the daemon ready.
 func TestReadinessPage(t *testing.T) {
 	h := New("calico-test")
 	page := func() string { return readiness(h) }
@@ -34,7 +34,7 @@ func TestReadinessPage(t *testing.T) {
 	}
 }
 
-// TestDisconnected has a watch that etcd refuses while it takes every report.
+// TestDisconnected: etcd refuses the watch while it accepts every report.
 func TestDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var since time.Time
@@ -68,7 +68,7 @@ func TestDisconnected(t *testing.T) {
 	})
 }
 
-// TestOfHost: what etcd is to blame for keeps the daemon from serving, and the page of a host remarks it.
+// TestOfHost: faults of etcd make the daemon unready, but on the page of a host they are remarks.
 func TestOfHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ofHost := range []bool{false, true} {
@@ -108,7 +108,7 @@ func TestOfHost(t *testing.T) {
 	})
 }
 
-// readiness is what the page says, after its status.
+// readiness returns the page after its status.
 func readiness(h *Monitor) string {
 	w := httptest.NewRecorder()
 	h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readiness", nil))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile copies the log to a file, and opens it anew after a rotation.
+// Package logfile copies the log to a file, and reopens it after a rotation.
 package logfile
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/calico-go/calico/pkg/logopen"
 )
 
-// LevelNone is above every level that is logged.
+// LevelNone is above every level in use.
 const LevelNone = slog.Level(100)
 
-// File is the log's second place, the file of LogFilePath: none until the
-// agent has been told of one. Handler is to be among the logger's handlers.
+// File is the file of LogFilePath, a second destination of the log. It has no file until Set names one. Its Handler must be one of the
+// logger's handlers.
 type File struct {
 	level slog.LevelVar
 
@@ -29,23 +29,22 @@ type File struct {
 	checked time.Time
 }
 
-// New has no file yet.
+// New returns a File that writes nowhere yet.
 func New() *File {
 	l := &File{}
 	l.level.Set(LevelNone)
 	return l
 }
 
-// Handler writes what is at or above the file's level to it.
+// Handler returns a handler that writes to the file what is at or above its level.
 func (l *File) Handler() slog.Handler {
 	return slog.NewTextHandler(l, &slog.HandlerOptions{Level: &l.level})
 }
 
-// Set takes another file, "" = none, and level into use. After an error there
-// is no file.
+// Set switches to another file, "" = none, and level. After an error there is no file.
 func (l *File) Set(path string, level slog.Level) error {
 	if l == nil {
-		return nil // who runs the agent logs elsewhere
+		return nil // this program logs elsewhere
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,10 +76,10 @@ func (l *File) swap(file *os.File) {
 	l.file = file
 }
 
-// rotationInterval is how often it is looked whether the file was renamed.
+// rotationInterval is how often Write checks whether the file was renamed.
 const rotationInterval = time.Second
 
-// Write appends a line to the file, or to a new one where the file was renamed.
+// Write appends a line to the file, reopening it first if it was renamed.
 func (l *File) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +93,7 @@ func (l *File) Write(line []byte) (int, error) {
 	return l.file.Write(line)
 }
 
-// reopen opens the file anew after a rotation; where that fails, the one that is open stays.
+// reopen opens the file again after a rotation. If that fails, the open one stays.
 func (l *File) reopen() {
 	there, err := os.Stat(l.path)
 	mine, errMine := l.file.Stat()
@@ -106,15 +105,15 @@ func (l *File) reopen() {
 	}
 }
 
-// openLog opens a file to append to. It makes the directory that the file is in, as
-// /var/log/calico is not there at first, and none above: that would be a mistyped path.
+// openLog opens a file for appending. It creates the file's directory, as /var/log/calico is missing at first, but none above: a missing
+// parent means a mistyped path.
 func openLog(path string) (*os.File, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: only the last directory of the path is made: correct it, or make the others and set it again", err)
 	} else if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	f, err := logopen.Append(path, 0o640) // what is no file is refused
+	f, err := logopen.Append(path, 0o640) // refuses anything but a file
 	if err != nil {
 		return nil, err
 	}

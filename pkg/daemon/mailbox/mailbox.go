@@ -6,7 +6,7 @@ package mailbox
 
 import "sync"
 
-// Signal wakes the one goroutine that receives from it. Signals sent before it wakes are one.
+// Signal wakes the one goroutine that receives from it. Signals sent before it wakes count as one.
 type Signal chan struct{}
 
 // NewSignal returns a signal that has not been sent.
@@ -32,7 +32,7 @@ type Box[T any] struct {
 // New returns an empty box.
 func New[T any]() *Box[T] { return NewFor[T](NewSignal()) }
 
-// NewFor returns an empty box of a receiver that has a signal for all that wakes it.
+// NewFor returns an empty box whose receiver is woken by the given signal, which it may share with other boxes.
 func NewFor[T any](signal Signal) *Box[T] { return &Box[T]{signal: signal} }
 
 // Put replaces what is in the box and wakes the receiver.
@@ -40,8 +40,7 @@ func (b *Box[T]) Put(value T) {
 	b.Update(func(T) T { return value })
 }
 
-// Update replaces what is in the box, the zero value where it is empty, by what change makes of it, and wakes the
-// receiver.
+// Update replaces the value in the box by change of it, or of the zero value if the box is empty, and wakes the receiver.
 func (b *Box[T]) Update(change func(T) T) {
 	b.mu.Lock()
 	b.value, b.full = change(b.value), true
@@ -49,7 +48,7 @@ func (b *Box[T]) Update(change func(T) T) {
 	b.signal.Send()
 }
 
-// Ready receives when there may be a value to take.
+// Ready returns a channel that receives when there may be a value to take.
 func (b *Box[T]) Ready() <-chan struct{} { return b.signal }
 
 // Take empties the box. It reports whether there was a value.
@@ -62,24 +61,24 @@ func (b *Box[T]) Take() (value T, ok bool) {
 	return value, ok
 }
 
-// A Value is what many goroutines read, and may be told of when it changes. The zero value holds T's; that of a nil Value is read as such.
+// A Value is a variable that many goroutines may read and watch for changes. The zero Value holds T's zero value, and so does a nil Value.
 type Value[T comparable] struct {
 	mu      sync.Mutex
 	value   T
 	told    []func()
-	changed chan struct{} // closed when it changes
+	changed chan struct{} // closed when the value changes; nil = unwatched
 }
 
-// NewValue returns one that holds a value.
+// NewValue returns a Value that holds value.
 func NewValue[T comparable](value T) *Value[T] { return &Value[T]{value: value} }
 
-// Get returns what it holds.
+// Get returns the current value.
 func (v *Value[T]) Get() T {
 	value, _ := v.Watch()
 	return value
 }
 
-// Watch is Get with a channel that is closed when it holds something else.
+// Watch returns the current value and a channel that is closed when it changes.
 func (v *Value[T]) Watch() (value T, changed <-chan struct{}) {
 	if v == nil {
 		return value, nil
@@ -92,7 +91,7 @@ func (v *Value[T]) Watch() (value T, changed <-chan struct{}) {
 	return v.value, v.changed
 }
 
-// Set has it hold a value, and tells who wants to know where that is another one.
+// Set stores a value and, if it differs from the current one, wakes the watchers.
 func (v *Value[T]) Set(value T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,14 +108,14 @@ func (v *Value[T]) Set(value T) {
 	}
 }
 
-// Notify has a function called when it changes. It must not wait.
+// Notify registers a function to call when the value changes. The function must not block.
 func (v *Value[T]) Notify(changed func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.told = append(v.told, changed)
 }
 
-// Subscribe returns a signal that is sent when it changes.
+// Subscribe returns a signal that is sent when the value changes.
 func (v *Value[T]) Subscribe() Signal {
 	s := NewSignal()
 	v.Notify(s.Send)

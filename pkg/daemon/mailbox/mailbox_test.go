@@ -26,7 +26,7 @@ func TestBox(t *testing.T) {
 	}
 }
 
-// TestValue: who reads sees the latest, who subscribes hears of each change, and who waits is woken.
+// TestValue: readers see the latest value, subscribers are signalled at each change, and waiters are woken.
 func TestValue(t *testing.T) {
 	v := NewValue("a")
 	signal, calls := v.Subscribe(), 0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics has what the metrics of all daemons share: a registry, the metrics of the process and its version, and
-// the page that Prometheus reads.
+// Package metrics holds what the metrics of all daemons share: a registry, the metrics of the process and its version, and the page that
+// Prometheus reads.
 package metrics
 
 import (
@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// gathersPerSecond are those after the first gathersAtOnce.
+	// Metrics are gathered at most gathersPerSecond, after the first gathersAtOnce.
 	gathersPerSecond, gathersAtOnce = 5, 10
-	// maxInFlight are pages that are written at once: to compress each takes 1 MiB.
+	// maxInFlight bounds the pages written at once: compressing each takes 1 MiB.
 	maxInFlight = 16
 )
 
@@ -33,14 +33,14 @@ func NewRegistry(daemon, version string) *prometheus.Registry {
 	return r
 }
 
-// Handler serves /metrics.
+// Handler serves the registry at /metrics.
 func Handler(r *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(&paced{Gatherer: r, rate: rate.NewLimiter(gathersPerSecond, gathersAtOnce)}, promhttp.HandlerOpts{MaxRequestsInFlight: maxInFlight}))
 	return mux
 }
 
-// paced is gathered only so often: one who asks more often gets what was gathered last.
+// paced limits how often metrics are gathered: a request in between gets the last result.
 type paced struct {
 	prometheus.Gatherer
 	rate *rate.Limiter
@@ -50,7 +50,7 @@ type paced struct {
 	err  error
 }
 
-// Gather returns what nobody changes.
+// Gather returns metrics that may be shared with earlier results; they are never modified.
 func (p *paced) Gather() ([]*dto.MetricFamily, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestPaced: a thousand that ask at once have the metrics gathered a few times, all get an answer, and a second later it is a new one.
+// TestPaced: a thousand requests at once cause a few gatherings, all are answered, and a second later the answer is a new one.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gathered := 0

@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// passingPatience is for how long it is no news that the kernel's state changed while it was read.
+// passingPatience is how long Passing hides that the kernel's state changed while it was read.
 const passingPatience = 30 * time.Second
 
-// Passing knows since when a reading of the kernel's state has been overtaken by changes, each time that it was tried.
-// Where links are made by the hundred that is so for as long as they are, and nothing is wrong: it is tried
-// again. Its zero value has seen none.
+// Passing tracks since when every reading of the kernel's state has been interrupted by changes. While links are created by the hundred
+// that is normal: the reading is repeated, and nothing is wrong. The zero value has seen no interruption.
 type Passing struct{ since time.Time }
 
-// Hide takes in how a reading ended, and says whether that is not worth a word yet.
+// Hide records how a reading ended, and reports whether its error should not be reported yet.
 func (p *Passing) Hide(err error, now time.Time) bool {
-	if !errors.Is(err, syscall.EINTR) { // of netlink: NLM_F_DUMP_INTR
+	if !errors.Is(err, syscall.EINTR) { // netlink's NLM_F_DUMP_INTR
 		p.since = time.Time{}
 		return false
 	}

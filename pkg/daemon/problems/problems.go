@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package problems is the ledger of what is wrong: objects in etcd and settings that the agent can't use, and problems
-// of the host itself.
+// Package problems is the ledger of what is wrong: objects in etcd and settings that the agent can't use, and problems of the host itself.
 package problems
 
 import (
@@ -21,54 +20,52 @@ import (
 	"unicode/utf8"
 )
 
-// Ledger are the objects of etcd and the settings that cannot be acted upon:
-// each is logged once, counted while it lasts, shown, and logged again when it
-// is over.
+// Ledger records the objects in etcd and the settings that can't be used. Each is logged once, counted and shown while it lasts, and logged
+// again when it is over.
 type Ledger struct {
 	log   *slog.Logger
 	began time.Time
-	// Unread says why nothing is known of what etcd holds, "" = something is; nil = nobody knows.
-	// It is set before the ledger is in use.
+	// Unread says why the content of etcd is still unknown, "" = it has been read; nil = unknown. Set it before using the ledger.
 	Unread func() string
-	// Source is what is read, "" = etcd.
+	// Source names what Unread is about, "" = etcd.
 	Source string
 
 	mu   sync.Mutex
 	open map[problemID]Problem
-	said map[problemID]time.Time // when Tell logged of it
+	said map[problemID]time.Time // when Tell last logged it
 }
 
-// What a problem is of: the kinds that Report and its like use. Others may be noted as well.
+// Kinds of problems that Report and its like use. Callers may use others.
 const (
 	object  = "object"
 	Setting = "setting"
 	Host    = "host"
-	Notice  = "notice" // of an object that is acted upon, a container's interface without one, or a setting without effect
+	Notice  = "notice" // of an object that is used all the same, a container's interface without one, or a setting without effect
 )
 
-// problemID names a problem: there is one of a kind for a path.
+// problemID identifies a problem: there is at most one of a kind for a path.
 type problemID struct{ kind, path string }
 
-// Problem is why something is not acted upon.
+// Problem is why something can't be used.
 type Problem struct {
-	Path   string    `json:"path"` // in etcd, or what else the setting is called
+	Path   string    `json:"path"` // the key in etcd, or another name of the subject
 	Kind   string    `json:"kind"`
 	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"` // when it was first found wrong, whatever the reason was then
-	// Of a setting: what it says, quoted, and what is used instead.
+	Since  time.Time `json:"since"` // when it was first found wrong, even if the reason was another one then
+	// For a setting: its value, quoted, and what is used instead.
 	Value string `json:"value,omitempty"`
 	Used  string `json:"used,omitempty"`
 }
 
-// New makes a ledger without problems, which says what is new in the log.
+// New returns a ledger without problems, which logs new ones.
 func New(log *slog.Logger) *Ledger {
 	return &Ledger{log: log, began: time.Now(), open: map[problemID]Problem{}, said: map[problemID]time.Time{}}
 }
 
-// maxReason bounds what is kept of a value that somebody wrote to etcd. A command for each of several prefixes fits in.
+// maxReason bounds what is kept of a reason, which may quote values from etcd. A command for each of several prefixes fits.
 const maxReason = 1000
 
-// Report says how it stands with an object: nil is well.
+// Report records and logs a problem with an object in etcd; err == nil clears it.
 func (p *Ledger) Report(path string, err error) {
 	switch before, after := p.Note(object, path, err); {
 	case after == before:
@@ -79,13 +76,12 @@ func (p *Ledger) Report(path string, err error) {
 	}
 }
 
-// ReportSetting says how it stands with a setting; instead is what is used where
-// it makes no sense.
+// ReportSetting records and logs a problem with a setting; err == nil clears it. instead says what is used while it is invalid.
 func (p *Ledger) ReportSetting(path string, err error, instead string) {
 	p.ReportValue(path, err, "", instead)
 }
 
-// ReportValue is ReportSetting with the value that it has.
+// ReportValue is ReportSetting with the setting's value.
 func (p *Ledger) ReportValue(path string, err error, value, instead string) {
 	before, after := p.Keep(Problem{Path: path, Kind: Setting, Reason: Reason(err), Value: value, Used: instead})
 	switch {
@@ -97,19 +93,17 @@ func (p *Ledger) ReportValue(path string, err error, value, instead string) {
 	}
 }
 
-// Note keeps how it stands with something of a kind, nil is well, and tells the reason that it had before and the one
-// that it has, "" = none. It logs nothing.
+// Note records a problem of a kind, or clears it if err is nil, and returns the old and the new reason, "" = none. It logs nothing.
 func (p *Ledger) Note(kind, path string, err error) (before, after string) {
 	was, is := p.Keep(Problem{Path: path, Kind: kind, Reason: Reason(err)})
 	return was.Reason, is.Reason
 }
 
-// sayAgain is when the log is told of another reason for something that is wrong already: how long etcd was waited for, for one, is
-// never the same.
+// sayAgain is how long Tell waits before it logs another reason for a known problem: some reasons differ each time, as by how long etcd was
+// waited for.
 const sayAgain = time.Minute
 
-// Tell is Note for what is looked at, or tried, again and again by itself: it logs what is new and what is over. It reports whether it
-// has logged that something is wrong.
+// Tell is Note for what is checked or retried repeatedly: it logs a problem that is new or over. It reports whether it logged a problem.
 func (p *Ledger) Tell(kind, about string, err error) (news bool) {
 	before, after := p.Note(kind, about, err)
 	p.mu.Lock()
@@ -129,17 +123,17 @@ func (p *Ledger) Tell(kind, about string, err error) (news bool) {
 	return false
 }
 
-// Group is all that one part of the program finds wrong of a kind, by what it is.
+// Group is all problems of a kind that one part of the program finds, by subject.
 type Group struct {
 	ledger *Ledger
 	kind   string
 	open   map[string]string
 }
 
-// Group makes a group in which nothing is wrong. One goroutine uses it.
+// Group returns an empty group. It is not safe for concurrent use.
 func (p *Ledger) Group(kind string) *Group { return &Group{ledger: p, kind: kind} }
 
-// Set is Tell for all of it, by reasons: what isn't found is in order. It returns what is news.
+// Set calls Tell for every subject, given the reasons by subject: what isn't found is in order. It returns the subjects logged as problems.
 func (g *Group) Set(found map[string]string) (news []string) {
 	for _, about := range slices.Sorted(maps.Keys(g.open)) {
 		if found[about] == "" {
@@ -155,7 +149,7 @@ func (g *Group) Set(found map[string]string) (news []string) {
 	return news
 }
 
-// Keep is Note for all that is known of it.
+// Keep is Note for a whole Problem; an empty Reason clears it.
 func (p *Ledger) Keep(of Problem) (before, after Problem) {
 	if len(of.Reason) > maxReason {
 		of.Reason = strings.ToValidUTF8(of.Reason[:maxReason], "") + "…"
@@ -176,14 +170,14 @@ func (p *Ledger) Keep(of Problem) (before, after Problem) {
 	return before, of
 }
 
-// Of is what is wrong with something of a kind; it has no reason where nothing is.
+// Of returns the problem of a kind with a path; its Reason is "" if there is none.
 func (p *Ledger) Of(kind, path string) Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open[problemID{kind, path}]
 }
 
-// Count is how many objects and settings are not in order.
+// Count returns how many objects and settings are not in order.
 func (p *Ledger) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +190,7 @@ func (p *Ledger) Count() int {
 	return n
 }
 
-// All are sorted by path, then by kind.
+// All returns all problems, sorted by path, then by kind.
 func (p *Ledger) All() []Problem {
 	p.mu.Lock()
 	all := make([]Problem, 0, len(p.open))
@@ -213,14 +207,13 @@ func (p *Ledger) All() []Problem {
 	return all
 }
 
-// ServeHTTP shows all problems: as text, or, to a client that asks for
-// application/json, or format=json, as that.
+// ServeHTTP shows all problems as text, or as JSON to a client that asks for application/json or format=json.
 func (p *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	all := p.All()
 	if r.FormValue("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
 		for i := range all {
 			for _, s := range []*string{&all[i].Path, &all[i].Reason, &all[i].Value, &all[i].Used} {
-				if !utf8.ValidString(*s) { // which JSON can't hold
+				if !utf8.ValidString(*s) { // JSON can't hold it
 					*s = strconv.Quote(*s)
 				}
 			}
@@ -236,7 +229,7 @@ func (p *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeProblems(w, all)
 }
 
-// writeProblems is for people to read.
+// writeProblems writes the problems as text for people.
 func writeProblems(w io.Writer, all []Problem) {
 	if len(all) == 0 {
 		_, _ = fmt.Fprintln(w, "every object and setting is in order")
@@ -252,7 +245,7 @@ func writeProblems(w io.Writer, all []Problem) {
 	}
 }
 
-// Indent keeps a reason of several lines together, and control characters off terminals.
+// Indent indents the further lines of a reason, and quotes lines with control characters to keep them off terminals.
 func Indent(reason string) string {
 	lines := strings.Split(reason, "\n")
 	for i := range lines {
@@ -261,16 +254,16 @@ func Indent(reason string) string {
 	return strings.Join(lines, "\n          ")
 }
 
-// Printable quotes what is more than text: nothing from etcd gets at a terminal.
+// Printable quotes a text with unprintable characters: nothing from etcd may control a terminal.
 func Printable(s string) string {
-	// A byte that is no text is a printable rune to ContainsFunc: the one for what can't be shown.
+	// ContainsFunc turns an invalid byte into U+FFFD, which is printable.
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s
 }
 
-// Reason is what an error says, "" = there is none.
+// Reason returns the error's text, "" for nil.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -278,6 +271,5 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// MostSaid is how many lines of one kind the log gets at a time: a neighbour may
-// send thousands of routes that are refused.
+// MostSaid is how many lines of one kind are logged at a time: a neighbour may send thousands of routes that are refused.
 const MostSaid = 20

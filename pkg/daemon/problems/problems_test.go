@@ -109,7 +109,7 @@ object /calico/v1/policy/b
 	})
 }
 
-// untimed logs lines without the time.
+// untimed returns a logger without the time.
 func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -119,8 +119,8 @@ func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
 	}}))
 }
 
-// TestTell: what is looked at again and again is told once, with another reason not at once, and when it is over; a group knows what is
-// over by itself.
+// TestTell: what is checked repeatedly is logged once, with another reason only later, and when it is over. A group notices by itself what
+// is over.
 func TestTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

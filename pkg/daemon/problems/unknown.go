@@ -4,21 +4,20 @@ package problems
 
 import "github.com/calico-go/calico/pkg/model"
 
-// Unknown shows the objects of etcd with unknown fields, which were passed over, and keys
-// of which nothing is known below the prefixes that are only Calico's. A newer version
-// may have written them, so the object is acted upon all the same; but what a mistyped field asks for doesn't hold.
+// Unknown shows the objects in etcd with unknown fields, which are ignored, and the unknown keys below the prefixes that only Calico uses.
+// A newer version may have written them, so the objects are used all the same; but what a mistyped field asks for has no effect.
 type Unknown struct {
 	host     string
 	problems *Ledger
 	shown    map[string]bool // by path
 }
 
-// NewUnknown shows them in a ledger; host is whose objects count.
+// NewUnknown returns an Unknown that reports to a ledger, leaving out the objects of hosts other than host.
 func NewUnknown(host string, p *Ledger) *Unknown {
 	return &Unknown{host: host, problems: p, shown: map[string]bool{}}
 }
 
-// Update takes in one update of the watch.
+// Update processes one update of the watch.
 func (f *Unknown) Update(u model.Update) {
 	now := map[string]error{}
 	if u.Resync {
@@ -59,7 +58,7 @@ func (f *Unknown) Update(u model.Update) {
 	}
 }
 
-// of says what is unknown of an entry, nil = nothing that is this agent's to report.
+// of returns what is unknown about an entry, nil = nothing that this agent reports.
 func (f *Unknown) of(e model.Entry) error {
 	if e.Key == nil && e.Exists() {
 		host, err := model.UnknownKey(e.Path)
@@ -74,7 +73,7 @@ func (f *Unknown) of(e model.Entry) error {
 	return e.Unknown
 }
 
-// concerns says whether an object is this agent's to report on: not another host's.
+// concerns reports whether this agent reports on an object: not if it is another host's.
 func (f *Unknown) concerns(key model.Key) bool {
 	switch key := key.(type) {
 	case model.HostEndpointKey:

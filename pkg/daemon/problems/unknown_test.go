@@ -72,7 +72,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// TestUnknownKeys: misspelt keys of BGP's are shown, those of other hosts by these.
+// TestUnknownKeys: misspelt keys of BGP are shown; those below another host are left to that host.
 func TestUnknownKeys(t *testing.T) {
 	var log bytes.Buffer
 	p := New(untimed(&log, nil))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconcile keeps things as they are desired: what may have changed wakes it, and what fails is tried again.
+// Package reconcile keeps things as desired: a change wakes it, and what fails is tried again.
 package reconcile
 
 import (
@@ -11,31 +11,32 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// A Loop keeps one thing. Make one with New.
+// A Loop keeps one thing as desired. Use New to create one.
 type Loop struct {
 	keep   func(context.Context) (time.Duration, error)
 	timing Timing
 	wake   mailbox.Signal
 }
 
-// Timing is when a Loop calls what keeps the thing, beside when it is woken.
+// Timing is when a Loop calls its function, besides when it is woken.
 type Timing struct {
-	// Every is the time after which it is called without being woken, where a call doesn't say another. 0: never.
+	// Every is the time until the next call, if the call doesn't return another. 0: never.
 	Every time.Duration
-	// Retry is the time after a call that fails, each time longer, and at most Every where that is less. The zero value: Every.
+	// Retry is the growing time until the next call after one that failed, at most Every if that is set. The zero value: Every.
 	Retry retry.Backoff
 }
 
-// New makes a loop of what brings the thing to what is desired, in one goroutine. It returns after which time to call it again although
-// nothing has changed, 0 = as the timing says, and why it isn't as desired, which it has told whoever is to know.
+// New returns a loop around keep, which brings the thing to its desired state; calls don't overlap. keep returns after which time to call
+// it again even if nothing changes, 0 = as the timing says, and why the thing isn't as desired: Run uses the error for the timing alone, so
+// keep must report it.
 func New(t Timing, keep func(context.Context) (again time.Duration, err error)) *Loop {
 	return &Loop{keep: keep, timing: t, wake: mailbox.NewSignal()}
 }
 
-// Wake says that something may have changed. It never waits; the call that follows sees what was there before.
+// Wake says that something may have changed. It never blocks; the next call sees what changed before.
 func (l *Loop) Wake() { l.wake.Send() }
 
-// Run keeps the thing, from now on and until the context ends; the error is always nil. It may be called again then.
+// Run calls the function at once and then as due until the context ends; the error is always nil. Run may be called again afterwards.
 func (l *Loop) Run(ctx context.Context) error {
 	backoff := l.timing.Retry
 	for ctx.Err() == nil {

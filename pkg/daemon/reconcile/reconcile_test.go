@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// calls runs a loop for a time, in which do has what happens happen, and returns when it was called.
+// calls runs a loop for a time, while do triggers events, and returns when the function was called.
 func calls(t *testing.T, timing Timing, result func(call int) (time.Duration, error), lasts time.Duration, do func(wake func())) (at []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestRetry: what fails is tried later each time, up to the longest, and soon again once it has worked.
+// TestRetry: what fails is tried later each time, up to the longest pause, and soon again once it has worked.
 func TestRetry(t *testing.T) {
 	at := calls(t, Timing{Retry: retry.Backoff{First: time.Second, Longest: 4 * time.Second}}, func(call int) (time.Duration, error) {
 		if call == 6 {

@@ -24,21 +24,22 @@ import (
 // Daemon is a long-lived program.
 type Daemon struct {
 	Name string
-	// Prefix is what the names of its metrics begin with.
+	// Prefix begins the names of its metrics.
 	Prefix  string
 	Options []Option
-	// Health and Metrics are where these are served by default. It has -health, -metrics and -log-level then; "" leaves all three to Run.
+	// Health and Metrics are the default addresses of these pages, which flags -health and -metrics change; there is a -log-level too. If
+	// Health is "", Run takes care of all three.
 	Health, Metrics string
-	// Run is all that it does, once the options are set, until the context ends, which is a clean exit.
+	// Run does the daemon's work, once the options are set, until the context ends, which is a clean exit.
 	Run func(context.Context, Env) error
 }
 
-// Env is what a daemon has of its process. It is alive while it calls Health.Turn.
+// Env is what Main prepares for a daemon's Run, which must call Health.Turn to count as alive.
 type Env struct {
 	Name, Version string
 	Environ       []string // as os.Environ
 	Logger        *slog.Logger
-	// Level is that of Logger, which writes to LogFile as well once that is told where.
+	// Level is the level of Logger, which also writes to LogFile once that has a path.
 	Level    *slog.LevelVar
 	LogFile  *logfile.File
 	Health   *health.Monitor
@@ -55,8 +56,8 @@ func (d Daemon) Main(version string, args, environ []string) int {
 	return Main(d.Name, version, err, func(ctx context.Context) error { return d.Run(ctx, env) })
 }
 
-// Prepare sets the options by a command line and an environment, and makes what the daemon has. Its log goes to out, and so does
-// help. The error is as Parse's.
+// Prepare sets the options from a command line and an environment, and returns the daemon's Env. Log and help are written to out. The error
+// is as of Parse.
 func (d Daemon) Prepare(version string, args, environ []string, out io.Writer) (Env, error) {
 	level, file := new(slog.LevelVar), logfile.New()
 	log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}), file.Handler()))
@@ -81,7 +82,7 @@ func (d Daemon) Prepare(version string, args, environ []string, out io.Writer) (
 	return e, err
 }
 
-// Serve begins to serve the pages, which Pages.Run goes on with. The error says why they can't be served where they should be.
+// Serve begins to serve the pages; Pages.Run must go on with it. It returns an error if they can't be served where they should be.
 func (e Env) Serve() error {
 	if err := errors.Join(e.Pages.Move()); err != nil {
 		e.Pages.Close()

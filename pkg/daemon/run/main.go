@@ -12,8 +12,9 @@ import (
 	"syscall"
 )
 
-// Main is what a program does once its command line is read, with the error err. It runs do until that ends, which SIGTERM and SIGINT
-// ask for, and returns the exit status: 2 for err, 1 for an error of do, and 0, as where err is flag.ErrHelp or that of Parse for the version.
+// Main runs do with a context that SIGTERM and SIGINT cancel, and returns the exit status of the program: 0, or 1 for an error of do. err
+// is the error of reading the command line: do does not run unless it is nil, and the status is 2, but 0 for flag.ErrHelp and for the error
+// of Parse that asks for the version, which Main prints.
 func Main(name, version string, err error, do func(context.Context) error) int {
 	status := 2
 	switch {

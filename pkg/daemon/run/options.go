@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run is how a process of ours starts and ends: it reads flags and the environment, and turns signals and errors into an
-// exit status.
+// Package run starts and ends a process: it reads flags and the environment, and turns signals and errors into an exit status.
 package run
 
 import (
@@ -12,24 +11,24 @@ import (
 	"strings"
 )
 
-// An Option is one setting of a process: a flag, and the variable of the environment that stands for it, or one of the two.
+// An Option is one setting of a process: a flag, the environment variable that stands for it, or both.
 type Option struct {
 	Flag, Variable string
-	// Initial is the value where neither is set.
+	// Initial is the value if neither is set.
 	Initial string
 	Help    string
-	// Switch: the flag takes no value, and is "true".
+	// Switch makes the flag take no value; its value is "true".
 	Switch bool
-	// Set takes the value into use, or says what is wrong with it.
+	// Set uses the value, or says what is wrong with it.
 	Set func(string) error
 }
 
-// errVersion says that the version is asked for, and nothing else.
+// errVersion is the error of Parse for -version.
 var errVersion = errors.New("the version is asked for")
 
-// Parse reads a command line and an environment: flags win, and a variable that is empty is not set. It defines the options as flags
-// beside those that are there, and -version. The error names every value that makes no sense; it is flag.ErrHelp where help was asked
-// for, and printed, and one that Main knows where the version is.
+// Parse reads a command line and an environment: flags win, and an empty variable counts as unset. It defines the options as flags beside
+// the existing ones, and -version. The error names every invalid value. It is flag.ErrHelp after -help, which is printed, and one that Main
+// knows after -version.
 func Parse(flags *flag.FlagSet, options []Option, args, environ []string) error {
 	version := flags.Bool("version", false, "print the version and exit")
 	for _, o := range options {
@@ -73,7 +72,7 @@ func assign(options []Option, given map[string]string, environ []string) error {
 	return errors.Join(errs...)
 }
 
-// Variables are those of an environment, by name.
+// Variables returns the variables of an environment, by name.
 func Variables(environ []string) map[string]string {
 	variables := map[string]string{}
 	for _, kv := range environ {

@@ -102,7 +102,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestAsked: help and the version are to be had whatever else makes no sense.
+// TestAsked: help and the version are printed whatever else is invalid.
 func TestAsked(t *testing.T) {
 	var help bytes.Buffer
 	if err := new(config).parse([]string{"-help"}, []string{"DIR=d"}, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "(ETCD_ENDPOINTS)") {
@@ -149,7 +149,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestDaemon: a daemon has its options and those of all, and serves its pages; of two at one address the second says why it can't.
+// TestDaemon: a daemon has its own options and the common ones, and serves its pages; the second of two at one address says why it can't.
 func TestDaemon(t *testing.T) {
 	var dir string
 	d := Daemon{Name: "calico-test", Prefix: "calico_test", Options: []Option{{Flag: "dir", Variable: "DIR", Initial: "/d", Set: Absolute(&dir)}}, Health: "127.0.0.1:9000", Metrics: "0"}
@@ -229,7 +229,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestSignal: a program that is told to end does so cleanly.
+// TestSignal: a program that gets a signal to end exits cleanly.
 func TestSignal(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		status := Main("calico-test", "0", nil, func(ctx context.Context) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Text sets what is said, without white space around it.
+// Text sets a text, without surrounding white space.
 func Text(p *string) func(string) error {
 	return func(s string) error {
 		*p = strings.TrimSpace(s)
@@ -24,7 +24,7 @@ func Text(p *string) func(string) error {
 	}
 }
 
-// File sets the path of a file that can be read, or nothing.
+// File sets the path of a file that can be read, or "".
 func File(p *string) func(string) error {
 	return func(s string) error {
 		if *p = strings.TrimSpace(s); *p == "" {
@@ -49,7 +49,7 @@ func Absolute(p *string) func(string) error {
 	}
 }
 
-// Bool sets what is true or false.
+// Bool sets a boolean.
 func Bool(p *bool) func(string) error {
 	return func(s string) (err error) {
 		if *p, err = strconv.ParseBool(s); err != nil {
@@ -59,7 +59,7 @@ func Bool(p *bool) func(string) error {
 	}
 }
 
-// Count sets a number that is not negative.
+// Count sets a non-negative number.
 func Count(p *int) func(string) error {
 	return func(s string) error {
 		n, err := strconv.ParseUint(s, 10, 31)
@@ -93,7 +93,7 @@ func levelOption(p *slog.LevelVar) Option {
 	}}
 }
 
-// Etcd are the options that say where etcd is, and who asks.
+// Etcd returns the options for reaching etcd and for the client's identity there.
 func Etcd(c *store.Config) []Option {
 	endpoints := func(s string) error {
 		c.Endpoints = store.ParseEndpoints(s)

@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// Verbs are what a program can be told by its first argument.
+// Verbs is a program whose first argument says what to do.
 type Verbs struct {
 	Name, Version, Usage string
-	// Do are its jobs, by that argument, "" where there is none. They get the arguments after it and return the exit status.
+	// Do are its jobs by that argument, "" if there is none. They get the arguments after it and return the exit status.
 	Do map[string]func(args []string) int
 }
 
-// Main does what a command line asks for, and returns the exit status.
+// Main runs the job that a command line asks for, and returns the exit status.
 func (v Verbs) Main(args []string) int {
 	verb := ""
 	if len(args) > 0 {

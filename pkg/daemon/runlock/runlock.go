@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runlock is the lock in a directory that one process at a time uses, as the agent its run directory.
+// Package runlock locks a directory that one process at a time may use, such as the agent's run directory.
 package runlock
 
 import (
@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Agent is the file in its run directory that the agent holds a lock on while it runs.
+// Agent is the name of the file in its run directory that the agent locks while it runs.
 const Agent = "agent.lock"
 
-// ErrHeld says that another process runs with the directory.
+// ErrHeld says that another process holds the lock.
 var ErrHeld = errors.New("another process runs with this directory: stop it first")
 
-// Take makes sure that no other process serves the directory: a second one would take the sockets in it, and take them
-// away when it ends. name is the file in it that is locked. The kernel drops the lock with the process, however that ends.
+// Take locks the file called name in the directory, so that no other process serves the directory: a second one would replace the sockets
+// in it, and remove them when it ends. The kernel drops the lock with the process, however that ends.
 func Take(dir, name string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

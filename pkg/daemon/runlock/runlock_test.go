@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestTake: of two that take a file one has it, until it lets go.
+// TestTake: of two that take a lock one has it, until it releases it.
 func TestTake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	for range 2 {

@@ -17,7 +17,7 @@ type Address struct {
 	Port    uint16
 }
 
-// ParseAddress reads host:port or :port; nothing and 0 are nowhere.
+// ParseAddress parses host:port or :port; "" and 0 mean off.
 func ParseAddress(s string) (Address, error) {
 	if s = strings.TrimSpace(s); s == "" || s == "0" {
 		return Address{}, nil
@@ -36,7 +36,7 @@ func ParseAddress(s string) (Address, error) {
 	return Address{Enabled: true, Host: host, Port: uint16(n)}, nil
 }
 
-// ParseHost reads the host of an address.
+// ParseHost parses the host of an address: localhost, an IP address that can be listened on, or "" for all addresses.
 func ParseHost(s string) (string, error) {
 	s = strings.TrimSpace(s)
 	if s == "" || s == "localhost" {
@@ -46,7 +46,7 @@ func ParseHost(s string) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("address %.64q: want an IP address, localhost, or nothing for all", s)
-	case a.IsMulticast(): // the kernel takes it, and nobody could connect
+	case a.IsMulticast(): // the kernel accepts it, but no client could connect
 		return "", fmt.Errorf("address %s: that of a group: want an IP address of the host, localhost, or nothing for all", a)
 	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
 		return "", fmt.Errorf("address %s: it is on each link: want the link with it, as in %s%%eth0", a, a)
@@ -54,7 +54,7 @@ func ParseHost(s string) (string, error) {
 	return a.String(), nil
 }
 
-// String returns the address to listen at, "" = nowhere.
+// String returns the address to listen on, "" = off.
 func (a Address) String() string {
 	if !a.Enabled {
 		return ""
@@ -62,18 +62,18 @@ func (a Address) String() string {
 	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
-// clashes says whether the two can't both be served: one port of one address is to serve each.
+// clashes reports whether the two can't both be served, as they share a port of an address.
 func (a Address) clashes(b Address) bool {
 	return a.Enabled && b.Enabled && a.Port == b.Port && (a.covers(b) || b.covers(a))
 }
 
-// covers says whether what listens at the host of one takes the other's as well.
+// covers reports whether a listener at a's host also receives connections to b's.
 func (a Address) covers(b Address) bool {
 	mine, others := a.addr(), b.addr()
 	return mine == others || mine == netip.IPv6Unspecified() || mine == netip.IPv4Unspecified() && others.Is4()
 }
 
-// addr is the host as an address; all addresses are those of both families, as net.Listen has it.
+// addr returns the host as an address. All addresses are those of both families, as for net.Listen.
 func (a Address) addr() netip.Addr {
 	switch a.Host {
 	case "":

@@ -24,8 +24,8 @@ import (
 	"github.com/calico-go/calico/pkg/server"
 )
 
-// TestReadersThatStop: any number of connections that ask for metrics and read nothing take little memory, and health answers
-// meanwhile. Once they end, metrics are to be had again.
+// TestReadersThatStop: any number of connections that ask for metrics and read nothing take little memory, and health answers meanwhile.
+// Once they end, metrics are served again.
 func TestReadersThatStop(t *testing.T) {
 	registry := metrics.NewRegistry("test", "0")
 	many := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "many", Help: "many"}, []string{"n"})

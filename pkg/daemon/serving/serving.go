@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serving has the HTTP servers of a daemon, for health and for metrics. They move to other addresses
-// while the daemon runs, as its settings say.
+// Package serving runs the HTTP servers of a daemon, for health and for metrics. They move to other addresses while the daemon runs, as its
+// settings say.
 package serving
 
 import (
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// listenPause is how long after an address could not be had it is tried again.
+	// listenPause is when an address that could not be listened on is tried again.
 	listenPause = 2 * time.Second
-	// drainPause is what requests get to end when their server goes elsewhere.
+	// drainPause is how long requests may take to finish when their server moves.
 	drainPause = time.Second
 )
 
@@ -38,7 +38,7 @@ type Servers struct {
 	want [2]Address // health, metrics
 }
 
-// New returns servers that serve nothing yet; health and metrics answer requests there.
+// New returns servers that serve nothing yet; health and metrics will answer the requests.
 func New(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	return &Servers{
 		problems: p, wake: mailbox.NewSignal(), served: make(chan struct{}),
@@ -47,8 +47,7 @@ func New(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	}
 }
 
-// AddPage has one more page served beside health, by its pattern for http.ServeMux. It is to be called before
-// anything is served.
+// AddPage adds a page beside health, by its pattern for http.ServeMux. It must be called before anything is served.
 func (s *Servers) AddPage(pattern string, page http.Handler) {
 	pages := http.NewServeMux()
 	pages.Handle("/", s.health.handler)
@@ -56,7 +55,7 @@ func (s *Servers) AddPage(pattern string, page http.Handler) {
 	s.health.handler = pages
 }
 
-// Configure says where to serve; it does not wait.
+// Configure sets where to serve; it does not wait.
 func (s *Servers) Configure(health, metrics Address) {
 	s.mu.Lock()
 	want := [2]Address{health, metrics}
@@ -68,18 +67,17 @@ func (s *Servers) Configure(health, metrics Address) {
 	}
 }
 
-// Served is closed once health is served where it is wanted for the first time, or is wanted nowhere.
+// Served returns a channel that is closed once health is first served where it should be, or is off.
 func (s *Servers) Served() <-chan struct{} { return s.served }
 
-// Move brings every server where it is wanted. The errors are of those that stay
-// where they were, or nowhere.
+// Move moves every server to where it should be. An error means that the server stays where it was, or is off.
 func (s *Servers) Move() (health, metrics error) {
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
 	clash := want[0].clashes(want[1])
 	if clash && s.metrics.samePort(want[1].String()) {
-		s.metrics.close(drainPause) // health comes first, however it came to that
+		s.metrics.close(drainPause) // health comes first, whoever had the port
 	}
 	health = s.health.move(want[0].String())
 	select {
@@ -100,7 +98,7 @@ func (s *Servers) Move() (health, metrics error) {
 	return health, metrics
 }
 
-// say reports why a server isn't where it is wanted, with the parameter that is to be changed.
+// say reports why a server isn't where it should be, with the parameter to change.
 func (s *Servers) say(srv *endpoint, err error) {
 	host, port := error(nil), err
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -132,25 +130,25 @@ func (s *Servers) Run(ctx context.Context) error {
 	}
 }
 
-// Close ends them at once, whatever requests are under way.
+// Close stops both servers at once, cutting off requests under way.
 func (s *Servers) Close() {
 	s.health.close(0)
 	s.metrics.close(0)
 }
 
-// endpoint is one HTTP server, or none for the time being.
+// endpoint is one HTTP server, or none at present.
 type endpoint struct {
 	what    string
-	params  string // what the names of its parameters begin with
+	params  string // the prefix of its parameters' names
 	handler http.Handler
 	limit   func(net.Listener, int) net.Listener
 
 	address string // "" = none
 	http    *http.Server
-	ended   chan struct{} // closed when it ended; nil = none
+	ended   chan struct{} // closed when the server ended; nil = none
 }
 
-// stand says where it serves.
+// stand describes where the server serves.
 func (s *endpoint) stand() string {
 	if s.address == "" {
 		return "not served"
@@ -158,8 +156,7 @@ func (s *endpoint) stand() string {
 	return s.address
 }
 
-// move has it serve at the address, "" = nowhere. The new address is taken
-// before the old one is left, where that can be.
+// move makes the server serve at the address, "" = off. It listens on the new address before it leaves the old one, if it can.
 func (s *endpoint) move(address string) error {
 	if address == s.address {
 		return nil
@@ -202,11 +199,11 @@ func (s *endpoint) serve(address string, l net.Listener) {
 	s.address, s.http, s.ended = address, h, ended
 	go func() {
 		defer close(ended)
-		_ = h.Serve(s.limit(l, server.Connections)) // it is tried anew, and why it fails is known then
+		_ = h.Serve(s.limit(l, server.Connections)) // Run starts it again, and reports why if that fails
 	}()
 }
 
-// close ends it, after requests under way or the pause.
+// close stops the server once requests under way are done, or after the pause.
 func (s *endpoint) close(pause time.Duration) {
 	if s.http == nil {
 		return

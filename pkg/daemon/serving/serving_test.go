@@ -66,7 +66,7 @@ func TestServing(t *testing.T) {
 	other := "127.0.0.2" + strings.TrimPrefix(c, "127.0.0.1")
 	until("health everywhere", func() bool { return ask(other) == "health" && ask(a) == "metrics" })
 
-	// a port that somebody else has: it stays where it is until that is free
+	// a port that another program has: it stays where it is until that is free
 	taken, err := net.Listen("tcp", b)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestServing(t *testing.T) {
 		until("each at its own", func() bool { return ask(b) == "health" && ask(a) == "metrics" && p.Count() == 0 })
 	}
 
-	// a port of both where neither was: health goes there, and metrics stay, as where somebody else has the port
+	// a port of both where neither was: health goes there, and metrics stay, as if another program had the port
 	s.Configure(at(c), at(c))
 	until("health at the port of both, and a report", func() bool { return ask(c) == "health" && p.Count() == 1 })
 	if got := p.All()[0]; got.Path != "PrometheusMetricsPort" || got.Used != a || ask(a) != "metrics" {
@@ -131,7 +131,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServed: it is told once health is where it is wanted, and not before.
+// TestServed: the channel is closed once health is served where it should be, and not before.
 func TestServed(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// OnHost is where a directory of the host's is: below /host, where a container has it mounted, or the directory that it is in, or
-// else at its own path.
+// OnHost returns the path at which this process sees a directory of the host: below /host if a container has the directory, or its parent,
+// mounted there, else dir itself.
 func OnHost(dir string) string {
 	for _, mounted := range []string{dir, filepath.Dir(dir)} {
 		if info, err := os.Stat("/host" + mounted); err == nil && info.IsDir() && mounted != "/" {
@@ -21,7 +21,7 @@ func OnHost(dir string) string {
 	return dir
 }
 
-// remedies says what an operator does about what the system refuses.
+// remedies says what an operator can do about an error of the system.
 func remedies() map[syscall.Errno]string {
 	const denied = "run as root, in a pod with securityContext.privileged, and look for SELinux' or AppArmor's word on it in the node's audit log"
 	return map[syscall.Errno]string{
@@ -35,7 +35,7 @@ func remedies() map[syscall.Errno]string {
 	}
 }
 
-// Advise adds what to do to an error about a file of the host's, where that is known. nil is nil.
+// Advise adds advice to an error about a file of the host, if there is any. It returns nil for nil.
 func Advise(err error) error {
 	if err == nil {
 		return nil

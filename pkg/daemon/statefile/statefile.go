@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Write puts content at the path in one step, for all to read: a reader sees the old or the
-// new, whole. What is right already is not written. The directory is made where it is missing.
+// Write replaces the file at the path atomically, readable by all: a reader sees the whole old or the whole new content. It leaves a file
+// alone that is right already, and creates the directory if it is missing.
 func Write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -21,11 +21,11 @@ func Write(path string, content []byte) error {
 	return Replace(path, content, 0o644)
 }
 
-// Replace is Write with the permissions that the file is to have, in a directory that must be there.
+// Replace is Write with the file's permissions, in a directory that must exist.
 func Replace(path string, content []byte, perm os.FileMode) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
-		if info, err := os.Lstat(path); err == nil && info.Mode() == perm { // of a regular file
+		if info, err := os.Lstat(path); err == nil && info.Mode() == perm { // a regular file
 			return nil
 		}
 	}
@@ -56,13 +56,13 @@ func Put(path string, content []byte, perm os.FileMode) error {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
+		_ = os.Remove(file.Name()) // the first error is the one to report
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	return nil
 }
 
-// Sweep removes what a Write or a Replace of the path left beside it that was killed. No other may be under way.
+// Sweep removes the temporary files that a killed Write or Replace of the path left beside it. No other may be under way.
 func Sweep(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -79,8 +79,8 @@ func Sweep(path string) error {
 	return nil
 }
 
-// bare is an error without the name of the file beside the path, which is another with each
-// try: who tries again says once what fails.
+// bare strips from an error the name of the temporary file, which differs with each try, so that a caller that retries logs one failure
+// once.
 func bare(err error) error {
 	if on, ok := errors.AsType[*os.PathError](err); ok {
 		return on.Err

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// authorityLife is kubeadm's: whoever trusts the authority would have to be told of another.
+	// authorityLife is kubeadm's: a new authority would have to be made known to everything that trusts the old one.
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// skew is how far the clocks of nodes may be apart.
+	// skew is how far apart the clocks of nodes may be.
 	skew = time.Hour
 )
 
 // A pair is a certificate and its key, in PEM.
 type pair struct{ cert, key []byte }
 
-// A leaf is what a certificate says of who has it.
+// A leaf is what a certificate says about its holder.
 type leaf struct {
-	name           string // common name: etcd's user, of a client
+	name           string // common name: for a client, its user of etcd
 	server, client bool
 	hosts          []string // names and addresses of a server
 }
@@ -45,7 +45,7 @@ type authority struct {
 	pem  []byte
 }
 
-// newAuthority makes an authority of this common name that signs itself.
+// newAuthority creates a self-signed authority with this common name.
 func newAuthority(name string, now time.Time) (pair, error) {
 	return sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-skew), NotAfter: now.Add(authorityLife),
@@ -53,7 +53,7 @@ func newAuthority(name string, now time.Time) (pair, error) {
 	}, nil)
 }
 
-// parseAuthority reads what newAuthority made.
+// parseAuthority parses what newAuthority returned.
 func parseAuthority(p pair) (*authority, error) {
 	both, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {
@@ -66,17 +66,17 @@ func parseAuthority(p pair) (*authority, error) {
 	return &authority{both.Leaf, key, p.cert}, nil
 }
 
-// issue makes a certificate and a new key.
+// issue creates a certificate with a new key.
 func (a *authority) issue(l leaf, now time.Time, life time.Duration) (pair, error) {
 	return sign(l.template(now, life), a)
 }
 
-// certify makes a certificate for a key that somebody else has.
+// certify creates a certificate for a public key whose private key another holds.
 func (a *authority) certify(l leaf, key crypto.PublicKey, now time.Time, life time.Duration) ([]byte, error) {
 	return certify(l.template(now, life), a, key)
 }
 
-// template is a certificate that says who has it.
+// template returns an unsigned certificate for the leaf.
 func (l leaf) template(now time.Time, life time.Duration) *x509.Certificate {
 	c := &x509.Certificate{Subject: pkix.Name{CommonName: l.name}, NotBefore: now.Add(-skew), NotAfter: now.Add(life), KeyUsage: x509.KeyUsageDigitalSignature}
 	if l.server {
@@ -95,7 +95,7 @@ func (l leaf) template(now time.Time, life time.Duration) *x509.Certificate {
 	return c
 }
 
-// sign completes a certificate, of a new key; by nil it is signed with that key.
+// sign completes a certificate with a new key. If by is nil, the certificate signs itself.
 func sign(c *x509.Certificate, by *authority) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -115,7 +115,7 @@ func sign(c *x509.Certificate, by *authority) (pair, error) {
 	return pair{cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})}, nil
 }
 
-// certify signs a certificate of a key, and returns it in PEM.
+// certify signs a certificate for a key, and returns it in PEM.
 func certify(c *x509.Certificate, by *authority, key crypto.PublicKey) (cert []byte, err error) {
 	if c.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil { // RFC 5280, 4.1.2.2
 		return nil, err
@@ -124,7 +124,7 @@ func certify(c *x509.Certificate, by *authority, key crypto.PublicKey) (cert []b
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// due says why a certificate must be made anew, "" where it need not.
+// due says why a certificate must be created anew, "" if it need not be.
 func (a *authority) due(p pair, l leaf, now time.Time) string {
 	if len(p.cert) == 0 && len(p.key) == 0 {
 		return "there is none"
@@ -153,5 +153,5 @@ func (a *authority) due(p pair, l leaf, now time.Time) string {
 	return ""
 }
 
-// same reports whether a secret holds this authority's certificate.
+// same reports whether cert, in PEM, is this authority's certificate.
 func (a *authority) same(cert []byte) bool { return bytes.Equal(a.pem, cert) }

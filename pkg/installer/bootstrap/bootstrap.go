@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap makes what a cluster needs before the first agent can run, from inside the cluster: the certificates,
-// users and members of Calico's own etcd, and the data that an etcd of any kind must have. Whatever is there stays, so it
-// may run any number of times, and several at once.
+// Package bootstrap creates what a cluster needs before the first agent can run, from inside the cluster: the certificates, users and
+// members of Calico's own etcd, and the data that an etcd of any kind must have. What exists stays, so it may run any number of times, and
+// several at once.
 package bootstrap
 
 import (
@@ -20,28 +20,28 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Config says what to make. The zero value of a field is its default.
+// Config says what to create. Zero fields have defaults.
 type Config struct {
-	// Own is for Calico's own etcd: its members, certificates and users are made too, and Store is not asked for.
+	// Own sets up Calico's own etcd: its members, certificates and users are created too, and Store is not used.
 	Own bool
-	// Renew keeps what Own made in order: its data is made only in an etcd that lost all of it.
+	// Renew keeps in order what Own created: data is written only to an etcd that lost all of it.
 	Renew bool
-	// Sign answers requests for nodes' certificates, until the context ends; SignNSM those of the managers of network services.
+	// Sign answers requests for nodes' certificates until the context ends; SignNSM those of the managers of network services.
 	Sign, SignNSM bool
-	// Members is how many Own has: 1 or 3; 0 is 1.
+	// Members is the number of members of an own etcd: 1 or 3; 0 is 1.
 	Members int
-	// Pools are the default pools; none: those of kubeadm.
+	// Pools are the default pools; none: kubeadm's.
 	Pools []netip.Prefix
-	// Store is an etcd that exists.
+	// Store is an existing etcd.
 	Store  store.Config
 	Kube   kube.Config
 	Logger *slog.Logger
 }
 
-// rootLife is how long the certificate of etcd's administrator is good for: it is made anew each time, and never kept.
+// rootLife is the lifetime of the certificate of etcd's administrator, which is created each time and never kept.
 const rootLife = time.Hour
 
-// retryAfter is the pause between two looks at a cluster or an etcd that isn't ready yet.
+// retryAfter is the pause between two checks of a cluster or an etcd that isn't ready yet.
 const retryAfter = 2 * time.Second
 
 type bootstrapper struct {
@@ -50,10 +50,10 @@ type bootstrapper struct {
 	log  *slog.Logger
 	now  func() time.Time
 
-	whole map[string]bool // users of nodes that this process has made or completed
+	whole map[string]bool // users of nodes that this process created or completed
 }
 
-// Run makes what is missing, and waits for what it needs: the API, nodes, and an etcd that answers.
+// Run creates what is missing, and waits for what it needs: the API, nodes, and an etcd that answers.
 func Run(ctx context.Context, cfg Config) error {
 	b, err := open(cfg)
 	if err != nil {
@@ -86,8 +86,8 @@ func open(cfg Config) (*bootstrapper, error) {
 	return &bootstrapper{cfg: cfg, kube: client, log: cfg.Logger, now: time.Now, whole: map[string]bool{}}, nil
 }
 
-// own makes Calico's own etcd. The order is that of what waits for what: pods can't start without what is in the secrets, and find
-// the ConfigMap filled when they do. The agents label the members' nodes.
+// own sets up Calico's own etcd. The order follows the dependencies: pods can't start without the contents of the secrets, and find the
+// ConfigMap filled when they do. The agents label the members' nodes.
 func (b *bootstrapper) own(ctx context.Context) error {
 	members, pools, err := b.chosen(ctx)
 	if errors.Is(err, errNotChosen) {
@@ -117,7 +117,7 @@ func (b *bootstrapper) own(ctx context.Context) error {
 	return b.data(ctx, cfg, pools)
 }
 
-// root is how etcd's administrator reaches it. done removes the certificate.
+// root returns the configuration of a client that is etcd's administrator. done removes its certificate.
 func (b *bootstrapper) root(ca *authority, members []member) (cfg store.Config, done func(), err error) {
 	p, err := ca.issue(leaf{name: store.RootUser, client: true}, b.now(), rootLife)
 	if err != nil {
@@ -131,7 +131,7 @@ func (b *bootstrapper) root(ca *authority, members []member) (cfg store.Config, 
 	for _, m := range members {
 		cfg.Endpoints = append(cfg.Endpoints, m.url(clientPort))
 	}
-	done = func() { _ = os.RemoveAll(dir) } // the pod's, and in memory
+	done = func() { _ = os.RemoveAll(dir) } // the pod's own, in memory
 	err = errors.Join(os.WriteFile(cfg.CAFile, ca.pem, 0o600), os.WriteFile(cfg.CertFile, p.cert, 0o600), os.WriteFile(cfg.KeyFile, p.key, 0o600))
 	if err != nil {
 		done()
@@ -139,7 +139,7 @@ func (b *bootstrapper) root(ca *authority, members []member) (cfg store.Config, 
 	return cfg, done, err
 }
 
-// data gives an etcd its users, where it is our own, and what it lacks; members of our own give space back.
+// data gives etcd its users, if it is our own, and the data that it lacks; with Renew its members give unused space back.
 func (b *bootstrapper) data(ctx context.Context, cfg store.Config, pools []netip.Prefix) error {
 	etcd, err := store.Open(ctx, cfg)
 	if err != nil {
@@ -171,7 +171,7 @@ func (b *bootstrapper) data(ctx context.Context, cfg store.Config, pools []netip
 	return err
 }
 
-// untilServed repeats what fails for want of an etcd that answers.
+// untilServed repeats do while it fails because etcd is unavailable.
 func (b *bootstrapper) untilServed(ctx context.Context, do func() error) error {
 	for {
 		err := do()

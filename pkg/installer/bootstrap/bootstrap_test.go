@@ -83,7 +83,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestLeaves verifies what is issued as etcd and its clients do.
+// TestLeaves verifies issued certificates as etcd and its clients do.
 func TestLeaves(t *testing.T) {
 	a := ca(t)
 	roots := x509.NewCertPool()
@@ -163,7 +163,7 @@ func TestChooseMembers(t *testing.T) {
 	}
 }
 
-// TestEtcdConfig: etcd reads what the member's pod is told, at addresses of both families.
+// TestEtcdConfig: etcd accepts the configuration of a member's pod, at addresses of both families.
 func TestEtcdConfig(t *testing.T) {
 	const cluster = "n1=https://172.31.0.11:2480,n2=https://[fd00:31::12]:2480"
 	for node, host := range map[string]string{"n1": "172.31.0.11", "n2": "[fd00:31::12]"} {
@@ -259,7 +259,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// TestFill fills an empty etcd, and lets one be that somebody has changed since.
+// TestFill fills an empty etcd, and leaves one alone that was changed since.
 func TestFill(t *testing.T) {
 	s := etcd.New(t)
 	pool := netip.MustParsePrefix("10.1.0.0/16")
@@ -281,7 +281,7 @@ func TestFill(t *testing.T) {
 	if s.Get(model.ReadyKey{}) != any(model.Ready(false)) || s.Get(model.GlobalConfigKey{Name: "ClusterGUID"}) != guid {
 		t.Error("what was there was changed")
 	}
-	// Maintenance brings nothing back that somebody deleted, and everything where nothing is left.
+	// Maintenance restores nothing that was deleted, but everything if nothing is left.
 	renew := Config{Own: true, Renew: true}
 	s.Remove(model.PoolKey{CIDR: pool})
 	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 0 {
@@ -302,7 +302,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestAdmitAndRevoke: a node that asks while it is revoked has no user after both.
+// TestAdmitAndRevoke: a node that asks while it is being revoked has no user afterwards.
 func TestAdmitAndRevoke(t *testing.T) {
 	ctx, s := t.Context(), etcd.New(t).Store
 	for i := range 25 {
@@ -319,7 +319,7 @@ func TestAdmitAndRevoke(t *testing.T) {
 	}
 }
 
-// TestUsers: what a node may write is its own, and what IPAM of all needs.
+// TestUsers: a node may write what is its own, and what IPAM needs of the rest.
 func TestUsers(t *testing.T) {
 	for _, u := range append(users(), nodeUser("n1", "uid")) {
 		for _, prefix := range u.Write {

@@ -51,7 +51,7 @@ func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error)
 	return c, err
 }
 
-// pool adds the default pool of a family, where there is to be one.
+// pool returns the setter of a family's default pool; "" sets none.
 func (c *Config) pool(six bool) func(string) error {
 	return func(s string) error {
 		pools, err := parsePools(s)

@@ -21,21 +21,22 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// defaultPool is the default of Calico's users, where nobody says which addresses pods have.
+// defaultPool is Calico's usual default, for when the pods' addresses are configured nowhere.
 const defaultPool = "192.168.0.0/16"
 
-// failsafe are the ports that stay open on host endpoints whatever policy says: the agent's defaults, and our own etcd's.
+// failsafeInbound and failsafeOutbound are the ports that stay open on host endpoints whatever policy says: the agent's defaults, and those
+// of our own etcd.
 const (
 	failsafeInbound  = "tcp:22,udp:68,udp:546,tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443"
 	failsafeOutbound = "tcp:179,tcp:2379,tcp:2380,tcp:2479,tcp:2480,tcp:6443,udp:53,udp:67,udp:547"
 )
 
-// users are etcd's, but for those of nodes, see nodeUser.
+// users returns etcd's users other than the nodes', for which see nodeUser.
 func users() []store.User {
 	return []store.User{{Name: "controllers", Write: []string{model.Root}}, {Name: "ctl", Write: []string{model.Root}}}
 }
 
-// pools are the addresses that pods have by default: those that were set, else kubeadm's.
+// pools returns the default pools: those configured, else kubeadm's.
 func (b *bootstrapper) pools(ctx context.Context) ([]netip.Prefix, error) {
 	if len(b.cfg.Pools) > 0 {
 		return b.cfg.Pools, nil
@@ -86,15 +87,15 @@ func parsePools(text string) (pools []netip.Prefix, err error) {
 	return pools, nil
 }
 
-// fill writes what an etcd without data of ours lacks, in one transaction: what is there stays as it is. Ready comes with
-// it, so agents act on all of it or on nothing. One that renews lets an etcd be that has Ready, whatever else was deleted, but for the
-// cluster's GUID.
+// fill writes, in one transaction, what an etcd lacks of our data; what exists stays as it is. Ready is part of it, so agents act on all of
+// it or on nothing. With Renew an etcd that has Ready gets only a missing ClusterGUID, whatever else was deleted. fill returns the keys
+// that it wrote.
 func fill(ctx context.Context, etcd *store.Client, pools []netip.Prefix, cfg Config) (wrote []string, err error) {
 	guid := make([]byte, 16)
 	if _, err := rand.Read(guid); err != nil {
 		return nil, err
 	}
-	name := model.Put{Key: model.GlobalConfigKey{Name: "ClusterGUID"}, Value: model.Text(hex.EncodeToString(guid))} // which no node may write
+	name := model.Put{Key: model.GlobalConfigKey{Name: "ClusterGUID"}, Value: model.Text(hex.EncodeToString(guid))} // no node may write it
 	missing := []model.Put{
 		{Key: model.ReadyKey{}, Value: model.Ready(true)}, name,
 		{Key: model.ProfileRulesKey{Profile: kubepolicy.DefaultAllow}, Value: model.Rules{

@@ -10,8 +10,8 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/run"
 )
 
-// EtcdConfig returns the configuration file of etcd's member on a node, by the pod's environment: a member is at the address that was
-// chosen for it, whatever the kubelet takes for the node's own.
+// EtcdConfig returns the configuration file of etcd's member on a node, from the pod's environment. A member has the address that was
+// chosen for it, even if the kubelet reports another one for the node.
 func EtcdConfig(environ []string) ([]byte, error) {
 	env := run.Variables(environ)
 	node, cluster := env["NODE_NAME"], env["INITIAL_CLUSTER"]
@@ -29,7 +29,7 @@ func EtcdConfig(environ []string) ([]byte, error) {
 		return more
 	}
 	client, peer := members[at].url(clientPort), members[at].url(peerPort)
-	return json.MarshalIndent(map[string]any{ // which is YAML
+	return json.MarshalIndent(map[string]any{ // JSON is YAML
 		"name": node, "data-dir": "/var/lib/etcd/data",
 		"listen-client-urls": client, "advertise-client-urls": client,
 		"listen-peer-urls": peer, "initial-advertise-peer-urls": peer,
@@ -37,10 +37,10 @@ func EtcdConfig(environ []string) ([]byte, error) {
 		// Without TLS, for the probes and for Prometheus on the node: alarms and sizes, no data.
 		"listen-metrics-urls":       "http://127.0.0.1:2481",
 		"client-transport-security": tls("server", map[string]any{}),
-		// The authority signs clients as well: they are no members.
+		// The authority also signs clients, which are no members.
 		"peer-transport-security": tls("peer", map[string]any{"allowed-cn": []string{peerName}}),
 		"tls-min-version":         "TLS1.3",
-		// Users are known by their certificates, which the HTTP gateway would put its own in the place of.
+		// Users are identified by their certificates, which the HTTP gateway would replace by its own.
 		"enable-grpc-gateway":  false,
 		"auto-compaction-mode": "periodic", "auto-compaction-retention": "5m",
 		"quota-backend-bytes": 2 << 30,

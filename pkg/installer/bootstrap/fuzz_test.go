@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// FuzzMembers: members that a ConfigMap names are written as they were read, and each can be one: etcd's own configuration has what was read.
+// FuzzMembers: members in a ConfigMap are written back as they were read, and each is valid: etcd's own configuration has what was read.
 func FuzzMembers(f *testing.F) {
 	f.Add("a=https://192.0.2.1:2480,b=https://[2001:db8::1]:2480")
 	for _, bad := range []string{"a=https://192.0.2.1:2480,a=https://192.0.2.2:2480", "=https://192.0.2.1:2480", "a=https://[fe80::1%25eth0]:2480", "a=https://[fe80::1%eth0]:2480",
@@ -53,7 +53,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// FuzzPools: networks that kubeadm or a ConfigMap names can be pools.
+// FuzzPools: networks from kubeadm or a ConfigMap are valid pools.
 func FuzzPools(f *testing.F) {
 	f.Add("networking:\n  podSubnet: 10.244.0.0/16, fd00::/56\n")
 	f.Add("networking:\n  podSubnet: ::ffff:10.0.0.0/104\n")
@@ -75,7 +75,7 @@ func FuzzPools(f *testing.F) {
 	})
 }
 
-// FuzzCertificate: whatever a secret holds is kept for an authority's, or a leaf's, only if it is that, and has the key.
+// FuzzCertificate: the content of a secret is accepted as an authority, or a leaf, only if it is one, and has the key.
 func FuzzCertificate(f *testing.F) {
 	now := time.Unix(1_700_000_000, 0)
 	made, err := newAuthority("calico-etcd-ca", now)
@@ -105,7 +105,7 @@ func FuzzCertificate(f *testing.F) {
 		}
 		if r, err := x509.ParseCertificateRequest(cert); err == nil && r.CheckSignature() == nil {
 			if _, err := ca.certify(l, r.PublicKey, now, nodeLife); err != nil {
-				t.Log(err) // of a key that nobody signs with
+				t.Log(err) // a key that can't be certified
 			}
 		}
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// What the manifests know of etcd's members.
+// Names in the manifests that concern etcd's members.
 const (
 	membersConfig = "calico-etcd" // ConfigMap
 	endpointsKey  = "endpoints"
@@ -29,10 +29,10 @@ const (
 	controlPlane  = "node-role.kubernetes.io/control-plane"
 )
 
-// Ports of the nodes: beside those of the cluster's own etcd.
+// Ports on the nodes, different from those of the cluster's own etcd.
 const clientPort, peerPort = 2479, 2480
 
-// A member of etcd is a node: its data is there, and its address is where the others find it.
+// A member of etcd is a node: it has the data, and the address at which other members find it.
 type member struct {
 	node string
 	addr netip.Addr
@@ -44,11 +44,10 @@ func (m member) url(port uint16) string {
 	return "https://" + netip.AddrPortFrom(m.addr, port).String()
 }
 
-// errNotChosen says that nothing is there to be renewed.
+// errNotChosen says that there is nothing to renew yet.
 var errNotChosen = errors.New("where etcd runs has yet to be chosen")
 
-// chosen are the members, and the default pools, that were chosen once. The first time it chooses them, and waits until there are
-// enough nodes.
+// chosen returns the members and default pools, which are chosen once. The first call chooses them, after waiting for enough nodes.
 func (b *bootstrapper) chosen(ctx context.Context) (members []member, pools []netip.Prefix, err error) {
 	for {
 		config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, membersConfig)
@@ -87,13 +86,13 @@ func (b *bootstrapper) chosen(ctx context.Context) (members []member, pools []ne
 		_, err = kube.Update(ctx, b.kube, config)
 		if err == nil {
 			b.log.Info("chose where etcd runs", "members", fmt.Sprint(chosen))
-		} else if !errors.Is(err, kube.ErrChanged) { // another one was faster
+		} else if !errors.Is(err, kube.ErrChanged) { // another process was faster
 			return nil, nil, err
 		}
 	}
 }
 
-// chooseMembers takes nodes of the control plane, the oldest first.
+// chooseMembers returns the oldest nodes of the control plane, want in number.
 func chooseMembers(nodes []*corev1.Node, want int) ([]member, error) {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool {
 		_, is := n.Labels[controlPlane]
@@ -110,7 +109,7 @@ func chooseMembers(nodes []*corev1.Node, want int) ([]member, error) {
 				addrs = append(addrs, addr)
 			}
 		}
-		if len(addrs) > 0 { // IPv4, where the node has both
+		if len(addrs) > 0 { // IPv4, if the node has both
 			out = append(out, member{n.Name, slices.MinFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })})
 		}
 	}
@@ -132,7 +131,7 @@ func formatChosen(members []member, pools []netip.Prefix) map[string]string {
 	return map[string]string{
 		endpointsKey: strings.Join(endpoints, ","), clusterKey: strings.Join(cluster, ","),
 		poolsKey: strings.Join(networks, ","),
-		tokenKey: "calico-" + rand.Text(), // members of two clusters never take one another for their own
+		tokenKey: "calico-" + rand.Text(), // keeps members of two clusters from joining each other
 	}
 }
 

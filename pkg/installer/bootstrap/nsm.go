@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// nsmSigner is the signerName of managers' requests; nsmName is their account's, a ConfigMap's, and what each is called as a server.
+// nsmSigner is the signerName of managers' requests. nsmName is the name of their account, of a ConfigMap, and of each manager as a server.
 const nsmSigner, nsmName = "projectcalico.org/nsm", "calico-nsm"
 
-// signNSM makes and publishes the authority of the managers of network services, and answers their requests until the context ends.
+// signNSM creates and publishes the authority of the managers of network services, and answers their requests until the context ends.
 func (b *bootstrapper) signNSM(ctx context.Context) error {
 	open := func(ctx context.Context, _ bool, do func(certifier) error) error {
 		ca, err := b.authority(ctx, nsmName, nsmName)

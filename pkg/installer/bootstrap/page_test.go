@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestPage: what docs/security.md has an administrator give a node in an etcd that exists is what a node is given here.
+// TestPage: what docs/security.md tells an administrator to grant a node in an existing etcd is what a node is granted here.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/security.md")
 	if err != nil {

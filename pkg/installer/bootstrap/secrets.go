@@ -13,12 +13,12 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 )
 
-// What the manifests call the secrets, and the files in them.
+// Names in the manifests of the secrets and the files in them.
 const (
 	namespace       = "kube-system"
-	authoritySuffix = "-ca" // after calico-etcd, or calico-nsm
+	authoritySuffix = "-ca" // after calico-etcd or calico-nsm
 	serverSecret    = "calico-etcd-server"
-	clientSecret    = "calico-etcd-" // and the user
+	clientSecret    = "calico-etcd-" // followed by the user
 	peerName        = "calico-etcd-peer"
 )
 
@@ -33,7 +33,7 @@ type named struct {
 	leaf
 }
 
-// bundles are the secrets of an etcd with these members.
+// bundles returns the secrets of an etcd with these members.
 func bundles(members []member) []bundle {
 	hosts := []string{"localhost", "127.0.0.1"}
 	for _, m := range members {
@@ -49,7 +49,7 @@ func bundles(members []member) []bundle {
 	return all
 }
 
-// read reads a secret, which the manifest has made.
+// read reads a secret, which the manifest creates.
 func (b *bootstrapper) read(ctx context.Context, name string) (*corev1.Secret, error) {
 	s, err := kube.Get[corev1.Secret](ctx, b.kube, namespace, name)
 	if err != nil {
@@ -61,7 +61,7 @@ func (b *bootstrapper) read(ctx context.Context, name string) (*corev1.Secret, e
 	return s, nil
 }
 
-// applied says where an object comes from that isn't there.
+// applied adds to an error about a missing object what creates it.
 func applied(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: apply the manifest again, which makes it", err)
@@ -69,7 +69,7 @@ func applied(err error) error {
 	return err
 }
 
-// authority reads the authority in the secret of this name and authoritySuffix, or makes it; of is whose it is.
+// authority reads the authority in the secret called name plus authoritySuffix, or creates it; of says for what, in messages.
 func (b *bootstrapper) authority(ctx context.Context, name, of string) (*authority, error) {
 	secret := name + authoritySuffix
 	s, err := b.read(ctx, secret)
@@ -82,7 +82,7 @@ func (b *bootstrapper) authority(ctx context.Context, name, of string) (*authori
 			return nil, fmt.Errorf("make a certificate authority: %w", err)
 		}
 		s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey] = p.cert, p.key
-		if _, err = kube.Update(ctx, b.kube, s); err != nil { // of two that make one, one is refused
+		if _, err = kube.Update(ctx, b.kube, s); err != nil { // of two that create one, one is refused
 			return nil, err
 		}
 		b.log.Info("made a certificate authority for "+of, "secret", secret)
@@ -94,7 +94,7 @@ func (b *bootstrapper) authority(ctx context.Context, name, of string) (*authori
 	return ca, nil
 }
 
-// publish has nodes know the authority: its certificate, which is no secret, goes to a ConfigMap.
+// publish makes the authority known to nodes: its certificate, which is no secret, goes to a ConfigMap.
 func (b *bootstrapper) publish(ctx context.Context, name, key string, ca *authority) error {
 	config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, name)
 	if err != nil || config.Data[key] == string(ca.pem) {
@@ -108,7 +108,7 @@ func (b *bootstrapper) publish(ctx context.Context, name, key string, ca *author
 	return err
 }
 
-// ensure makes what is due in a secret.
+// ensure creates or renews what is due in a secret.
 func (b *bootstrapper) ensure(ctx context.Context, ca *authority, want bundle) error {
 	s, err := b.read(ctx, want.secret)
 	if err != nil {

@@ -27,28 +27,29 @@ import (
 )
 
 const (
-	// signerName is that of requests for a Node's certificate for etcd, which agents make.
+	// signerName is the signerName of agents' requests for a Node's certificate for etcd.
 	signerName   = "projectcalico.org/etcd-node"
 	agentAccount = "calico-node"
-	// What the API server writes of a pod's token into a request. The first is there since Kubernetes 1.30.
+	// What the API server adds to a request from a pod's token; nodeExtra since Kubernetes 1.30.
 	nodeExtra = "authentication.kubernetes.io/node-name"
 	podExtra  = "authentication.kubernetes.io/pod-name"
-	// nodeLife is how long a stolen certificate is good for, where nobody revokes it.
+	// nodeLife is how long a stolen certificate is valid, unless it is revoked.
 	nodeLife = 30 * 24 * time.Hour
-	// sweepEvery is how often users of Nodes that are gone are looked for.
+	// sweepEvery is how often the users of deleted Nodes are looked for.
 	sweepEvery = time.Minute
-	maxRequest = 8 << 10 // bytes: many times what an agent's has
+	maxRequest = 8 << 10 // bytes: many times the size of an agent's
 	nodePrefix = "node:"
-	// revokedPrefix begins the names of users that nobody is: no node of the name that follows gets a user. Newer ones have a colon and its UID.
+	// revokedPrefix begins the names of users that are only markers: the node whose name follows gets no user. Newer markers also have a
+	// colon and the Node's UID.
 	revokedPrefix = "revoked:"
 )
 
-// nodeUser is etcd's user of a Node. A Node that is made anew is another, whoever has kept the former one's certificate.
+// nodeUser returns etcd's user of a Node. A recreated Node has another user, so a certificate kept from the former one is of no use.
 func nodeUser(name, uid string) store.User {
 	host := func(prefix string) string { return prefix + name + "/" }
 	return store.User{Name: nodePrefix + name + ":" + uid, Write: []string{
 		model.HostPrefix(name), host(model.Root + "felix/v1/host/"), host(model.Root + "bgp/v1/host/"),
-		// A host claims blocks that others have left empty, borrows and gives back.
+		// A host claims blocks that others have left empty, borrows addresses and gives them back.
 		model.Root + "ipam/v2/assignment/", model.Root + "ipam/v2/handle/", model.Root + "ipam/v2/host/",
 	}}
 }
@@ -63,18 +64,18 @@ func isOpen(r *certificatesv1.CertificateSigningRequest) bool {
 // A signer answers requests for Nodes' certificates.
 type signer struct {
 	name    string // signerName of the requests
-	account string // of the pods that may make them
-	// open has do answer, by what certifies Nodes just now; at each sweep too, where there may be nothing to answer.
+	account string // account of the pods that may make them
+	// open calls do with a certifier that is current. It is also called at each sweep, even if there is nothing to answer.
 	open func(ctx context.Context, sweep bool, do func(certifier) error) error
 }
 
-// A certifier is an authority, and what it certifies of a Node.
+// A certifier is an authority, and what it certifies about a Node.
 type certifier struct {
 	*authority
 	leaf func(*corev1.Node) (leaf, error)
 }
 
-// signEtcd answers requests for etcd, and keeps etcd's users those of the Nodes, until the context ends.
+// signEtcd answers requests for etcd, and keeps etcd's users in line with the Nodes, until the context ends.
 func (b *bootstrapper) signEtcd(ctx context.Context) error {
 	return b.sign(ctx, signer{signerName, agentAccount, func(ctx context.Context, sweep bool, do func(certifier) error) error {
 		return b.administer(ctx, func(etcd *store.Client, ca *authority) error {
@@ -96,7 +97,7 @@ func (b *bootstrapper) sign(ctx context.Context, s signer) error {
 	news := mailbox.New[[]string]() // names of requests
 	tell := func(names ...string) { news.Update(func(had []string) []string { return append(had, names...) }) }
 	group.Go(func() error {
-		// A request may have a megabyte, and a node that was taken over makes many: they are held one at a time.
+		// A request may have a megabyte, and a compromised node may make many: they are read a few at a time.
 		ours := kube.Select{Fields: "spec.signerName=" + s.name, Page: 4}
 		open := func(r *certificatesv1.CertificateSigningRequest) (names []string) {
 			if isOpen(r) {
@@ -148,7 +149,7 @@ func (b *bootstrapper) sign(ctx context.Context, s signer) error {
 	return group.Wait()
 }
 
-// administer does something as etcd's administrator.
+// administer calls do with a client of etcd's administrator, and the authority.
 func (b *bootstrapper) administer(ctx context.Context, do func(*store.Client, *authority) error) error {
 	members, _, err := b.chosen(ctx)
 	if err != nil {
@@ -171,12 +172,12 @@ func (b *bootstrapper) administer(ctx context.Context, do func(*store.Client, *a
 	return do(etcd, ca)
 }
 
-// refusal is why a request is denied.
+// refusal says why a request is denied.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// answer approves and signs a request, or denies it, unless that has been done. An error leaves it open.
+// answer approves and signs a request, or denies it, unless it has an answer. An error leaves it open.
 func (b *bootstrapper) answer(ctx context.Context, s signer, c certifier, name string) error {
 	r, err := kube.Get[certificatesv1.CertificateSigningRequest](ctx, b.kube, "", name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !isOpen(r) {
@@ -208,7 +209,7 @@ func (b *bootstrapper) answer(ctx context.Context, s signer, c certifier, name s
 	return err
 }
 
-// certify makes the certificate that a request is for, and says whose it is.
+// certify creates the certificate that a request asks for, and returns its user.
 func (b *bootstrapper) certify(ctx context.Context, s signer, c certifier, r *certificatesv1.CertificateSigningRequest) (cert []byte, user string, err error) {
 	if n := len(r.Spec.Request); n > maxRequest {
 		return nil, "", refusal(fmt.Sprintf("it has %d bytes, more than %d", n, maxRequest))
@@ -242,7 +243,7 @@ func (b *bootstrapper) certify(ctx context.Context, s signer, c certifier, r *ce
 	return cert, l.name, err
 }
 
-// asking is the Node whose agent, a pod of the account, made a request.
+// asking returns the Node whose agent, a pod of the account, made a request.
 func (b *bootstrapper) asking(ctx context.Context, account string, spec certificatesv1.CertificateSigningRequestSpec) (node string, err error) {
 	if user := "system:serviceaccount:" + namespace + ":" + account; spec.Username != user {
 		return "", refusal("only " + user + " may ask")
@@ -266,7 +267,7 @@ func (b *bootstrapper) asking(ctx context.Context, account string, spec certific
 	return pod.Spec.NodeName, nil
 }
 
-// revoked are the markers by the names of nodes.
+// revoked returns the markers among users, by name of the node.
 func revoked(users []string) map[string][]string {
 	of := map[string][]string{}
 	for _, user := range users {
@@ -278,7 +279,7 @@ func revoked(users []string) map[string][]string {
 	return of
 }
 
-// admit makes etcd's user of a node, unless that is revoked.
+// admit creates etcd's user of a node, unless the node is revoked.
 func admit(ctx context.Context, etcd *store.Client, node string, u store.User) error {
 	check := func() error {
 		users, err := etcd.Users(ctx, revokedPrefix+node)
@@ -293,15 +294,16 @@ func admit(ctx context.Context, etcd *store.Client, node string, u store.User) e
 	if err := etcd.SetUser(ctx, u); err != nil {
 		return err
 	}
-	err := check() // revoke may have looked for users before there was this one
+	err := check() // revoke may have listed the users before this one was created
 	if _, revoked := errors.AsType[refusal](err); revoked {
 		err = cmp.Or(etcd.RemoveUser(ctx, u.Name), err)
 	}
 	return err
 }
 
-// sweep removes the users of nodes that are gone or revoked, and makes those that are missing, as where etcd has lost its data: their
-// agents have certificates, and don't ask. Those that were there before this process it completes: another may have ended as it made them.
+// sweep removes the users of nodes that are deleted or revoked, and creates missing ones, as after etcd lost its data: the agents have
+// certificates, and don't ask again. It also completes the users that this process did not create: a former process may have ended while
+// creating them.
 func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
 	users, err := etcd.Users(ctx, "")
 	if err != nil {
@@ -339,7 +341,7 @@ func (b *bootstrapper) sweep(ctx context.Context, etcd *store.Client) error {
 	return nil
 }
 
-// Revoke has etcd refuse whatever a node of this name asks from now on, or ends that.
+// Revoke makes etcd refuse all requests of nodes with this name from now on; undo ends that.
 func Revoke(ctx context.Context, cfg Config, node string, undo bool) error {
 	b, err := open(cfg)
 	if err != nil {
@@ -358,7 +360,7 @@ func Revoke(ctx context.Context, cfg Config, node string, undo bool) error {
 	})
 }
 
-// revoke is Revoke of the Node with the UID, "" where there is none.
+// revoke is Revoke for the Node with this UID, "" if there is none.
 func revoke(ctx context.Context, etcd *store.Client, node, uid string, undo bool) error {
 	users, err := etcd.Users(ctx, "")
 	if err != nil {
@@ -378,7 +380,7 @@ func revoke(ctx context.Context, etcd *store.Client, node, uid string, undo bool
 	if err := etcd.AddUser(ctx, marker); err != nil {
 		return err
 	}
-	certified, err := etcd.Users(ctx, own) // the signer may have made one before there was the marker
+	certified, err := etcd.Users(ctx, own) // the signer may have created one before the marker existed
 	if err == nil {
 		err = etcd.RemoveUser(ctx, certified...)
 	}
@@ -388,7 +390,7 @@ func revoke(ctx context.Context, etcd *store.Client, node, uid string, undo bool
 	return err
 }
 
-// former are the users that all nodes shared before each had its own.
+// former returns the users that all nodes shared before each had its own.
 func former() []string { return []string{"node", "cni"} }
 
 // Retire removes the users that all nodes shared.

@@ -35,7 +35,7 @@ import (
 	"github.com/calico-go/calico/test/etcd"
 )
 
-// api is as much of the Kubernetes API as the signer asks.
+// api is the part of the Kubernetes API that the signer uses.
 type api struct {
 	mu      sync.Mutex
 	objects map[string]any    // by path
@@ -46,10 +46,10 @@ type api struct {
 
 const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
-// listKinds are the kinds of what is listed.
+// listKinds are the kinds of lists, by path.
 var listKinds = map[string][2]string{"/api/v1/nodes": {"v1", "NodeList"}, requestsPath: {"certificates.k8s.io/v1", "CertificateSigningRequestList"}}
 
-// count notes that so many requests for certificates are sent in one answer.
+// count records how many requests for certificates one answer contains.
 func (a *api) count(names ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +128,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bootstrapperOf has this API.
+// bootstrapperOf returns a bootstrapper that uses this API.
 func bootstrapperOf(t *testing.T, a *api) *bootstrapper {
 	t.Helper()
 	a.patches, a.got = map[string]string{}, map[string]int{}
@@ -198,7 +198,7 @@ func TestLargeRequests(t *testing.T) {
 	}
 }
 
-// TestSignNSM: a manager of network services gets a certificate of the authority that is published, which lasts; nobody else gets one.
+// TestSignNSM: a manager of network services gets a certificate of the published authority, which lasts; others get none.
 func TestSignNSM(t *testing.T) {
 	const config, secret, pods = "/api/v1/namespaces/kube-system/configmaps/calico-nsm", "/api/v1/namespaces/kube-system/secrets/calico-nsm-ca", "/api/v1/namespaces/kube-system/pods/"
 	in := func(name string, spec map[string]any) map[string]any {
@@ -289,7 +289,7 @@ func TestSignNSM(t *testing.T) {
 }
 
 // TestSweepCompletes: whichever request about a node's user was the last of a signer that ended, the user can do nothing until it can do
-// all, and the next signer completes it.
+// everything, and the next signer completes it.
 func TestSweepCompletes(t *testing.T) {
 	ctx, s := t.Context(), etcd.New(t)
 	a := &api{objects: map[string]any{"/api/v1/nodes/old": object("old", nil)}}
@@ -350,7 +350,7 @@ func TestSweepCompletes(t *testing.T) {
 	}
 }
 
-// TestRevoke: a certificate that was revoked is never good again, and a name that nobody has is said to be none.
+// TestRevoke: a revoked certificate never becomes valid again, and an unknown name is reported.
 func TestRevoke(t *testing.T) {
 	ctx, s := t.Context(), etcd.New(t).Store
 	admitted := func(node, uid string) bool { return admit(ctx, s, node, nodeUser(node, uid)) == nil }

@@ -17,37 +17,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listTries is how often a dump of the table that changes overtook is
-// repeated.
+// listTries is how many times a dump of the table is tried when changes interrupt it.
 const listTries = 5
 
-// Connection is a tracked connection as its first packet was, and as its answers are.
+// Connection is a tracked connection: its first packet, and its answers.
 type Connection struct {
 	Protocol           model.Protocol
 	Src, Dst           netip.Addr
-	SrcPort, DstPort   uint16     // 0 where the protocol has none
-	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src where addresses are translated
+	SrcPort, DstPort   uint16     // 0 if the protocol has none
+	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src if addresses are translated
 	// These differ from DstPort and SrcPort likewise.
 	ReplySrcPort, ReplyDstPort uint16
 	ICMPType, ICMPCode         uint8 // of the first packet
 }
 
-// Tracked is a connection by which the tracker can be told what to do with it.
+// Tracked is a connection that can be passed back to the tracker.
 type Tracked struct {
 	Connection
 	Timeout time.Duration // until the tracker forgets it, unless a packet comes
-	// PickedUp: it is of TCP and ran already when the tracker saw it first. Src is
-	// who was heard first then, and may be the one who answers.
+	// PickedUp: it is a TCP connection that existed before the tracker saw it. Src is the side that was heard first then, which may be the
+	// server.
 	PickedUp bool
 	Replied  bool // the other side has sent something
 	family   uint8
-	identity []byte // its attributes that say which connection it is
+	identity []byte // its identifying attributes
 }
 
-// List returns the tracked connections of the current namespace that keep
-// accepts, of both families. It is one walk through the tracker's table, which is
-// every namespace's: that takes the kernel ten milliseconds, however little is in
-// it. A kernel without connection tracking has none.
+// List returns the tracked connections of the current namespace that keep accepts, of both families. It is one walk through the tracker's
+// table, shared by all namespaces: that takes the kernel ten milliseconds even if the table is almost empty. A kernel without connection
+// tracking has no connections.
 func List(keep func(Connection) bool) (kept []Tracked, err error) {
 	for range listTries {
 		kept = nil
@@ -70,10 +68,8 @@ func List(keep func(Connection) bool) (kept []Tracked, err error) {
 	return nil, fmt.Errorf("list tracked connections: it changed under way %d times: %w", listTries, err)
 }
 
-// Delete has the tracker forget connections, and returns how many
-// there still were. The next packet of such a connection is judged like the first
-// of one. The library does not know the identity of an ICMP query, so that the
-// messages are made here.
+// Delete makes the tracker forget connections, and returns how many still existed. The next packet of such a connection is judged like a
+// first one. The library does not know the identity of an ICMP query, so the messages are built here.
 func Delete(list []Tracked) (n int, err error) {
 	var errs []error
 	for _, t := range list {
@@ -99,7 +95,7 @@ func newRequest(kind, flags int, family uint8) *nl.NetlinkRequest {
 	return r
 }
 
-// parseTracked reads one message of a dump.
+// parseTracked parses one message of a dump.
 func parseTracked(message []byte) (t Tracked, ok bool) {
 	if len(message) < nl.SizeofNfgenmsg {
 		return t, false
@@ -132,12 +128,11 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 // seenReply is IPS_SEEN_REPLY of linux/netfilter/nf_conntrack_common.h.
 const seenReply = 1 << 1
 
-// liberal is IP_CT_TCP_FLAG_BE_LIBERAL of linux/netfilter/nf_conntrack_tcp.h: the
-// tracker sets it where it has not seen a connection begin, so that it doesn't
-// know its windows (tcp_new in nf_conntrack_proto_tcp.c).
+// liberal is IP_CT_TCP_FLAG_BE_LIBERAL of linux/netfilter/nf_conntrack_tcp.h: the tracker sets it for a connection whose beginning it has
+// not seen, as it doesn't know its windows (tcp_new in nf_conntrack_proto_tcp.c).
 const liberal = 0x08
 
-// parsePickedUp reads what the tracker knows of a protocol.
+// parsePickedUp parses what the tracker knows of a protocol.
 func parsePickedUp(b []byte) (is bool) {
 	rtnl.Attributes(b, func(kind uint16, data []byte) {
 		if kind != nl.CTA_PROTOINFO_TCP {
@@ -152,7 +147,7 @@ func parsePickedUp(b []byte) (is bool) {
 	return is
 }
 
-// Attributes of a tuple of ICMP, of linux/netfilter/nfnetlink_conntrack.h.
+// Attributes of an ICMP tuple, from linux/netfilter/nfnetlink_conntrack.h.
 const (
 	protoICMPType   = 5
 	protoICMPCode   = 6

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tracked are the connections that have one of the addresses.
+// tracked returns the connections that have one of the addresses.
 func tracked(tb testing.TB, addrs ...netip.Addr) []Tracked {
 	tb.Helper()
 	all, err := List(func(c Connection) bool {
@@ -97,7 +97,7 @@ func TestConnections(t *testing.T) {
 	})
 }
 
-// TestICMP has queries of ICMP tracked.
+// TestICMP tracks queries of ICMP.
 func TestICMP(t *testing.T) {
 	netns.Host(t, func() {
 		a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -119,7 +119,7 @@ func TestICMP(t *testing.T) {
 	})
 }
 
-// TestPickedUp has the tracker begin while a connection runs, whose server speaks first.
+// TestPickedUp starts the tracker while a connection runs, whose server speaks first.
 func TestPickedUp(t *testing.T) {
 	netns.Host(t, func() {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

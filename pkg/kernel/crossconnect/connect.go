@@ -14,28 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overhead of VXLAN over IPv4 and IPv6 (RFC 7348, 5): what a device's MTU is less than the underlay's.
+// Overhead of VXLAN over IPv4 and IPv6 (RFC 7348, 5): a device's MTU is smaller than the underlay's by this.
 const (
 	overhead4 = 50
 	overhead6 = 70
 )
 
-// An End says how an interface in a pod is to be.
+// An End describes an interface in a pod.
 type End struct {
 	Name, Alias string
 	Address     netip.Prefix // may be none
-	Gateway     netip.Addr   // of Routes; none: they go to the interface
+	Gateway     netip.Addr   // of Routes; none: they have only the interface
 	Routes      []netip.Prefix
 }
 
-// A Tunnel is a VXLAN device's: the node's address, the other node's, the UDP port of both.
+// A Tunnel describes a VXLAN device: this node's address, the other node's, and the UDP port of both.
 type Tunnel struct {
 	VNI           uint32
 	Local, Remote netip.Addr
 	Port          uint16
 }
 
-// Veth makes a veth with an end in each namespace, up and with their addresses and routes. Nothing is left after an error.
+// Veth creates a veth with an end in each namespace, up, with their addresses and routes. It leaves nothing after an error.
 func Veth(a *Namespace, endA End, b *Namespace, endB End) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = endA.Name
@@ -57,7 +57,7 @@ func Veth(a *Namespace, endA End, b *Namespace, endB End) error {
 	return nil
 }
 
-// VXLAN makes a VXLAN device in a namespace whose packets go through the calling thread's. Nothing is left after an error.
+// VXLAN creates a VXLAN device in a namespace whose packets pass through the calling thread's. It leaves nothing after an error.
 func VXLAN(n *Namespace, end End, t Tunnel) error {
 	host, err := rtnl.Dial()
 	if err != nil {
@@ -87,7 +87,7 @@ func VXLAN(n *Namespace, end End, t Tunnel) error {
 	return nil
 }
 
-// tunnelMTU is what fits into packets to the other node.
+// tunnelMTU returns the MTU that fits into packets to the other node.
 func tunnelMTU(host *rtnl.Conn, remote netip.Addr) (int, error) {
 	routes, err := host.RouteGet(rtnl.IP(remote))
 	if err != nil || len(routes) == 0 {
@@ -107,7 +107,7 @@ func tunnelMTU(host *rtnl.Conn, remote netip.Addr) (int, error) {
 	return min(mtu, 65535) - overhead6, nil
 }
 
-// setUp marks the link, gives it its address, and brings it up. Router advertisements change nothing in the pod.
+// setUp marks the link, adds its address, and brings it up. It disables router advertisements for it.
 func (n *Namespace) setUp(end End) error {
 	l, err := n.conn.LinkByName(end.Name)
 	if err != nil {
@@ -137,8 +137,8 @@ func (n *Namespace) setUp(end End) error {
 	return nil
 }
 
-// route adds the routes. One that the pod has already is refused: it is another interface's. But a default route takes the place of the
-// pod's, in two halves, each narrower than that: they go with the link, and the pod's is the default again.
+// route adds the routes. It fails if the pod has one already: it is another interface's. But a default route is added as two halves if the
+// pod has one: being narrower they win; they go with the link, and then the pod's is the default again.
 func (n *Namespace) route(end End) error {
 	l, err := n.conn.LinkByName(end.Name)
 	if err != nil {
@@ -179,13 +179,13 @@ func halves(all netip.Prefix) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(all.Addr(), 1), netip.PrefixFrom(a, 1)}
 }
 
-// HasDefaultRoute says whether packets of the pod go by a route to anywhere.
+// HasDefaultRoute reports whether the pod has a default route.
 func (n *Namespace) HasDefaultRoute() (bool, error) {
 	routes, err := n.routes()
 	return slices.ContainsFunc(routes, isDefault), err
 }
 
-// Received is how many packets have come by a link.
+// Received returns how many packets a link has received.
 func (n *Namespace) Received(name string) (uint64, error) {
 	l, err := n.conn.LinkByName(name)
 	if err != nil {
@@ -197,7 +197,7 @@ func (n *Namespace) Received(name string) (uint64, error) {
 	return 0, nil
 }
 
-// Has says whether the namespace has the link that was made with this alias.
+// Has reports whether the namespace has the link that was created with this alias.
 func (n *Namespace) Has(name, alias string) (bool, error) {
 	l, err := n.conn.LinkByName(name)
 	if rtnl.IsGone(err) || errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -209,8 +209,8 @@ func (n *Namespace) Has(name, alias string) (bool, error) {
 	return l.Attrs().Alias == alias, nil
 }
 
-// Delete deletes the link that was made with this alias, and one that a process left that died before it set the alias.
-// One that isn't there is deleted.
+// Delete deletes the link that was created with this alias, and one left by a process that died before it set the alias. A missing link is
+// no error.
 func (n *Namespace) Delete(name, alias string) error {
 	l, err := n.conn.LinkByName(name)
 	if rtnl.IsGone(err) || errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -229,7 +229,7 @@ func (n *Namespace) Delete(name, alias string) error {
 	return nil
 }
 
-// Names are those of the interfaces.
+// Names returns the names of the interfaces.
 func (n *Namespace) Names() (map[string]bool, error) {
 	links, err := n.links()
 	names := map[string]bool{}
@@ -239,8 +239,7 @@ func (n *Namespace) Names() (map[string]bool, error) {
 	return names, err
 }
 
-// Routes are where the pod's packets go by any interface but lo, without default routes, link-local ones and what is of
-// all networks.
+// Routes returns the destinations of the pod's routes, without default routes, and without link-local, multicast and loopback destinations.
 func (n *Namespace) Routes() ([]netip.Prefix, error) {
 	all, err := n.routes()
 	return slices.DeleteFunc(all, func(p netip.Prefix) bool {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aPod is a namespace that looks like a pod's, and its inode.
+// aPod creates a namespace that looks like a pod's, and returns it with its inode.
 func aPod(t *testing.T) (*os.File, *Namespace, uint64) {
 	t.Helper()
 	file := netns.New(t)
@@ -83,7 +83,7 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// TestVethFails: a route that the pod has already is another interface's, and nothing is left.
+// TestVethFails: a route that the pod has already belongs to another interface, and nothing is left behind.
 func TestVethFails(t *testing.T) {
 	clientNS, client, _ := aPod(t)
 	_, server, _ := aPod(t)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crossconnect joins two pods beside the pod network: a veth with one end in each, or VXLAN devices that end in
-// them, made directly in the pods' namespaces. Nothing of a pod's other interfaces is changed, and nothing on the host.
+// Package crossconnect joins two pods beside the pod network: by a veth with one end in each, or by VXLAN devices that end in them, created
+// directly in the pods' namespaces. It changes none of a pod's other interfaces, and nothing on the host.
 package crossconnect
 
 import (
@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces are the network namespaces that somebody is in or has mounted: inode → path.
+// Namespaces are the network namespaces that a process is in or that are mounted: inode → path.
 type Namespaces map[uint64]string
 
-// Scan finds all: the manager must see the node's processes and its mounts, those below /run/netns.
+// Scan finds all namespaces: the manager must see the node's processes and its mounts below /run/netns.
 func Scan() (Namespaces, error) {
 	found := Namespaces{}
 	mounts, err := os.Open("/proc/self/mountinfo")
@@ -54,7 +54,7 @@ func Scan() (Namespaces, error) {
 	return found, nil
 }
 
-// add takes in a namespace by its name, net:[inode].
+// add adds a namespace by its name, net:[inode].
 func (n Namespaces) add(name, path string) {
 	inode, ok := strings.CutPrefix(strings.TrimSuffix(name, "]"), "net:[")
 	if !ok {
@@ -65,12 +65,12 @@ func (n Namespaces) add(name, path string) {
 	}
 }
 
-// unescape undoes how mountinfo writes spaces and the like.
+// unescape undoes mountinfo's escapes of spaces and the like.
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
 
-// Own is the inode of the calling process's namespace.
+// Own returns the inode of the calling process's namespace.
 func Own() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &st); err != nil {
@@ -79,14 +79,14 @@ func Own() (uint64, error) {
 	return st.Ino, nil
 }
 
-// A Namespace is an open network namespace of a pod. It is good for one goroutine at a time.
+// A Namespace is an open network namespace of a pod. It is not safe for concurrent use.
 type Namespace struct {
 	path string
 	net  ns.NetNS
 	conn *rtnl.Conn
 }
 
-// Open opens the namespace with an inode. The error wraps os.ErrNotExist where it is gone.
+// Open opens the namespace with an inode. The error wraps os.ErrNotExist if it is gone.
 func (n Namespaces) Open(inode uint64) (*Namespace, error) {
 	path := n[inode]
 	if path == "" {
@@ -97,7 +97,7 @@ func (n Namespaces) Open(inode uint64) (*Namespace, error) {
 		return nil, fmt.Errorf("open network namespace %d: %w: %w", inode, err, os.ErrNotExist)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(net.Fd()), &st); err != nil || st.Ino != inode { // the process's number is another's now
+	if err := unix.Fstat(int(net.Fd()), &st); err != nil || st.Ino != inode { // the process id is another's now
 		_ = net.Close()
 		return nil, fmt.Errorf("open network namespace %d: %s is another: %w", inode, path, errors.Join(err, os.ErrNotExist))
 	}
@@ -109,7 +109,7 @@ func (n Namespaces) Open(inode uint64) (*Namespace, error) {
 	return &Namespace{path, net, conn}, nil
 }
 
-// Pin holds the namespace open: its inode is no other's until the pin is closed. Scan doesn't find it by that.
+// Pin holds the namespace open: its inode isn't reused until the pin is closed. Scan doesn't find the namespace by the pin.
 func (n *Namespace) Pin() (io.Closer, error) {
 	fd, err := unix.FcntlInt(n.net.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -124,7 +124,7 @@ func (n *Namespace) Close() {
 	_ = n.net.Close()
 }
 
-// links lists what is in the namespace.
+// links lists the links of the namespace.
 func (n *Namespace) links() ([]netlink.Link, error) {
 	links, err := rtnl.Dump(n.conn.LinkList)
 	if err != nil {

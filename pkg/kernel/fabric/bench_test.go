@@ -13,8 +13,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// manyRoutes is a state of n routes of blocks, by 500 hosts through VXLAN, and
-// their remotes.
+// manyRoutes returns a state of n routes to blocks, through 500 hosts by VXLAN, and their remotes.
 func manyRoutes(n int) plan.State {
 	st := plan.State{
 		Routes:  make(map[netip.Prefix]plan.Route, n),
@@ -56,7 +55,7 @@ func BenchmarkFabricCold(b *testing.B) {
 	}
 }
 
-// BenchmarkFabricAudit finds routes as they should be.
+// BenchmarkFabricAudit checks routes that are as they should be.
 func BenchmarkFabricAudit(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -75,7 +74,7 @@ func BenchmarkFabricAudit(b *testing.B) {
 	}
 }
 
-// BenchmarkFabricOneMore programs a route where there are many, and removes it.
+// BenchmarkFabricOneMore programs one route beside many, and removes it.
 func BenchmarkFabricOneMore(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -96,8 +95,7 @@ func BenchmarkFabricOneMore(b *testing.B) {
 	}
 }
 
-// BenchmarkFabricOneMoreHost programs a host's entries where there are those of
-// many, and removes them.
+// BenchmarkFabricOneMoreHost programs one host's entries beside those of many, and removes them.
 func BenchmarkFabricOneMoreHost(b *testing.B) {
 	netns.Host(b, func() {
 		pods.Uplink(b)

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Subscribe says when others may have changed what a Fabric holds, or what it needs for that: its routes, the tunnels, and
-// the links and addresses of the host that are no workload's, and forwarding on tunnels. It never says what: Apply finds out; nor does it tell of
-// neighbours and forwarding entries. Signals that wait become one. Of what this Fabric changes itself it
-// signals the coming, going and changing of devices. The channel is closed when the context ends.
+// Subscribe signals that others may have changed what a Fabric holds or depends on: its routes, the tunnels and their forwarding, and the
+// host's links and addresses other than workloads'. A signal doesn't say what changed: Apply finds out. There are no signals for neighbours
+// and forwarding entries. Pending signals merge into one. Of this Fabric's own changes, those of devices are signalled. The channel is
+// closed when the context ends.
 func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	w := &watcher{fabric: f, seen: make(map[int]sight), out: make(chan struct{}, 1)}
 	watch := rtnl.Watch{
@@ -37,7 +37,7 @@ type watcher struct {
 	out    chan struct{}
 }
 
-// sight is what of a link matters here.
+// sight is what matters here of a link.
 type sight struct {
 	name, alias string
 	up, carrier bool
@@ -50,7 +50,7 @@ func sightOf(l link.Link) sight {
 	return sight{l.Name, l.Alias, l.Up, l.Carrier, l.MTU, l.MAC, endsOf(l)}
 }
 
-// begin reads the links that there are.
+// begin reads the existing links.
 func (w *watcher) begin(lost bool) error {
 	c, err := rtnl.DialAt(w.fabric.ns)
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *watcher) end(err error) {
 func (w *watcher) signal() {
 	select {
 	case w.out <- struct{}{}:
-	default: // one waits already
+	default: // one is pending already
 	}
 }
 
@@ -107,8 +107,8 @@ func (w *watcher) note(messages []syscall.NetlinkMessage) {
 	}
 }
 
-// noteRoute looks for routes of ours that came or went and are not as desired by now, which isn't by Fabric itself, and for
-// those by which the host reaches next hops.
+// noteRoute reports routes of ours that came or went and are not as desired now, so that Fabric itself didn't change them, and routes by
+// which the host reaches next hops.
 func (w *watcher) noteRoute(m syscall.NetlinkMessage) bool {
 	r, ok := rtnl.ParseRoute(m.Data)
 	kind := m.Data[7]
@@ -122,7 +122,7 @@ func (w *watcher) noteRoute(m syscall.NetlinkMessage) bool {
 	return kind == unix.RTN_UNICAST && (watched || r.Index == 0) && !link.IsTunnelName(w.seen[r.Index].name)
 }
 
-// wants says whether a route to the destination is desired.
+// wants reports whether a route to the destination is desired.
 func (f *Fabric) wants(r rtnl.Route) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +132,7 @@ func (f *Fabric) wants(r rtnl.Route) bool {
 
 func (w *watcher) noteLink(m syscall.NetlinkMessage) bool {
 	l, err := link.Parse(m.Data)
-	if err != nil || m.Data[0] != unix.AF_UNSPEC { // a bridge's port
+	if err != nil || m.Data[0] != unix.AF_UNSPEC { // a message about a bridge port
 		return false
 	}
 	before, known := w.seen[l.Index]

@@ -22,7 +22,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// fabricBreakages is what another program may do on host 1 of two.
+// fabricBreakages are changes that another program may make on host 1 of two.
 func fabricBreakages() [][]string {
 	return [][]string{
 		{"ip", "route", "del", "10.65.2.0/24"},
@@ -58,8 +58,7 @@ func signalled(tb testing.TB, signals <-chan struct{}, what any) {
 	eventually.Find(tb, fmt.Sprintf("a signal of %q", what), signals, func(struct{}) bool { return true })
 }
 
-// settleFabric applies until nothing is signalled of what was done so far. A link
-// of its own says when all before it has been.
+// settleFabric applies until no signal is left of earlier changes. A link of its own shows when all earlier events have arrived.
 func settleFabric(tb testing.TB, signals <-chan struct{}) {
 	tb.Helper()
 	netns.IP(tb, "link", "set", "lo", "mtu", "60000")
@@ -68,7 +67,7 @@ func settleFabric(tb testing.TB, signals <-chan struct{}) {
 	signalled(tb, signals, "the MTU of lo")
 }
 
-// TestFightIsSaidOnce: not with each of its repairs.
+// TestFightIsSaidOnce: a fight is reported once, not with each repair.
 func TestFightIsSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	f := &Fabric{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
@@ -84,7 +83,7 @@ func TestFightIsSaidOnce(t *testing.T) {
 	}
 }
 
-// endsAfter is a context that ends after it was asked so often.
+// endsAfter is a context that ends after it was asked this many times.
 type endsAfter struct {
 	context.Context
 	asked int
@@ -97,7 +96,7 @@ func (e *endsAfter) Err() error {
 	return nil
 }
 
-// TestRepairsOfACutPass are told of too.
+// TestRepairsOfACutPass: the repairs of an interrupted pass are reported too.
 func TestRepairsOfACutPass(t *testing.T) {
 	netns.Host(t, func() {
 		f := newFabric(t)
@@ -119,7 +118,7 @@ func TestRepairsOfACutPass(t *testing.T) {
 	})
 }
 
-// What another program does is repaired, and but for neighbours and forwarding entries signalled.
+// TestFabricRepairs: what another program changes is repaired and, except for neighbours and forwarding entries, signalled.
 func TestFabricRepairs(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
@@ -168,8 +167,8 @@ func TestFabricRepairs(t *testing.T) {
 	netns.NoLeaks(t)
 }
 
-// The host's own routes say how next hops are reached: each change is signalled, and
-// nothing of workloads' routes.
+// TestFabricSignalsHostRoutes: the host's own routes say how next hops are reached. Each change of them is signalled, and no change of
+// workloads' routes.
 func TestFabricSignalsHostRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		v := virtualHosts(t, 2)[0]
@@ -208,8 +207,7 @@ func TestFabricSignalsHostRoutes(t *testing.T) {
 	})
 }
 
-// What a Fabric changes itself of routes, neighbours and forwarding entries it
-// doesn't signal.
+// TestFabricDoesNotSignalItself: a Fabric doesn't signal its own changes to routes, neighbours and forwarding entries.
 func TestFabricDoesNotSignalItself(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
@@ -246,7 +244,7 @@ func TestFabricDoesNotSignalItself(t *testing.T) {
 	})
 }
 
-// TestFabricHearsOfCarriers: routes leave out links that have none.
+// TestFabricHearsOfCarriers: routes leave out links without a carrier.
 func TestFabricHearsOfCarriers(t *testing.T) {
 	netns.Host(t, func() {
 		f := newFabric(t)
@@ -276,8 +274,8 @@ func TestFabricHearsOfCarriers(t *testing.T) {
 	})
 }
 
-// TestTunnelForwards: a tunnel on a host whose new links don't forward does. Forwarding that is switched off, and a bridge that the tunnel
-// is put into, are signalled and repaired.
+// TestTunnelForwards: a tunnel forwards on a host whose new links don't. Forwarding that is switched off, and a bridge that gets the tunnel
+// as a port, are signalled and repaired.
 func TestTunnelForwards(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)

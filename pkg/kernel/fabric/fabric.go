@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fabric keeps the kernel's routes to other hosts, as package plan works them out: routes, and tunnels with their addresses,
+// Package fabric keeps the kernel's routes to other hosts, as package plan computes them: routes, and tunnels with their addresses,
 // neighbours and forwarding entries.
 package fabric
 
@@ -20,29 +20,28 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// Protocol is the protocol number of a Fabric's routes. It is not link.RouteProtocol, so that neither Fabric nor
-// hostpath.Path takes the other's routes for its own, and each reads its own alone.
+// Protocol is the protocol number of a Fabric's routes. It differs from link.RouteProtocol, so that neither Fabric nor hostpath.Path takes
+// the other's routes for its own, and each reads only its own.
 const Protocol = 81
 
-// metric is the metric of a Fabric's routes, of both families. No other program uses it, so that a route can be replaced
-// in one step without hitting a foreign one; and the route to an endpoint of this host, which has a smaller one, comes
-// first while an address moves from another host to this one.
+// metric is the metric of a Fabric's routes, of both families. No other program uses it, so a route can be replaced in one step without
+// hitting a foreign one. The route to an endpoint of this host has a smaller metric and wins while an address moves from another host to
+// this one.
 const metric = 1100
 
-// fewChanges are not more than those that it pays to make without reading all.
+// fewChanges is the largest number of changes that are made without reading everything.
 const fewChanges = 24
 
-// Config says what is ours on the host.
+// Config identifies what is ours on the host.
 type Config struct {
-	Protocol uint8        // of our routes; 0 = Protocol; never a hostpath.Path's
-	Prefixes []string     // of workload interfaces' names, whose events don't matter; empty = "cali"
+	Protocol uint8        // of our routes; 0 = Protocol; must not be that of a hostpath.Path
+	Prefixes []string     // of workload interfaces' names, whose events are ignored; empty = "cali"
 	Logger   *slog.Logger // nil = none
 }
 
-// Fabric keeps what leads packets to other hosts: routes, and tunnel devices with their addresses, neighbours and
-// forwarding entries. It owns the routes of its protocol; of devices those that the plan names, which it marks by their
-// alias, and all that is on them; and changes nothing else. It belongs to the network namespace that it was made in. Safe
-// for concurrent use.
+// Fabric keeps what leads packets to other hosts: routes, and tunnel devices with their addresses, neighbours and forwarding entries. It
+// owns the routes of its protocol, the devices that the plan names, which it marks by their alias, and everything on these; it changes
+// nothing else. It belongs to the network namespace that it was created in. It is safe for concurrent use.
 type Fabric struct {
 	cfg Config
 	ns  ns.NetNS
@@ -53,7 +52,7 @@ type Fabric struct {
 	remotes map[plan.RemoteID]plan.Remote
 	tunnels []plan.Tunnel
 	held    held
-	ready   bool // Apply has been through: what differs now has drifted
+	ready   bool // Apply has completed: what differs now has drifted
 	repairs rtnl.Repairs
 }
 
@@ -76,12 +75,11 @@ type Problem struct {
 	Err     error
 }
 
-// Report says what an Apply found and did.
+// Report is the result of an Apply.
 type Report struct {
-	// Problems, sorted by subject: of Apply all that there are, of ApplySome those of what it was asked to change.
+	// Problems, sorted by subject: after Apply all, after ApplySome those of the requested changes.
 	Problems []Problem
-	// Writes is how many changes were made, Repairs how many of them undid what another program had done to state that
-	// was right before.
+	// Writes is the number of changes made, Repairs how many of them undid another program's changes.
 	Writes, Repairs int
 }
 
@@ -122,8 +120,8 @@ func (f *Fabric) Close() {
 	_ = f.ns.Close()
 }
 
-// Apply makes the kernel hold exactly the routes, tunnels and remotes of the state and reports what it lacks, read back.
-// The error says that the kernel could not be read, or that the context ended.
+// Apply makes the kernel hold exactly the routes, tunnels and remotes of the state, reads them back and reports what is missing. The error
+// says that the kernel could not be read, or that the context ended.
 func (f *Fabric) Apply(ctx context.Context, desired plan.State) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,9 +131,8 @@ func (f *Fabric) Apply(ctx context.Context, desired plan.State) (Report, error) 
 	return f.converge(ctx)
 }
 
-// ApplySome changes the desired state by what changed of the routes, devices and remotes. While the devices stay as they
-// are its cost doesn't grow with the routes and remotes that are there: it takes the kernel's word for what it writes, and
-// leaves it to the next Apply to read that back.
+// ApplySome applies changes of routes, devices and remotes. Unless the devices change, its cost doesn't grow with the number of routes and
+// remotes: it trusts the kernel's answers to its writes, and the next Apply reads back.
 func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +175,7 @@ func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (Report, e
 	return p.report(), nil
 }
 
-// converge reads, writes the difference and reads again, of everything.
+// converge reads everything, writes the differences and reads again.
 func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
@@ -214,7 +211,7 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	return p.report(), nil
 }
 
-// isWorkload says whether a link of that name is a workload's.
+// isWorkload reports whether a link with that name is a workload's.
 func (c Config) isWorkload(name string) bool {
 	return model.IsWorkloadInterface(name, c.Prefixes)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bridgeFDB is a device's forwarding table, as iproute2 prints it, but sorted: the kernel keeps no order.
+// bridgeFDB returns a device's forwarding table as iproute2 prints it, but sorted: the kernel keeps no order.
 func bridgeFDB(tb testing.TB, device string) []string {
 	tb.Helper()
 	out, err := exec.Command("bridge", "fdb", "show", "dev", device).CombinedOutput()
@@ -97,8 +97,7 @@ func command(tb testing.TB, args ...string) {
 	}
 }
 
-// withoutIndices takes the numbers of links from lines of `ip -o addr`: a device
-// made anew has another.
+// withoutIndices removes the indexes of links from lines of `ip -o addr`: a recreated device has another.
 func withoutIndices(lines []string) []string {
 	for i, line := range lines {
 		if _, rest, ok := strings.Cut(line, ": "); ok {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdbEntry is an entry of a VXLAN device's forwarding table for the library: frames to the MAC address go to that host.
+// fdbEntry returns an entry of a VXLAN device's forwarding table for the library: it sends frames to the MAC address to the host.
 func fdbEntry(index int, mac model.MAC, outer netip.Addr) *netlink.Neigh {
 	e := rtnl.Neigh(index, outer, mac)
 	e.Family, e.Flags = unix.AF_BRIDGE, unix.NTF_SELF
@@ -32,7 +32,7 @@ func (p *pass) listNeighs(index, family int) ([]netlink.Neigh, error) {
 	return all, nil
 }
 
-// entries compares the neighbours and forwarding entries of the tunnels that are there.
+// entries compares the neighbours and forwarding entries of the existing tunnels.
 func (p *pass) entries() ([]*change, error) {
 	var changes []*change
 	for _, t := range p.tunnels {
@@ -52,7 +52,7 @@ func (p *pass) entries() ([]*change, error) {
 	return changes, nil
 }
 
-// vxlanIndex is the index of the VXLAN device of a kind, 0 = there is none.
+// vxlanIndex returns the index of the VXLAN device of a kind, 0 = there is none.
 func (p *pass) vxlanIndex(kind plan.TunnelKind) (int, error) {
 	for _, t := range p.tunnels {
 		if t.Kind != kind || kind == plan.IPIP {
@@ -87,7 +87,7 @@ func (p *pass) entriesOf(t plan.Tunnel, index int) ([]*change, error) {
 			neighs[rtnl.Addr(e.IP)] = rtnl.MAC(e.HardwareAddr)
 		}
 	}
-	fresh := p.had[t.Kind].index != index // then what is missing is not drift
+	fresh := p.had[t.Kind].index != index // then what is missing is no drift
 	formerFDB, formerNeighs := make(map[model.MAC]bool), make(map[netip.Addr]bool)
 	for id, r := range p.held.remotes {
 		if id.Tunnel == t.Kind {
@@ -129,7 +129,7 @@ func (p *pass) entriesOf(t plan.Tunnel, index int) ([]*change, error) {
 	return changes, nil
 }
 
-// remotesOf are the desired remotes of a tunnel, by their addresses.
+// remotesOf returns the desired remotes of a tunnel, sorted by address.
 func (p *pass) remotesOf(kind plan.TunnelKind) (remotes []plan.Remote) {
 	for id, r := range p.remotes {
 		if id.Tunnel == kind {
@@ -140,7 +140,7 @@ func (p *pass) remotesOf(kind plan.TunnelKind) (remotes []plan.Remote) {
 	return remotes
 }
 
-// someRemotes are the changes that some remotes need, by what was written last.
+// someRemotes returns the changes that some remotes need, based on what was written last.
 func (p *pass) someRemotes(changed map[plan.RemoteID]*plan.Remote) (changes []*change) {
 	for id := range changed {
 		r, wanted := p.remotes[id]
@@ -163,7 +163,7 @@ func (p *pass) someRemotes(changed map[plan.RemoteID]*plan.Remote) (changes []*c
 		if !known {
 			continue
 		}
-		// A host keeps its MAC address, and what follows from it, when its own address changes: its entries are replaced.
+		// A host keeps its MAC address, and what follows from it, when its own address changes: then its entries are replaced.
 		others := p.remotesOf(id.Tunnel)
 		if !slices.ContainsFunc(others, func(o plan.Remote) bool { return o.MAC == was.MAC }) {
 			changes = append(changes, p.deleteFDB(index, was.MAC, was.Outer, false))

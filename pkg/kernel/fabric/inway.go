@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LedByRoute reports whether the kernel would send what the current namespace has for an address by a route to a workload,
-// of this host or of another.
+// LedByRoute reports whether the kernel would send the current namespace's packets for an address by a route to a workload, of this host or
+// of another.
 func LedByRoute(a netip.Addr) (bool, error) {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -25,8 +25,8 @@ func LedByRoute(a netip.Addr) (bool, error) {
 	return ok && !r.Local && (r.Protocol == link.RouteProtocol || r.Protocol == Protocol), nil
 }
 
-// ClearWay deletes the routes of a Fabric, blackholes included, by which the kernel would send what is for some addresses.
-// It returns where they led, and what makes them again: to be called, if at all, before a Fabric is at work.
+// ClearWay deletes a Fabric's routes, blackholes included, by which the kernel would send packets for some addresses. It returns their
+// destinations, and a function that restores them, to be called only before a Fabric is at work.
 func ClearWay(addrs ...netip.Addr) (gone []netip.Prefix, restore func() error, err error) {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -59,8 +59,8 @@ func restoreRoutes(routes []route) error {
 	return errors.Join(errs...)
 }
 
-// decisive finds those routes: of what leads to an address the longest, and of these the first by metric, decides; where
-// it is a Fabric's, so does the next one without it.
+// decisive returns the routes for ClearWay: the longest that match an address decide, and among these the one with the lowest metric; if
+// that is a Fabric's, the next one would decide without it, and so on.
 func decisive(c *rtnl.Conn, addrs []netip.Addr) (found []route, err error) {
 	all, err := readRoutes(c, 0)
 	if err != nil {
@@ -87,7 +87,7 @@ func decisive(c *rtnl.Conn, addrs []netip.Addr) (found []route, err error) {
 	return found, nil
 }
 
-// before reports whether a route decides rather than another to the same address.
+// before reports whether a route wins over another to the same address.
 func (r route) before(o route) bool {
 	if r.dst.Bits() != o.dst.Bits() {
 		return r.dst.Bits() > o.dst.Bits()

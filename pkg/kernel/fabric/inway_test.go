@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestClearWay: of what leads to an address, the routes of a Fabric go, as long as one of
-// them decides; they come back as they were.
+// TestClearWay: the routes of a Fabric that cover an address are removed as long as one of them decides its way; they come back as they
+// were.
 func TestClearWay(t *testing.T) {
 	netns.Host(t, func() {
 		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")

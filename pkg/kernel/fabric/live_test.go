@@ -22,8 +22,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// ahead is how many datagrams a flood may have on the way: fewer than any queue
-// drops where the receiver is late.
+// ahead is how many datagrams a flood may have in flight: fewer than any queue drops if the receiver is late.
 const ahead = 100
 
 // A flood of datagrams from one pod to another, which counts those that don't
@@ -94,13 +93,13 @@ func startFlood(tb testing.TB, from, to *pod.Namespace, addr netip.Addr) *flood 
 	return f
 }
 
-// missing is how many were sent since the first that arrived, and have not.
+// missing returns how many datagrams sent since the first that arrived have not arrived.
 func (f *flood) missing() int {
 	<-f.first
 	return int(f.sent-f.least+1) - int(f.count.Load())
 }
 
-// end stops it and returns how many were sent and how many of them are lost.
+// end stops the flood and returns how many datagrams were sent and how many of them are lost.
 func (f *flood) end() (sent, lost int) {
 	<-f.stop
 	for range f.stop { // until the sender has ended
@@ -114,8 +113,7 @@ func (f *flood) end() (sent, lost int) {
 	return int(f.sent - f.least + 1), f.missing()
 }
 
-// A pool's mode changes live: from VXLAN to no encapsulation and back, by
-// replacing routes, loses nothing.
+// TestModeChangesWithoutLoss: a pool's mode changes from VXLAN to no encapsulation and back, by replacing routes, without a loss.
 func TestModeChangesWithoutLoss(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
@@ -166,7 +164,7 @@ func TestModeChangesWithoutLoss(t *testing.T) {
 	})
 }
 
-// Settings of a device change live, also those for which it is made anew.
+// TestTunnelChanges: settings of a device change while it is used, also those for which it is recreated.
 func TestTunnelChanges(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
@@ -218,7 +216,7 @@ func TestTunnelChanges(t *testing.T) {
 	})
 }
 
-// Next hops share the flows, and those whose link goes away or down leave.
+// TestECMP: next hops share the flows, and those whose link goes away or down leave.
 func TestECMP(t *testing.T) {
 	netns.Host(t, func() {
 		f := newFabric(t)

@@ -22,13 +22,13 @@ import (
 // pass is one pass over the kernel's state.
 type pass struct {
 	*Fabric
-	links    map[string]link.Link // those asked for so far; the zero Link = none
+	links    map[string]link.Link // those read so far; the zero Link = none
 	sources  map[netip.Addr]bool
-	refusals map[string]error // what the kernel said to a write, by subject
+	refusals map[string]error // the kernel's answers to writes, by subject
 	problems []Problem
 	writes   int
 	repairs  int
-	repaired string                     // the first of them
+	repaired string                     // the first repair
 	had      map[plan.TunnelKind]device // what was right before this pass
 }
 
@@ -40,7 +40,7 @@ func (p *pass) problem(subject string, err error) {
 	p.problems = append(p.problems, Problem{subject, err})
 }
 
-// unmet reports what is still to do after all was written: what the kernel said to it, or that it has been undone.
+// unmet reports what is still to do after everything was written: with the kernel's refusal, or because it was undone.
 func (p *pass) unmet(subject, what string) {
 	if err := p.refusals[subject]; err != nil {
 		p.problem(subject, err)
@@ -54,7 +54,7 @@ func (p *pass) report() Report {
 	return Report{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
 }
 
-// link returns the link of that name, and false where there is none.
+// link returns the link with that name, and false if there is none.
 func (p *pass) link(name string) (link.Link, bool, error) {
 	l, known := p.links[name]
 	if !known && link.CheckName(name) == nil {
@@ -68,7 +68,7 @@ func (p *pass) link(name string) (link.Link, bool, error) {
 	return l, l.Index != 0, nil
 }
 
-// isLocal says whether an address is the namespace's own.
+// isLocal reports whether an address is the namespace's own.
 func (p *pass) isLocal(a netip.Addr) bool {
 	is, known := p.sources[a]
 	if !known {
@@ -84,16 +84,16 @@ type change struct {
 	subject string
 	what    string
 	make    func() error
-	late    bool    // takes away: after all that adds
+	late    bool    // removes: done after all that adds
 	drifted bool    // it was right before
-	route   *route  // that it makes
+	route   *route  // that it creates
 	former  []route // what that replaces and must not stay
-	err     error   // why it couldn't be made
+	err     error   // why it failed
 }
 
-// write makes the changes: what adds before what takes away. Where the kernel refuses a route, the one that it was to
-// replace goes too: no route is better than one to a next hop that is no longer desired. Refusals stand in the pass and in
-// the changes; the error is the context's.
+// write makes the changes: additions before removals. If the kernel refuses a route, the one that it should replace is removed too: no
+// route is better than one to a next hop that is no longer desired. Refusals are recorded in the pass and in the changes; the error is the
+// context's.
 func (p *pass) write(ctx context.Context, changes []*change) error {
 	var late []*change
 	for _, c := range changes {
@@ -128,7 +128,7 @@ func (p *pass) do(c *change) (done bool) {
 	}
 	if c.err != nil {
 		err, was := fmt.Errorf("%s: %w", c.what, c.err), p.refusals[c.subject]
-		if was == nil || !slices.Contains(strings.Split(was.Error(), "\n"), err.Error()) { // a tunnel is gone over several times
+		if was == nil || !slices.Contains(strings.Split(was.Error(), "\n"), err.Error()) { // a tunnel is handled several times
 			p.refusals[c.subject] = errors.Join(was, err)
 		}
 		return false
@@ -145,14 +145,14 @@ func (p *pass) do(c *change) (done bool) {
 	return true
 }
 
-// logRepairs tells the log of what another program changed.
+// logRepairs logs what another program changed.
 func (p *pass) logRepairs() {
 	if p.repairs > 0 && p.Fabric.repairs.Say("", time.Now()) {
 		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.Int("changes", p.repairs), slog.String("first", p.repaired))
 	}
 }
 
-// round reads routes, neighbours and forwarding entries and writes the difference.
+// round reads routes, neighbours and forwarding entries and writes the differences.
 func (p *pass) round(ctx context.Context) error {
 	changes, err := p.differences()
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *pass) check() error {
 	return nil
 }
 
-// differences are what routes, neighbours and forwarding entries need; what cannot be done now is a problem.
+// differences returns the changes that routes, neighbours and forwarding entries need; what cannot be done now is a problem.
 func (p *pass) differences() ([]*change, error) {
 	entries, err := p.entries()
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// randomRemote is one of a few hosts, at one of a few addresses: hosts move, and
-// give their address to others.
+// randomRemote returns one of a few hosts, at one of a few addresses: hosts move, and give their address to others.
 func randomRemote(r *rand.Rand, host int) plan.Remote {
 	at := byte(10 + r.IntN(6))
 	m := model.MAC{0x66, 0, 0, 0, 0, byte(host)}
@@ -30,7 +29,7 @@ func randomRemote(r *rand.Rand, host int) plan.Remote {
 	return plan.Remote{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN6, Outer: outer}, Host: fmt.Sprint(host), Gateway: rtnl.LinkLocal(m), MAC: m}
 }
 
-// randomChanges are some of routes and remotes; no two hosts have one MAC address.
+// randomChanges returns random changes to routes and remotes; no two hosts have the same MAC address.
 func randomChanges(r *rand.Rand, st plan.State) plan.Changes {
 	c := plan.Changes{Routes: make(map[netip.Prefix]*plan.Route), Remotes: make(map[plan.RemoteID]*plan.Remote)}
 	for range r.IntN(4) {
@@ -68,8 +67,7 @@ func randomChanges(r *rand.Rand, st plan.State) plan.Changes {
 	return c
 }
 
-// However one comes to a state, change by change, the kernel holds what one Apply
-// of it alone makes it hold.
+// TestChangesEqualApply: whatever changes lead to a state, the kernel holds what one Apply of that state makes it hold.
 func TestChangesEqualApply(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -98,8 +96,8 @@ func TestChangesEqualApply(t *testing.T) {
 	})
 }
 
-// A Fabric and a hostpath.Path leave each other's routes alone; while an address is on
-// its way from another host to this one, its endpoint here comes first.
+// TestFabricBesideHostPath: a Fabric and a hostpath.Path leave each other's routes alone. While an address is moving from another host to
+// this one, its endpoint here comes first.
 func TestFabricBesideHostPath(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)

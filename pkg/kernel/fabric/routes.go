@@ -24,15 +24,15 @@ type route struct {
 	protocol uint8
 	metric   uint32
 	source   netip.Addr
-	hops     []nextHop // sorted; none but for RTN_UNICAST
+	hops     []nextHop // sorted; only for RTN_UNICAST
 }
 
-// nextHop is one of them, as the kernel has it.
+// nextHop is a next hop as the kernel has it.
 type nextHop struct {
-	gateway netip.Addr // invalid = the link itself; of IPv4 it may be of IPv6
+	gateway netip.Addr // invalid = the link itself; an IPv4 route may have an IPv6 gateway
 	index   int
 	onLink  bool
-	weight  int // less one
+	weight  int // minus one
 }
 
 func (r route) equal(o route) bool {
@@ -40,8 +40,8 @@ func (r route) equal(o route) bool {
 		r.source == o.source && slices.Equal(r.hops, o.hops)
 }
 
-// within says whether the route leads nowhere but where the other leads too. A blackhole leads nowhere at all: without it
-// packets would take the default route.
+// within reports whether the route leads only where the other leads too. A blackhole leads nowhere at all: without it packets would take
+// the default route.
 func (r route) within(o route) bool {
 	return r.kind == unix.RTN_BLACKHOLE || r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h nextHop) bool { return !slices.Contains(o.hops, h) })
 }
@@ -50,7 +50,7 @@ func compareHops(a, b nextHop) int {
 	return cmp.Or(a.gateway.Compare(b.gateway), cmp.Compare(a.index, b.index))
 }
 
-// netlink is the route as the library wants it.
+// netlink returns the route for the library.
 func (r route) netlink() *netlink.Route {
 	out := &netlink.Route{Dst: rtnl.IPNet(r.dst), Type: int(r.kind), Protocol: netlink.RouteProtocol(r.protocol), Priority: int(r.metric), Src: rtnl.IP(r.source)}
 	hops := make([]*netlink.NexthopInfo, len(r.hops))
@@ -84,11 +84,11 @@ func (h nextHop) netlink(v4 bool) *netlink.NexthopInfo {
 	return out
 }
 
-// routeOf converts a route of the library's.
+// routeOf converts a route of the library.
 func routeOf(n netlink.Route) route {
 	r := route{dst: rtnl.Prefix(n.Dst), kind: uint8(n.Type), protocol: uint8(n.Protocol), metric: uint32(n.Priority), source: rtnl.Addr(n.Src)}
 	if r.kind != unix.RTN_UNICAST {
-		return r // of IPv6 the kernel names the loopback
+		return r // for IPv6 the kernel names the loopback
 	}
 	hops := n.MultiPath
 	if len(hops) == 0 && n.LinkIndex != 0 {
@@ -101,7 +101,7 @@ func routeOf(n netlink.Route) route {
 	return r
 }
 
-// readRoutes reads the main table's routes of both families, of a protocol or, with 0, of all.
+// readRoutes reads the main table's routes of both families, of one protocol, or of all if it is 0.
 func readRoutes(c *rtnl.Conn, protocol uint8) (routes []route, err error) {
 	mask := netlink.RT_FILTER_TABLE
 	if protocol != 0 {
@@ -118,7 +118,7 @@ func readRoutes(c *rtnl.Conn, protocol uint8) (routes []route, err error) {
 	return routes, nil
 }
 
-// resolve is the route as the kernel is to have it now. The error says what of it can't be; with ok false nothing can.
+// resolve returns the route as the kernel should have it now. lacks says which part isn't possible; if ok is false, nothing is.
 func (p *pass) resolve(want plan.Route) (r route, ok bool, lacks, err error) {
 	if !want.Destination.IsValid() || want.Destination != want.Destination.Masked() || want.Destination.Addr().Is4In6() {
 		return r, false, fmt.Errorf("%s is not a prefix that can be routed", want.Destination), nil
@@ -191,12 +191,12 @@ func (p *pass) routeDifferences() ([]*change, error) {
 			changes = append(changes, c)
 		}
 	}
-	// Maps have no order: a log that names the first is to name the same each time.
+	// Maps have no order: a log line that names the first change must name the same one each time.
 	slices.SortFunc(changes, func(a, b *change) int { return strings.Compare(a.subject, b.subject) })
 	return changes, nil
 }
 
-// routeChanges are what a desired route needs, given the routes that are there and the one that was seen or written last.
+// routeChanges returns the changes that a desired route needs, given the existing routes and the one last seen or written.
 func (p *pass) routeChanges(dst netip.Prefix, there []route, was route) (changes []*change, err error) {
 	r, ok, lacks, err := p.resolve(p.routes[dst])
 	if err != nil {
@@ -234,7 +234,7 @@ func (p *pass) routeChanges(dst netip.Prefix, there []route, was route) (changes
 	return changes, nil
 }
 
-// someRoutes are what the routes to a few destinations need, by what was seen or written last.
+// someRoutes returns the changes that routes to a few destinations need, based on what was seen or written last.
 func (p *pass) someRoutes(destinations []netip.Prefix) (changes []*change, err error) {
 	for _, dst := range destinations {
 		was, known := p.held.routes[dst]
@@ -253,7 +253,7 @@ func (p *pass) someRoutes(destinations []netip.Prefix) (changes []*change, err e
 		}
 	}
 	for _, c := range changes {
-		c.drifted = false // what differs was decided just now
+		c.drifted = false // the desired state changed just now
 	}
 	return changes, nil
 }

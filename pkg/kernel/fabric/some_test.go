@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// shapes are routes to one prefix of each family, of each form that there is.
+// shapes returns routes to a prefix, one of each possible form.
 func shapes(dst netip.Prefix) map[string]plan.Route {
 	hop := func(n int) plan.Hop {
 		if dst.Addr().Is4() {
@@ -47,8 +47,7 @@ func shapes(dst netip.Prefix) map[string]plan.Route {
 	}
 }
 
-// A route that led through a device that is not there comes back at once when it
-// leads where it led before.
+// TestRouteComesBack: a route that is desired through a missing device is removed, and comes back at once when it is desired as before.
 func TestRouteComesBack(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -77,8 +76,8 @@ func TestRouteComesBack(t *testing.T) {
 	})
 }
 
-// TestRefusedReplacement has routes whose replacement the kernel refuses: what leads elsewhere than is
-// desired goes, what leads to a part of it or nowhere at all stays, and is replaced or deleted later like any other.
+// TestRefusedReplacement covers routes whose replacement the kernel refuses: a route with other hops than desired is removed; one with some
+// of them or none stays, and is replaced or deleted later like any other.
 func TestRefusedReplacement(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -132,8 +131,8 @@ func TestRefusedReplacement(t *testing.T) {
 	})
 }
 
-// Every form of a route replaces every other, leaves nothing of it behind, and is
-// found again by another Fabric, which writes nothing.
+// TestRouteShapes: every form of a route replaces every other, leaves nothing of it behind, and is recognised by another Fabric, which
+// writes nothing.
 func TestRouteShapes(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -180,7 +179,7 @@ func TestRouteShapes(t *testing.T) {
 	})
 }
 
-// What a Fabric can't have is a problem that names it; the rest is programmed.
+// TestFabricProblems: what a Fabric can't have is a problem that names it; the rest is programmed.
 func TestFabricProblems(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -261,7 +260,8 @@ func TestFabricProblems(t *testing.T) {
 	})
 }
 
-// A VXLAN that can't be as something else has its VNI or its port says what that is, and what to do.
+// TestVXLANTaken: if a VXLAN can't be created because something else has its VNI or its port, the problem says what that is, and what to
+// do.
 func TestVXLANTaken(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -306,7 +306,7 @@ func TestVXLANTaken(t *testing.T) {
 	})
 }
 
-// TestTunnelTooSmall: what the kernel refuses to a tunnel is said once, though each change of the tunnel's has it tried again.
+// TestTunnelTooSmall: what the kernel refuses for a tunnel is reported once, though it is retried at each change of the tunnel.
 func TestTunnelTooSmall(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routes reads the routes with next hops that a Fabric made in the current namespace, but for those through its tunnels.
+// Routes returns the routes with next hops that a Fabric created in the current namespace, except those through its tunnels.
 func Routes() ([]plan.Route, error) {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -39,7 +39,7 @@ func Routes() ([]plan.Route, error) {
 	return out, nil
 }
 
-// planned is a route of the kernel as a plan has it; ok is false where it has no next hop by one of the links.
+// planned converts a route of the kernel to a plan's; ok is false unless all its next hops have gateways by one of the links.
 func (r route) planned(names map[int]string) (route plan.Route, ok bool) {
 	if r.kind != unix.RTN_UNICAST {
 		return plan.Route{}, false

@@ -21,9 +21,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// virtualHost is a namespace on a bridge, with a pod. Host n has 192.0.2.n and
-// 2001:db8::n, the blocks 10.65.n.0/24 and fd00:n::/64, and a pod with the
-// address 2 of each.
+// virtualHost is a namespace on a bridge, with a pod. Host n has 192.0.2.n and 2001:db8::n, the blocks 10.65.n.0/24 and fd00:n::/64, and a
+// pod with address 2 of each.
 type virtualHost struct {
 	n      int
 	ns     *pod.Namespace
@@ -45,7 +44,7 @@ func (v *virtualHost) mac6() model.MAC    { return model.MAC{0x66, 6, 0, 0, 0, b
 func (v *virtualHost) net4() netip.Prefix { return netip.PrefixFrom(v.tun4(), 24) }
 func (v *virtualHost) net6() netip.Prefix { return netip.PrefixFrom(v.tun6(), 64) }
 
-// virtualHosts makes hosts 1 to n. The current namespace is the wire.
+// virtualHosts creates hosts 1 to n. The current namespace is the wire.
 func virtualHosts(tb testing.TB, n int) []*virtualHost {
 	tb.Helper()
 	netns.IP(tb, "link", "add", "wire", "type", "bridge")
@@ -98,7 +97,7 @@ func newFabric(tb testing.TB) *Fabric {
 	return f
 }
 
-// vxlanState is what host v must hold to reach the others through VXLAN.
+// vxlanState returns what host v must hold to reach the others through VXLAN.
 func (v *virtualHost) vxlanState(all []*virtualHost) plan.State {
 	st := v.plainState(nil)
 	st.Remotes = make(map[plan.RemoteID]plan.Remote)
@@ -128,7 +127,7 @@ func (v *virtualHost) vxlanState(all []*virtualHost) plan.State {
 	return st
 }
 
-// plainState reaches them without encapsulation.
+// plainState returns what it must hold to reach them without encapsulation.
 func (v *virtualHost) plainState(all []*virtualHost) plan.State {
 	st := plan.State{Routes: map[netip.Prefix]plan.Route{
 		v.net4(): {Destination: v.net4(), Kind: plan.Blackhole, Origin: plan.FromBlock},
@@ -163,7 +162,7 @@ func noProblems(tb testing.TB, r Report) {
 	}
 }
 
-// mustHoldSome does so of changes.
+// mustHoldSome does the same with changes.
 func mustHoldSome(tb testing.TB, f *Fabric, c plan.Changes) Report {
 	tb.Helper()
 	r, err := f.ApplySome(context.Background(), c)
@@ -174,7 +173,7 @@ func mustHoldSome(tb testing.TB, f *Fabric, c plan.Changes) Report {
 	return r
 }
 
-// heldByFabric is what the namespace holds of it, as iproute2 prints it.
+// heldByFabric returns the Fabric's part of the namespace, as iproute2 prints it.
 func heldByFabric(tb testing.TB) []string {
 	tb.Helper()
 	lines := netns.IP(tb, "-4", "route", "show", "proto", "81")
@@ -197,14 +196,14 @@ type wired struct {
 	endpoint hostpath.Endpoint
 }
 
-// wire makes pod number n, with these addresses; without any, it has one of each family.
+// wire creates pod n with these addresses, or else with one of each family.
 func wire(tb testing.TB, n int, addrs ...netip.Addr) wired {
 	tb.Helper()
 	p := pods.Wire(tb, n, addrs...)
 	return wired{p.Namespace, hostpath.Endpoint{Interface: p.Interface, MAC: p.MAC, Addrs: p.Addrs, Active: true}}
 }
 
-// newHostPath makes one in the current namespace, whose log goes to the test's.
+// newHostPath returns a Path in the current namespace, with its log in the test's.
 func newHostPath(tb testing.TB) *hostpath.Path {
 	tb.Helper()
 	h, err := hostpath.New(hostpath.Config{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tunnelDevices are the names that plan gives, and the kernel's kind of each.
+// tunnelDevices returns the names that plan gives, and the kernel's kind of each.
 func tunnelDevices() map[plan.TunnelKind]struct{ name, kind string } {
 	return map[plan.TunnelKind]struct{ name, kind string }{
 		plan.VXLAN4: {link.VXLAN4, "vxlan"},
@@ -26,10 +26,10 @@ func tunnelDevices() map[plan.TunnelKind]struct{ name, kind string } {
 	}
 }
 
-// ends are what a tunnel device says of where it leads.
+// ends are where a tunnel device leads.
 type ends struct {
-	local, remote netip.Addr // the latter of IPIP
-	under         int        // index of the link below
+	local, remote netip.Addr // the latter only for IPIP
+	under         int        // index of the underlying link
 	vni, port     int
 	learning      bool
 }
@@ -44,7 +44,7 @@ func endsOf(l link.Link) ends {
 	return ends{}
 }
 
-// specified is an address that isn't all zeros.
+// specified returns the address unless it is all zeros.
 func specified(ip []byte) netip.Addr {
 	if a := rtnl.Addr(ip).Unmap(); a.IsValid() && !a.IsUnspecified() {
 		return a
@@ -52,14 +52,13 @@ func specified(ip []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// bound says whether an IPIP tunnel has ends of its own: then all packets go to the one remote, whatever the route's
-// gateway is.
+// bound reports whether an IPIP tunnel has ends of its own: then all packets go to the one remote, whatever the route's gateway.
 func bound(l link.Link) bool {
 	e := endsOf(l)
 	return l.Kind == "ipip" && (e.local.IsValid() || e.remote.IsValid())
 }
 
-// foreign says that a device of a tunnel's name is another program's, which is left alone; nil = it isn't.
+// foreign returns an error if a device with a tunnel's name is another program's, which is left alone.
 func foreign(l link.Link, t plan.Tunnel) error {
 	switch {
 	case l.Kind != tunnelDevices()[t.Kind].kind:
@@ -70,12 +69,12 @@ func foreign(l link.Link, t plan.Tunnel) error {
 	return nil
 }
 
-// newTunnel is a tunnel device for the library to add, down.
+// newTunnel returns a tunnel device for the library to add, down.
 //
-// IPIP (RFC 2003) leads to whatever host a route names by its gateway: the device has neither a remote nor a local
-// address, and takes the outer source from the route to the gateway. TTL and TOS are the inner packet's. The kernel makes
-// tunl0 itself where the module ipip is loaded, unless the sysctl net.core.fb_tunnels_only_for_init_net says otherwise;
-// asking for the kind loads the module. That tunl0 is just so, and its parameters can't be changed (ipip_changelink).
+// IPIP (RFC 2003) leads to the host that a route names as its gateway: the device has neither a remote nor a local address, and takes the
+// outer source from the route to the gateway. TTL and TOS are the inner packet's. The kernel creates tunl0 itself when the module ipip is
+// loaded, unless the sysctl net.core.fb_tunnels_only_for_init_net says otherwise; requesting the kind loads the module. That tunl0 has just
+// these parameters, which can't be changed (ipip_changelink).
 func newTunnel(t plan.Tunnel, under int) netlink.Link {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = t.Device, t.MTU
@@ -92,10 +91,10 @@ func newTunnel(t plan.Tunnel, under int) netlink.Link {
 type step struct {
 	what   string
 	make   func() error
-	remake bool // it can be had only by making the device anew
+	remake bool // it requires recreating the device
 }
 
-// steps are what a device needs to be as desired, in order. Marked first: what is half made can be removed.
+// steps returns what a device needs to be as desired, in order. The mark comes first, so that a half-made device can be removed.
 func (p *pass) steps(l link.Link, t plan.Tunnel, under int) (steps []step) {
 	device, e := rtnl.Device(l.Index), endsOf(l)
 	remake := func(what string) []step {
@@ -120,14 +119,14 @@ func (p *pass) steps(l link.Link, t plan.Tunnel, under int) (steps []step) {
 	if l.MTU != t.MTU && t.MTU > 0 {
 		add(fmt.Sprintf("set MTU %d", t.MTU), func() error { return p.conn.LinkSetMTU(device, t.MTU) })
 	}
-	if l.Master != 0 { // the host routes nothing that comes in by a port
+	if l.Master != 0 { // the host doesn't route what arrives by a port
 		add(fmt.Sprintf("take out of link %d", l.Master), func() error { return p.conn.LinkSetNoMaster(device) })
 	}
 	family, settings := "ipv4", l.Conf4
 	if t.Kind == plan.VXLAN6 {
 		family, settings = "ipv6", l.Conf6
 	}
-	if v, ok := settings.At(0); ok && v == 0 { // else it has net.ipv4.conf.default.forwarding, or IPv6's
+	if v, ok := settings.At(0); ok && v == 0 { // otherwise it has net.ipv4.conf.default.forwarding, or IPv6's
 		sysctl := family + "/conf/" + l.Name + "/forwarding"
 		add("set sysctl net/"+sysctl+" to 1", func() error {
 			return p.ns.Do(func(ns.NetNS) error { return rtnl.WriteSysctl(sysctl, "1") })
@@ -139,15 +138,15 @@ func (p *pass) steps(l link.Link, t plan.Tunnel, under int) (steps []step) {
 	return steps
 }
 
-// found is a device of a tunnel's name as it is now.
+// found is the present device with a tunnel's name.
 type found struct {
 	link.Link
 	there bool
-	under int   // index of the link that it is to run over, 0 = the kernel's choice for each packet
+	under int   // index of the link that it should run over, 0 = the kernel chooses for each packet
 	lacks error // why it can't be as desired now
 }
 
-// find reads a tunnel's device, and the link below.
+// find reads a tunnel's device, and the underlying link.
 func (p *pass) find(t plan.Tunnel) (f found, err error) {
 	delete(p.links, t.Device)
 	if err := link.CheckName(t.Device); err != nil {
@@ -174,7 +173,7 @@ func (p *pass) find(t plan.Tunnel) (f found, err error) {
 	return f, nil
 }
 
-// tunnelAddrs compares a device's addresses, those of the link's own scope left aside.
+// tunnelAddrs compares a device's addresses, except link-local ones.
 func (p *pass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []netip.Prefix, err error) {
 	all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return p.conn.AddrList(rtnl.Device(index), netlink.FAMILY_ALL) })
 	if err != nil {
@@ -195,11 +194,10 @@ func (p *pass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []netip.Pre
 	return missing, stale, nil
 }
 
-// tunnelTries is how often a device that was just changed is looked at again for what else it needs: made anew, then set
-// up.
+// tunnelTries is how many times a device that was just changed is checked for what else it needs: for example recreated, then set up.
 const tunnelTries = 3
 
-// ensureTunnel makes a device and what it lacks. Its former addresses stay for now: routes may name them.
+// ensureTunnel creates a device and what it lacks. Its former addresses stay for now: routes may name them.
 func (p *pass) ensureTunnel(t plan.Tunnel) error {
 	for range tunnelTries {
 		again, err := p.ensureOnce(t)
@@ -210,7 +208,7 @@ func (p *pass) ensureTunnel(t plan.Tunnel) error {
 	return nil
 }
 
-// ensureOnce makes what can be made in one go, and says whether to look again.
+// ensureOnce makes the changes possible in one go, and reports whether to check again.
 func (p *pass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 	f, err := p.find(t)
 	if err != nil {
@@ -248,8 +246,7 @@ func (p *pass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 	return again, nil
 }
 
-// awaitLocal waits until routes can name an address that was just added: of IPv6 the kernel makes its local route in a
-// work queue.
+// awaitLocal waits until routes can name an address that was just added: for IPv6 the kernel creates its local route in a work queue.
 func (p *pass) awaitLocal(a netip.Addr) {
 	if a.Is6() {
 		rtnl.Await(func() bool {
@@ -259,13 +256,13 @@ func (p *pass) awaitLocal(a netip.Addr) {
 	}
 }
 
-// tunnelWrite makes one change, and says whether it was made.
+// tunnelWrite makes one change, and reports whether that succeeded.
 func (p *pass) tunnelWrite(t plan.Tunnel, what string, drifted bool, make func() error) (done bool) {
 	return p.do(&change{subject: t.Device, what: what, drifted: drifted, make: func() error {
 		err := make()
 		delete(p.links, t.Device)
 		if t.Kind == plan.IPIP && errors.Is(err, unix.EEXIST) {
-			return nil // loading the module made it
+			return nil // loading the module created it
 		}
 		if advice := p.adviseTaken(t, err); advice != "" {
 			return fmt.Errorf("%w: %s", err, advice)
@@ -274,14 +271,14 @@ func (p *pass) tunnelWrite(t plan.Tunnel, what string, drifted bool, make func()
 	}})
 }
 
-// adviseTaken says what has what the kernel refuses to a VXLAN, and what to do; "" = it isn't for that.
+// adviseTaken says what occupies what a VXLAN device needs, and what to do; "" = the refusal has another reason.
 func (p *pass) adviseTaken(t plan.Tunnel, refused error) string {
 	switch {
 	case t.Kind == plan.IPIP:
 	case errors.Is(refused, unix.EADDRINUSE):
 		return fmt.Sprintf("something else has UDP port %d: see `ss -lunp sport = :%[1]d` and `ip -d link show type vxlan`, and stop it, or set VXLANPort for all hosts", t.Port)
 	case errors.Is(refused, unix.EEXIST):
-		links, _ := link.Select(p.conn, func(name string) bool { return !link.IsTunnelName(name) }) // what isn't found has no name
+		links, _ := link.Select(p.conn, func(name string) bool { return !link.IsTunnelName(name) }) // a failure means no name
 		for _, l := range links {
 			if e := endsOf(l); l.Kind == "vxlan" && e.vni == int(t.VNI) && e.port == int(t.Port) {
 				return fmt.Sprintf("link %s has VNI %d and port %d: delete it, or set VXLANVNI or VXLANPort for all hosts", l.Name, t.VNI, t.Port)
@@ -335,9 +332,8 @@ func (p *pass) checkTunnel(t plan.Tunnel) error {
 	return nil
 }
 
-// removeStaleTunnels deletes what no route needs any more: former addresses of devices, and devices of ours that are not
-// desired. bare says that a device that stays has no address any more: with the last of IPv4 the kernel drops its routes
-// and neighbours.
+// removeStaleTunnels deletes what no route needs any more: former addresses of devices, and devices of ours that are not desired. bare
+// reports that a remaining device lost its last address: with the last IPv4 address the kernel drops its routes and neighbours.
 func (p *pass) removeStaleTunnels() (bare bool, err error) {
 	for kind, d := range tunnelDevices() {
 		t := plan.Tunnel{Kind: kind, Device: d.name}
@@ -382,8 +378,7 @@ func (p *pass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
 	return nil
 }
 
-// removeTunnel deletes a device. The kernel's own tunl0 says that it was deleted and stays: it goes down, and is no longer
-// ours.
+// removeTunnel deletes a device. For its own tunl0 the kernel reports success but keeps it: it is set down, and is no longer ours.
 func (p *pass) removeTunnel(t plan.Tunnel, l link.Link) error {
 	delete(p.held.devices, t.Kind)
 	device := rtnl.Device(l.Index)

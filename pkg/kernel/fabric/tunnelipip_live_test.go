@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// ipipState is what host v must hold to reach the others through IPIP.
+// ipipState returns what host v must hold to reach the others through IPIP.
 func (v *virtualHost) ipipState(all []*virtualHost) plan.State {
 	st := v.plainState(nil)
 	st.Tunnels = []plan.Tunnel{{Kind: plan.IPIP, Device: "tunl0", Local: v.addr4(), Parent: "eth0", Addr: v.tun4(), MTU: 1480}}
@@ -32,7 +32,7 @@ func (v *virtualHost) ipipState(all []*virtualHost) plan.State {
 	return st
 }
 
-// tunl0 reads the device; there must be one.
+// tunl0 reads the device, which must exist.
 func tunl0(tb testing.TB) link.Link {
 	tb.Helper()
 	l, err := link.Find("tunl0")
@@ -42,8 +42,7 @@ func tunl0(tb testing.TB) link.Link {
 	return l
 }
 
-// Pods talk through IPIP, whether the kernel made the tunl0 itself or not, and
-// a second Apply finds nothing to do.
+// TestIPIPBetweenHosts: pods talk through IPIP, whether the kernel created the tunl0 itself or not, and a second Apply finds nothing to do.
 func TestIPIPBetweenHosts(t *testing.T) {
 	for _, kernels := range []bool{true, false} {
 		t.Run(map[bool]string{true: "the kernel's own", false: "made"}[kernels], func(t *testing.T) {
@@ -81,7 +80,7 @@ func TestIPIPBetweenHosts(t *testing.T) {
 	}
 }
 
-// packets is how many packets the host's tunl0 has sent.
+// packets returns how many packets the host's tunl0 has sent.
 func packets(tb testing.TB, v *virtualHost) (n string) {
 	tb.Helper()
 	netns.Within(tb, v.ns, func() {
@@ -91,7 +90,7 @@ func packets(tb testing.TB, v *virtualHost) (n string) {
 	return n
 }
 
-// fallback says whether the kernel makes a tunl0 in each namespace itself.
+// fallback sets whether the kernel creates a tunl0 in each namespace itself.
 func fallback(tb testing.TB, makes bool) {
 	tb.Helper()
 	const sysctl = "core/fb_tunnels_only_for_init_net"
@@ -104,8 +103,8 @@ func fallback(tb testing.TB, makes bool) {
 	tb.Cleanup(func() { set("0") })
 }
 
-// When no pool wants IPIP any more the kernel's own tunl0 goes down, without
-// address and alias; one that was made goes away. Both can be had again.
+// TestIPIPComesAndGoes: when no pool wants IPIP any more the kernel's own tunl0 goes down, without address and alias, and one that we
+// created is deleted. Both can be used again.
 func TestIPIPComesAndGoes(t *testing.T) {
 	for _, kernels := range []bool{true, false} {
 		t.Run(map[bool]string{true: "the kernel's own", false: "made"}[kernels], func(t *testing.T) {
@@ -146,7 +145,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 	}
 }
 
-// What others do to tunl0 is seen, undone, and said.
+// TestIPIPRepairs: changes by others to tunl0 are noticed, repaired, and reported.
 func TestIPIPRepairs(t *testing.T) {
 	fallback(t, false) // the parameters of the kernel's own can't be changed
 	netns.Host(t, func() {
@@ -176,8 +175,8 @@ func TestIPIPRepairs(t *testing.T) {
 	})
 }
 
-// A link of that name that is no IPIP tunnel is somebody else's: it stays, and
-// the problem names it. So is a tunnel with a remote address.
+// TestIPIPNameTaken: a link of that name that is no IPIP tunnel belongs to another program: it stays, and the problem names it. So does a
+// tunnel with a remote address.
 func TestIPIPNameTaken(t *testing.T) {
 	fallback(t, false)
 	for _, foreign := range []string{"type dummy", "type ipip local 192.0.2.1 remote 192.0.2.9"} {
@@ -204,7 +203,7 @@ func TestIPIPNameTaken(t *testing.T) {
 	}
 }
 
-// A pool goes from IPIP to VXLAN and to none, and back, and no packet is lost.
+// TestIPIPModeChangesWithoutLoss: a pool goes from IPIP to VXLAN and to none, and back, and no packet is lost.
 func TestIPIPModeChangesWithoutLoss(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)

@@ -19,7 +19,7 @@ func ipipTunnel() plan.Tunnel {
 	return plan.Tunnel{Kind: plan.IPIP, Device: "tunl0", Local: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.0"), MTU: 1480}
 }
 
-// TestIPIPSteps: what a tunl0 needs. This kernel may have none.
+// TestIPIPSteps: the steps that a tunl0 needs. The test's kernel may have none.
 func TestIPIPSteps(t *testing.T) {
 	whats := func(want plan.Tunnel, have netlink.Iptun, alias string) (all []string) {
 		p := &pass{Fabric: &Fabric{}}
@@ -50,8 +50,8 @@ func TestIPIPSteps(t *testing.T) {
 	}
 }
 
-// A kernel without IPIP says so, and the routes of other pools are not hindered.
-// One that has it holds the tunnel.
+// TestIPIPWhereThereIsNone: a kernel without IPIP is a problem, and the routes of other pools are programmed. A kernel with it holds the
+// tunnel.
 func TestIPIPWhereThereIsNone(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
-// CarrierLosses is how often links of the current namespace have lost their carrier since they were made. One that isn't
-// there is left out. The kernel counts them, so that none is missed however seldom this is called.
+// CarrierLosses returns how many times links of the current namespace have lost their carrier since they were created. Missing links are
+// left out. The kernel counts, so no loss is missed however rarely this is called.
 func CarrierLosses(names []string) (map[string]uint32, error) {
 	c, err := rtnl.Dial()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// workloadRoutes are the workloads' addresses of a family that are routed to, with their links.
+// workloadRoutes returns the workloads' addresses of a family that have routes, with the indexes of their links.
 func workloadRoutes(c *rtnl.Conn, family int) (map[netip.Addr]int, error) {
 	routes := map[netip.Addr]int{}
 	ours := netlink.Route{Protocol: link.RouteProtocol, Type: unix.RTN_UNICAST}
@@ -27,20 +27,21 @@ func workloadRoutes(c *rtnl.Conn, family int) (map[netip.Addr]int, error) {
 	return routes, err
 }
 
-// maxAsked is about how many addresses the kernel is asked in a round, and maxAgain how many of them because they were led away in the
-// one before.
+// maxAsked is about how many addresses the kernel is asked about in a round, and maxAgain how many of them because they were diverted in
+// the one before.
 const (
 	maxAsked = 32
 	maxAgain = 8
 )
 
-// turn is whose turn it is to be asked about, where workloads have more addresses than that.
+// turn says which addresses to ask about next, if workloads have more than maxAsked.
 type turn struct {
 	round int
-	lost  []netip.Addr // in the round before
+	lost  []netip.Addr // diverted in the round before
 }
 
-// pick takes each so many rounds, spread over all: what it finds of all that it takes may be so of all that there are.
+// pick returns a share of the addresses, spread over all, so that each has its turn after some rounds: what holds for all of a share may
+// hold for all addresses.
 func (t turn) pick(routes map[netip.Addr]int) []netip.Addr {
 	addrs, every := slices.SortedFunc(maps.Keys(routes), netip.Addr.Compare), 1
 	if len(addrs) > maxAsked {
@@ -55,9 +56,9 @@ func (t turn) pick(routes map[netip.Addr]int) []netip.Addr {
 	return picked
 }
 
-// divertedBy finds that the kernel takes packets for workloads elsewhere than their routes say, as rules of VPN clients have it
-// that look into a table with a default route before main, or that no rule looks into main. Most of their rules lead only others'
-// packets away: the kernel is asked.
+// divertedBy returns an obstacle if the kernel sends packets for workloads elsewhere than their routes say. Rules of VPN clients do that:
+// they look into a table with a default route before main. So does the absence of a rule for main. Most such rules divert only other
+// packets, so divertedBy asks the kernel.
 func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([]Obstacle, error) {
 	rules, err := rtnl.Dump(func() ([]netlink.Rule, error) { return c.RuleList(family) })
 	if err != nil {
@@ -109,12 +110,12 @@ func divertedBy(c *rtnl.Conn, family int, workloadPrefixes []string, t *turn) ([
 	return append(found, o), nil
 }
 
-// lookedInto says whether a rule, for whichever packets, looks into a table.
+// lookedInto reports whether a rule, for any packets, looks into a table.
 func lookedInto(rules []netlink.Rule, table int) bool {
 	return slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table && !r.Invert })
 }
 
-// unruled are the tables that every host looks into, but for main, which have routes and no rule.
+// unruled returns the tables, other than main, that every host looks into and that have routes but no rule.
 func unruled(c *rtnl.Conn, family int, rules []netlink.Rule) (found []Obstacle, err error) {
 	command, version := "ip", "IPv4"
 	if family == unix.AF_INET6 {
@@ -136,14 +137,14 @@ func unruled(c *rtnl.Conn, family int, rules []netlink.Rule) (found []Obstacle, 
 	return found, err
 }
 
-// isUsual says whether a rule is one that every host has. The routes of main and local are no rule's fault.
+// isUsual reports whether a rule is one that every host has. The routes of main and local are no rule's fault.
 func isUsual(r netlink.Rule) bool {
 	return r.Table == unix.RT_TABLE_MAIN || r.Table == unix.RT_TABLE_LOCAL || r.Table == unix.RT_TABLE_DEFAULT
 }
 
-// divertedTo is the route that the kernel takes to an address if it isn't one by its link: for the host's own packets, or for
-// those of workloads. The latter may be refused for other reasons, but for a way back that leads elsewhere (rp_filter's EXDEV, which
-// newer kernels tell as EINVAL).
+// divertedTo returns the route that the kernel takes to an address if it isn't by the address's link: for the host's own packets, or for
+// workloads'. The kernel may refuse the latter for other reasons; only a way back that leads elsewhere counts (rp_filter's EXDEV, EINVAL in
+// newer kernels).
 func divertedTo(c *rtnl.Conn, a netip.Addr, index int) (netlink.Route, bool) {
 	for _, options := range []*netlink.RouteGetOptions{{}, {SrcAddr: rtnl.IP(a), IifIndex: index}} {
 		found, err := c.RouteGetWithOptions(rtnl.IP(a), options)
@@ -157,8 +158,8 @@ func divertedTo(c *rtnl.Conn, a netip.Addr, index int) (netlink.Route, bool) {
 	return netlink.Route{}, false
 }
 
-// describe says where a workload's packets are led, by which rule, and what mends it. An error of the kernel's names no table:
-// it is a rule without one, which refuses, or one for what comes from the workload.
+// describe says where a workload's packets are diverted to, by which rule, and how to fix it. If the kernel answered with an error there is
+// no table: the cause is a rule without a table, which refuses, or one for packets from the workload.
 func describe(c *rtnl.Conn, a netip.Addr, r netlink.Route, rules []netlink.Rule) string {
 	to := "nowhere"
 	if l, err := link.Get(c, r.LinkIndex, ""); err == nil && r.LinkIndex != 0 {
@@ -177,7 +178,7 @@ func describe(c *rtnl.Conn, a netip.Addr, r netlink.Route, rules []netlink.Rule)
 		if !isUsual(rule) && !forOthers && rule.Goto < 0 && (rule.Table == r.Table || r.Table == 0 && rule.Src != nil && rule.Src.Contains(rtnl.IP(a))) {
 			which = fmt.Sprintf(", by the rule of priority %d: run %s rule add priority %d lookup main suppress_prefixlength 0, "+
 				"and have it added at boot", rule.Priority, command, max(rule.Priority-1, 0))
-			if rule.Table == unix.RT_TABLE_UNSPEC { // it refuses the way to the gateway as well
+			if rule.Table == unix.RT_TABLE_UNSPEC { // it also refuses the way to the gateway
 				which = fmt.Sprintf(", by the rule of priority %d: run %s rule del priority %d, and have it added no more", rule.Priority, command, rule.Priority)
 			}
 			break

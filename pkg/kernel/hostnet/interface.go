@@ -13,14 +13,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Interface is a link of the host's own with its addresses.
+// Interface is one of the host's own links, with its addresses.
 type Interface struct {
 	Name     string
 	Addrs    []netip.Addr // sorted, without zones
 	Loopback bool
 }
 
-// Interfaces returns the links of the current namespace but for those with the prefixes, which are workloads', by name.
+// Interfaces returns the links of the current namespace, except those with a workload prefix, sorted by name.
 func Interfaces(workloadPrefixes []string) ([]Interface, error) {
 	c, err := rtnl.Dial()
 	if err != nil {

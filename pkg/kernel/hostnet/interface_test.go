@@ -45,8 +45,7 @@ func TestHostInterfaces(t *testing.T) {
 	})
 }
 
-// What happens to the host's own links and addresses is told, and what happens
-// to the addresses of workloads' isn't.
+// TestSubscribeHost: changes of the host's own links and addresses are signalled, those of workloads' addresses aren't.
 func TestSubscribeHost(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lookup finds the links by which the namespace of its first question reaches addresses. The zero value is ready; it
-// remembers the links' names, and is for as long as these last. Not for concurrent use.
+// Lookup finds the links by which a namespace, that of its first call, reaches addresses. The zero value is ready to use. It caches the
+// links' names, so it must not outlive them. It is not safe for concurrent use.
 type Lookup struct {
 	conn  *rtnl.Conn
 	names map[int]string
 }
 
-// Close ends it; it may be asked again.
+// Close releases the sockets; the Lookup may be used again.
 func (l *Lookup) Close() {
 	if l.conn != nil {
 		l.conn.Close()
@@ -29,9 +29,9 @@ func (l *Lookup) Close() {
 	*l = Lookup{}
 }
 
-// To returns the links by which an address is reached from an own one, the zero Addr for any: one for each next hop that
-// the kernel may take, whichever rule and table says so, and one with the name "" for an address of the namespace's own.
-// The error wraps os.ErrNotExist where no route leads to it.
+// To returns the links that lead to an address from one of the namespace's own, the zero Addr for any: one for each next hop that the
+// kernel may take, by whichever rule and table; the name "" stands for an address of the namespace's own. The error wraps os.ErrNotExist if
+// there is no route.
 func (l *Lookup) To(to, from netip.Addr) ([]string, error) {
 	if l.conn == nil {
 		c, err := rtnl.Dial()
@@ -41,7 +41,7 @@ func (l *Lookup) To(to, from netip.Addr) ([]string, error) {
 		l.conn, l.names = c, map[int]string{}
 	}
 	var indexes []int
-	// A route's next hops may be kept apart from it; then the kernel tells the one it takes.
+	// A route's next hops may be separate objects; then the kernel returns the one it takes.
 	for _, whole := range [...]bool{true, false} {
 		var local bool
 		if indexes, local = l.ask(to, from, whole); local {
@@ -69,7 +69,7 @@ func (l *Lookup) To(to, from netip.Addr) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// ask returns the links of the route: of the whole, or of the next hop that the kernel takes.
+// ask returns the links of the whole route, or of the next hop that the kernel takes.
 func (l *Lookup) ask(to, from netip.Addr, whole bool) (indexes []int, local bool) {
 	options := &netlink.RouteGetOptions{FIBMatch: whole}
 	if from.IsValid() {

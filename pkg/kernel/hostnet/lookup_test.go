@@ -16,8 +16,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// TestLookup has two uplinks: addresses beyond either, beyond both by two next hops,
-// and by a table that the own address chooses.
+// TestLookup covers two uplinks: addresses beyond either, beyond both by two next hops, and by a table that the source address chooses.
 func TestLookup(t *testing.T) {
 	netns.Host(t, func() {
 		for i, name := range []string{"eth0", "eth1"} {
@@ -73,7 +72,7 @@ func TestLookup(t *testing.T) {
 		if got, err := w.To(netip.MustParseAddr("8.8.8.8"), netip.Addr{}); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("nowhere: %q, %v", got, err)
 		}
-		// With next hops apart from the route the kernel tells of one.
+		// If next hops are objects of their own, the kernel names only one.
 		if err := os.WriteFile("/proc/sys/net/ipv4/nexthop_compat_mode", []byte("0"), 0); err != nil {
 			t.Fatal(err)
 		}

@@ -19,16 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network reads the current namespace's own part in the network. Its zero value has read nothing yet. It is one
-// goroutine's.
+// Network reads the current namespace's own network. Its zero value is ready to use. It is not safe for concurrent use.
 type Network struct {
-	// uplinks had the default routes, when there last were any.
+	// uplinks are the links that had the default routes when there last were any.
 	uplinks map[string]bool
 }
 
-// Read gives the links but for those with the prefixes, which are workloads', and the tunnels to other hosts; and the
-// routes by them that the agent didn't make. Addresses that mean nothing beyond a link are left out, and so are the routes
-// that the kernel makes of the others.
+// Read returns the links, except workloads' (those with a prefix) and the tunnels to other hosts, and the routes by these links that the
+// agent didn't create. It omits link-local and loopback addresses, and routes that the kernel creates for addresses.
 func (n *Network) Read(workloadPrefixes ...string) (plan.Links, error) {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -62,7 +60,7 @@ func (n *Network) Read(workloadPrefixes ...string) (plan.Links, error) {
 	return out, nil
 }
 
-// listAddrs lists the addresses of all links.
+// listAddrs returns the addresses of all links.
 func listAddrs(c *rtnl.Conn) ([]netlink.Addr, error) {
 	all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return c.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -71,7 +69,7 @@ func listAddrs(c *rtnl.Conn) ([]netlink.Addr, error) {
 	return all, nil
 }
 
-// hostAddrs are the addresses of all links that others can reach, by link; of a link nothing else is said.
+// hostAddrs returns the addresses of all links that others can reach, by link index; the links have no other fields.
 func hostAddrs(c *rtnl.Conn) (map[int]plan.Link, error) {
 	all, err := listAddrs(c)
 	if err != nil {
@@ -89,13 +87,12 @@ func hostAddrs(c *rtnl.Conn) (map[int]plan.Link, error) {
 	return addrs, nil
 }
 
-// addAddr adds an address to a link by what the kernel says of it (linux/if_addr.h). An optimistic one, which is used
-// before it is known to be the host's alone (RFC 4429), is pending like any other: other hosts are told of none that may
-// be taken back.
+// addAddr adds an address to a link, according to the kernel's flags (linux/if_addr.h). An optimistic address, which is used before it is
+// known to be unique (RFC 4429), is pending like any other: other hosts must not learn one that may be withdrawn.
 func addAddr(l *plan.Link, p netip.Prefix, flags int) {
 	passing := unix.IFA_F_DEPRECATED
 	if p.Addr().Is6() {
-		passing |= unix.IFA_F_TEMPORARY // of IPv4 the same bit says that it is a subnet's second
+		passing |= unix.IFA_F_TEMPORARY // for IPv4 the same bit marks a subnet's second address
 	}
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		l.Refused = append(l.Refused, p)
@@ -113,11 +110,11 @@ func addAddr(l *plan.Link, p netip.Prefix, flags int) {
 // hostRoute is a route with one of its next hops.
 type hostRoute struct {
 	rtnl.Route
-	several int // those of one route with several next hops have a number; 0 = it has one
+	several int // identifies a route with several next hops; 0 = it has one
 }
 
-// hostRoutes are the routes by some links that the agent didn't make, the best of each destination first, and the links
-// that have a default route.
+// hostRoutes returns the routes by some links that the agent didn't create, the best for each destination first, and the links that have a
+// default route.
 func hostRoutes(c *rtnl.Conn, links []link.Link) (out []plan.HostRoute, byDefault map[int]bool, err error) {
 	names := make(map[int]string, len(links))
 	for _, l := range links {
@@ -169,9 +166,8 @@ func hostRoutes(c *rtnl.Conn, links []link.Link) (out []plan.HostRoute, byDefaul
 	return out, byDefault, nil
 }
 
-// uplinkRule tells by which of the links the world is reached: those of the default routes, or that had them last, as a
-// lease that is renewed or a cable that is changed takes the routes away for a while; without any, hardware that is up;
-// without any either, whatever is up.
+// uplinkRule picks the uplinks: links that have a default route now, or last had one, as renewing a lease or changing a cable removes the
+// routes for a while; else hardware that is up; else all links that are up.
 func (n *Network) uplinkRule(links []link.Link, byDefault map[int]bool) func(link.Link) bool {
 	now := map[string]bool{}
 	for _, l := range links {

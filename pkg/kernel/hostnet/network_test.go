@@ -88,8 +88,8 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
-// TestGatewayOnLink has a host with no subnet at all, as many that are hired have it: its routers are on the
-// link because its routes say so. What goes by them is written.
+// TestGatewayOnLink covers a host without any subnet, as many rented ones are: its routers are on the link because its routes say so.
+// Routes through them can be written.
 func TestGatewayOnLink(t *testing.T) {
 	netns.Host(t, func() {
 		for _, n := range []string{"1", "2"} {
@@ -129,7 +129,7 @@ func TestGatewayOnLink(t *testing.T) {
 	})
 }
 
-// TestGatewayOfIPv6 reads and writes routes of IPv4 by neighbours that have IPv6 alone.
+// TestGatewayOfIPv6 reads and writes IPv4 routes through neighbours that have only IPv6.
 func TestGatewayOfIPv6(t *testing.T) {
 	netns.Host(t, func() {
 		for _, n := range []string{"1", "2"} {
@@ -195,7 +195,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 	})
 }
 
-// TestFabricRoutes reads what a former Fabric may have had from BGP.
+// TestFabricRoutes reads routes that a former Fabric may have had from BGP.
 func TestFabricRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")
@@ -230,7 +230,7 @@ func TestFabricRoutes(t *testing.T) {
 	})
 }
 
-// TestHostNetworkIPv6 tells addresses that the kernel doesn't use, or not yet, from the others.
+// TestHostNetworkIPv6 distinguishes addresses that the kernel doesn't use, or not yet, from the others.
 func TestHostNetworkIPv6(t *testing.T) {
 	netns.Host(t, func() {
 		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "cali-peer1")
@@ -277,7 +277,7 @@ func TestHostNetworkIPv6(t *testing.T) {
 	})
 }
 
-// TestAddAddr reads the flags that the kernel alone can set.
+// TestAddAddr reads flags that only the kernel can set.
 func TestAddAddr(t *testing.T) {
 	for _, tt := range []struct {
 		addr  string

@@ -17,24 +17,23 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Obstacle is a setting of the host's own that stops workloads' packets: a sysctl, or rules of routing.
+// Obstacle is a setting of the host that stops workloads' packets: a sysctl, or routing rules.
 type Obstacle struct {
-	What         string // net.ipv4.…, routes of IPv4, routes of IPv6
-	Text         string // what it does, and the command that mends it
-	Pods4, Pods6 bool   // no workload of the family is reached
-	Maybe        bool   // it may stop none
-	Led          bool   // all of a family's packets are led away, which is as bad where the host has the other family, too
+	What         string // "net.ipv4.…", "routes of IPv4", "routes of IPv6"
+	Text         string // what it does, and the command that fixes it
+	Pods4, Pods6 bool   // no workload is reached over the family
+	Maybe        bool   // it may stop no packets
+	Led          bool   // all packets of a family are diverted, which is as bad on a host that has the other family, too
 }
 
-// Obstacles finds them. The zero value is ready. It is one goroutine's.
+// Obstacles finds them. The zero value is ready to use. It is not safe for concurrent use.
 type Obstacles struct {
 	filtered uint64  // packets that rp_filter dropped so far
-	rounds   int     // one after the other in which it dropped some
+	rounds   int     // consecutive rounds in which it dropped some
 	turns    [2]turn // by family
 }
 
-// Find reads the settings of the host and of its links but for those with the prefixes, which are workloads': these, and tunnels,
-// are repaired.
+// Find checks the settings of the host and of its links, except workloads' and tunnels, which are repaired.
 func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error) {
 	add := func(sysctl string, is, want int, what string) {
 		text := fmt.Sprintf("%s is %d: %s: run sysctl -w %s=%d, and set it so in /etc/sysctl.d", sysctl, is, what, sysctl, want)
@@ -45,8 +44,7 @@ func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error
 		return nil, err
 	}
 	defer c.Close()
-	// Where link.HostGateway is an address of the host's own, on no link, arp_ignore counts, unlike for what is answered by proxy
-	// (arp_process).
+	// If link.HostGateway is a local address of the host, on no link, arp_ignore applies, unlike for proxied answers (arp_process).
 	ignore, err := rtnl.ReadSysctl("ipv4/conf/all/arp_ignore")
 	if r, ok := c.Lookup(link.HostGateway(), 0); ok && r.Local && ignore != 0 {
 		add("net.ipv4.conf.all.arp_ignore", ignore, 0, "the host doesn't answer workloads that ask for their gateway "+link.HostGateway().String())
@@ -88,7 +86,7 @@ func (o *Obstacles) Find(workloadPrefixes []string) (found []Obstacle, err error
 	return found, nil
 }
 
-// leadsOn says whether routes by the link have a gateway, or lead anywhere. Few links have to be asked about.
+// leadsOn reports whether routes by the link have a gateway, or lead anywhere. Few links need this check.
 func leadsOn(c *rtnl.Conn, l link.Link) (leads bool) {
 	err := c.Routes(unix.AF_INET, netlink.Route{Type: unix.RTN_UNICAST}, netlink.RT_FILTER_TYPE, func(r netlink.Route) {
 		leads = leads || r.LinkIndex == l.Index && (r.Gw != nil || r.Via != nil || rtnl.Prefix(r.Dst).Bits() == 0) ||
@@ -97,15 +95,15 @@ func leadsOn(c *rtnl.Conn, l link.Link) (leads bool) {
 	return leads && err == nil
 }
 
-// dropped is how many packets rp_filter has dropped since the last round in the thread's namespace; 0 where it dropped none in the
-// round before. The firewall drops what workloads forge before it gets there.
+// dropped returns how many packets rp_filter has dropped since the last round in the thread's namespace; 0 if it dropped none in the round
+// before. The firewall drops workloads' forged packets before they get there.
 func (o *Obstacles) dropped() (since uint64, err error) {
 	b, err := os.ReadFile("/proc/thread-self/net/netstat")
 	if err != nil {
 		return 0, err
 	}
 	total := uint64(0)
-	lines := strings.Split(string(b), "\n") // names and values by turns
+	lines := strings.Split(string(b), "\n") // names and values alternate
 	for i := 0; i+1 < len(lines); i += 2 {
 		values := strings.Fields(lines[i+1])
 		if at := slices.Index(strings.Fields(lines[i]), "IPReversePathFilter"); at > 0 && at < len(values) {

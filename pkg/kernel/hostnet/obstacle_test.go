@@ -22,7 +22,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// mustFind finds obstacles, and mends each by the command that it names.
+// mustFind finds obstacles, and removes each by the command that it names.
 func mustFind(t *testing.T, o *Obstacles) (sysctls []string) {
 	t.Helper()
 	found, err := o.Find([]string{"cali"})
@@ -50,7 +50,7 @@ func mustFind(t *testing.T, o *Obstacles) (sysctls []string) {
 	return sysctls
 }
 
-// TestObstacles: settings of the host that stop workloads' packets are found, and those that don't aren't.
+// TestObstacles: settings of the host that stop workloads' packets are found, and harmless ones aren't.
 func TestObstacles(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -98,7 +98,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestDiverted: rules that lead packets for workloads away are found, those of VPN clients that don't aren't.
+// TestDiverted: rules that lead packets for workloads away are found; those of VPN clients that don't aren't.
 func TestDiverted(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -156,7 +156,7 @@ func TestDiverted(t *testing.T) {
 	}
 }
 
-// TestTurn: a round asks about some of many addresses, each is asked about in time, and one that was led away in each round.
+// TestTurn: a round asks about some of many addresses. Each is asked about in time, and one that was diverted in each round.
 func TestTurn(t *testing.T) {
 	for n, rounds := range map[int]int{1: 1, maxAsked: 1, maxAsked + 1: 2, 1000: 42} {
 		routes := map[netip.Addr]int{}
@@ -181,7 +181,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestFiltered: strict rp_filter is an obstacle while it drops packets, two rounds in a row.
+// TestFiltered: strict rp_filter is an obstacle if it drops packets in two rounds in a row.
 func TestFiltered(t *testing.T) {
 	netns.Host(t, func() {
 		pods.Uplink(t)
@@ -232,7 +232,7 @@ func TestFiltered(t *testing.T) {
 	})
 }
 
-// netstat is the line of the namespace's counters of which one is rp_filter's; nothing else happens in it.
+// netstat returns the namespace's counter of packets that rp_filter dropped.
 func netstat(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", "awk '/^TcpExt:/ { for (i = 1; i <= NF; i++) if ($i == \"IPReversePathFilter\") at = i; else if (at && i == at) print $i }' /proc/net/netstat").Output()

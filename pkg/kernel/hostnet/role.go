@@ -13,20 +13,18 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Role is what tells whether a link is the host's own or a workload's.
+// Role is what tells the host's own links from workloads'.
 type Role struct {
 	Name     string
 	Index    int
 	Loopback bool
-	Tunnel   bool         // to other hosts, or with the name of one
-	Addrs    []netip.Addr // sorted; without those that mean nothing beyond the link
-	// Uplink: it has a default route, or others by gateways that are known by an
-	// address of the link alone.
+	Tunnel   bool         // to other hosts, or with the name of such a tunnel
+	Addrs    []netip.Addr // sorted; without link-local and loopback ones
+	// Uplink: it has a default route, or other routes whose gateways have link-local addresses.
 	Uplink bool
 }
 
-// Roles returns the links of the current namespace whose names begin with one of
-// the prefixes, by name.
+// Roles returns the links of the current namespace whose names begin with one of the prefixes, sorted by name.
 func Roles(prefixes []string) ([]Role, error) {
 	c, err := rtnl.Dial()
 	if err != nil {

@@ -57,7 +57,7 @@ func TestLinkRoles(t *testing.T) {
 	})
 }
 
-// What shows that a link with the name of a workload's is the host's own is told.
+// TestSubscribeRoles: what shows that a link with a workload's name is the host's own is signalled.
 func TestSubscribeRoles(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

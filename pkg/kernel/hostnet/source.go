@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SourceTo returns the address from which the current namespace sends to another. The error wraps os.ErrNotExist where no
-// route leads to it.
+// SourceTo returns the address from which the current namespace sends to another. The error wraps os.ErrNotExist if there is no route.
 func SourceTo(a netip.Addr) (netip.Addr, error) {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -26,7 +25,7 @@ func SourceTo(a netip.Addr) (netip.Addr, error) {
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // the last two: prohibit and blackhole routes
 		err = os.ErrNotExist
 	case err == nil && (len(found) == 0 || found[0].Src == nil || found[0].Type != unix.RTN_UNICAST && found[0].Type != unix.RTN_LOCAL):
-		err = os.ErrNotExist // IPv6 answers with the route that refuses
+		err = os.ErrNotExist // IPv6 returns the route that refuses
 	}
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("route to %s: %w", a, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// The source is what the kernel says, by whichever of its routes: that of the
-// link, that which a route names, or none where the way is refused.
+// TestSourceTo: the source is the kernel's choice, whichever of its routes decides: the link's address, that which a route names, or none
+// if the way is refused.
 func TestSourceTo(t *testing.T) {
 	netns.Host(t, func() {
 		netns.IP(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")

@@ -19,10 +19,9 @@ const (
 	forwarding6 = conf6 + "all/forwarding"
 )
 
-// forwardIPv6 sets an IPv6 sysctl that switches forwarding on, of all links or of one. Either makes the host a router to
-// the kernel: by each link whose accept_ra isn't 2 it drops what routers advertised, the host's default route first
-// (rt6_purge_dflt_routers), and where it forwards it takes no more. So the links that take advertisements now are told to
-// go on.
+// forwardIPv6 sets an IPv6 sysctl that enables forwarding, for all links or for one. Either makes the host a router for the kernel: on each
+// link whose accept_ra isn't 2 the kernel drops what routers advertised, the host's default route first (rt6_purge_dflt_routers), and on
+// forwarding links it accepts no more. So links that accept advertisements now get accept_ra 2.
 func (h *Path) forwardIPv6(name string) error {
 	if err := h.keepAdverts(); err != nil {
 		return fmt.Errorf("IPv6 is not forwarded, as the host would lose what routers advertise: %w", err)
@@ -30,8 +29,8 @@ func (h *Path) forwardIPv6(name string) error {
 	return rtnl.WriteSysctl(name, "1")
 }
 
-// keepAdverts makes the links that take router advertisements, and those that will be made, take them though the host
-// forwards. Workloads' and tunnels are not among them.
+// keepAdverts makes the links that accept router advertisements, and future ones, accept them although the host forwards. It excludes
+// workloads' links and tunnels.
 func (h *Path) keepAdverts() error {
 	dir, err := os.ReadDir("/proc/sys/net/" + conf6)
 	if err != nil {
@@ -51,7 +50,7 @@ func (h *Path) keepAdverts() error {
 				kept = append(kept, name)
 			}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it is gone
 			return err
 		}
 	}

@@ -19,8 +19,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// advertise makes the link up0, which takes router advertisements, and a router on it
-// that has sent one.
+// advertise creates the link up0, which accepts router advertisements, and a router on it that has sent one.
 func advertise(tb testing.TB) {
 	tb.Helper()
 	netns.IP(tb, "link", "add", "up0", "type", "veth", "peer", "name", "router0")
@@ -61,7 +60,7 @@ func advertise(tb testing.TB) {
 	})
 }
 
-// byRouter is the default route that a router advertised.
+// byRouter returns the default route that a router advertised.
 func byRouter(tb testing.TB) string {
 	tb.Helper()
 	return strings.Join(netns.IP(tb, "-6", "route", "show", "default", "proto", "ra"), " ")
@@ -76,7 +75,7 @@ func expectSysctls(tb testing.TB, want map[string]int) {
 	}
 }
 
-// A host's own way by IPv6 is not lost to its workloads.
+// TestKeepsAdvertisedRoutes: a host does not lose its own IPv6 default route because of its workloads.
 func TestKeepsAdvertisedRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		advertise(t)
@@ -113,7 +112,7 @@ func TestKeepsAdvertisedRoutes(t *testing.T) {
 	})
 }
 
-// What is switched on for one workload's link ends those routes as well.
+// TestRepairKeepsAdvertisedRoutes: forwarding that is switched on for one workload's link alone would end those routes as well.
 func TestRepairKeepsAdvertisedRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -132,7 +131,7 @@ func TestRepairKeepsAdvertisedRoutes(t *testing.T) {
 	})
 }
 
-// Where somebody else forwards already, what takes no advertisements stays so.
+// TestLeavesRefusedAdvertisements: if another program has switched forwarding on already, links that accept no advertisements stay so.
 func TestLeavesRefusedAdvertisements(t *testing.T) {
 	netns.Host(t, func() {
 		netns.IP(t, "link", "add", "up0", "type", "veth", "peer", "name", "router0")

@@ -13,8 +13,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// manyEndpoints makes n veths, all into one namespace, and returns endpoints
-// for them.
+// manyEndpoints creates n veths, all into one namespace, and returns endpoints for them.
 func manyEndpoints(tb testing.TB, n int) []Endpoint {
 	tb.Helper()
 	ns := pods.New(tb)
@@ -51,7 +50,7 @@ func BenchmarkApplyCold(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyAgain finds 1,000 endpoints as they should be.
+// BenchmarkApplyAgain checks 1,000 endpoints that are as they should be.
 func BenchmarkApplyAgain(b *testing.B) {
 	netns.Host(b, func() {
 		endpoints := manyEndpoints(b, many)
@@ -64,7 +63,7 @@ func BenchmarkApplyAgain(b *testing.B) {
 	})
 }
 
-// BenchmarkApplySome programs one new endpoint where there are 1,000.
+// BenchmarkApplySome programs one new endpoint beside 1,000.
 func BenchmarkApplySome(b *testing.B) {
 	netns.Host(b, func() {
 		endpoints := manyEndpoints(b, many)

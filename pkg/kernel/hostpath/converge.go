@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRounds is how often is written what a reading finds to do: once more for links that came or were replaced since the
-// reading before, which is nobody's mistake.
+// maxRounds is how many times differences are written: a second time for links that came or were replaced since the first reading, which is
+// normal.
 const maxRounds = 2
 
-// converge reads, writes the difference and reads again. Removed are interfaces that have just left the desired state.
+// converge reads, writes the differences and reads again. removed are interfaces that have just left the desired state.
 func (h *Path) converge(ctx context.Context, read func() (*state, error), removed map[string]bool) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
@@ -46,7 +46,7 @@ func (h *Path) converge(ctx context.Context, read func() (*state, error), remove
 	}
 }
 
-// account notes what became of the changes.
+// account records the results of the changes.
 func (h *Path) account(report *Report, st *state, plans []interfacePlan, failed map[string]error, removed map[string]bool) {
 	for _, p := range plans {
 		n := 0
@@ -74,7 +74,7 @@ func (h *Path) account(report *Report, st *state, plans []interfacePlan, failed 
 	}
 }
 
-// drifted says whether what was found differing had been right before.
+// drifted reports whether what differed had been right before.
 func (h *Path) drifted(name string, st *state, removed map[string]bool) bool {
 	e, wanted := h.desired.endpoints[name]
 	if !wanted {
@@ -84,7 +84,7 @@ func (h *Path) drifted(name string, st *state, removed map[string]bool) bool {
 	return ok && was.endpoint.equal(e) && was.index == st.links[name].Index
 }
 
-// settle reports what the plans after the last read say is still to do.
+// settle reports what is still to do according to the last reading.
 func (h *Path) settle(report *Report, st *state, plans []interfacePlan, failed map[string]error) {
 	for _, p := range plans {
 		e, wanted := h.desired.endpoints[p.name]
@@ -113,8 +113,8 @@ func (h *Path) settle(report *Report, st *state, plans []interfacePlan, failed m
 	}
 }
 
-// execute makes the changes: sysctls, then what adds, then what takes away. Failures stand in the changes; the error is
-// the context's, or says that the namespace can't be entered.
+// execute makes the changes: sysctls, then additions, then removals. Failures are recorded in the changes; the error is the context's, or
+// says that the namespace can't be entered.
 func (h *Path) execute(ctx context.Context, plans []interfacePlan) error {
 	var sysctls, early, late []*change
 	for _, p := range plans {
@@ -151,8 +151,8 @@ func (h *Path) execute(ctx context.Context, plans []interfacePlan) error {
 	return nil
 }
 
-// addRoute adds a route. Where there is one to the same destination already, one of ours gives way, without a moment
-// between, and so does one by the same link, as older versions of Calico made by other protocols; a foreign one stays.
+// addRoute adds a route. An existing route of ours to the same destination is replaced without a gap, and so is one by the same link, which
+// older versions of Calico added with other protocols; a foreign one stays.
 func (h *Path) addRoute(want rtnl.Route) error {
 	err := h.conn.RouteAdd(want.Netlink())
 	if !errors.Is(err, unix.EEXIST) {
@@ -189,7 +189,7 @@ func (h *Path) addRoute(want rtnl.Route) error {
 	return err
 }
 
-// nameOf is the name of the link with the index.
+// nameOf returns the name of the link with the index.
 func (h *Path) nameOf(index int) string {
 	if l, err := link.Get(h.conn, index, ""); err == nil {
 		return l.Name

@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A link that comes while others are written is programmed at once: what is read back then
-// is no failure.
+// TestLinkThatCameMeanwhile: a link that appears while others are written is programmed at once: what is read back then is no failure.
 func TestLinkThatCameMeanwhile(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -15,7 +15,7 @@ type desired struct {
 	claims    map[netip.Addr][]string // interfaces of the active endpoints with the address, sorted
 }
 
-// newDesired makes one. Of two endpoints of one interface the first stands.
+// newDesired returns a desired state. Of two endpoints with the same interface the first wins.
 func newDesired(endpoints []Endpoint) desired {
 	d := desired{make(map[string]Endpoint, len(endpoints)), make(map[netip.Addr][]string, len(endpoints))}
 	for _, e := range endpoints {
@@ -26,7 +26,7 @@ func newDesired(endpoints []Endpoint) desired {
 	return d
 }
 
-// set puts one endpoint in place of the one before.
+// set replaces the endpoint of an interface.
 func (d desired) set(e Endpoint) {
 	d.remove(e.Interface)
 	e.Addrs = slices.Clone(e.Addrs)
@@ -50,8 +50,8 @@ func (d desired) remove(name string) {
 	delete(d.endpoints, name)
 }
 
-// winner is the interface that an address leads to where several endpoints have it: the first by name of those that are
-// up and theirs, else the first by name.
+// winner returns the interface that an address leads to if several endpoints have it: the first by name whose link is up and belongs to the
+// endpoint, else the first by name.
 func (d desired) winner(a netip.Addr, links map[string]link.Link) string {
 	names := d.claims[a]
 	for _, name := range names {
@@ -71,7 +71,7 @@ func (d desired) wantsIPv6() bool {
 	return false
 }
 
-// claimed are the addresses that are to lead to the endpoint, each once.
+// claimed returns the addresses that should lead to the endpoint, without duplicates.
 func (e Endpoint) claimed() []netip.Addr {
 	if !e.Active {
 		return nil
@@ -80,13 +80,13 @@ func (e Endpoint) claimed() []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// affected are the interfaces that a change of some endpoints is about, each with the addresses that it had or is to have.
+// affected are the interfaces that a change of some endpoints concerns, each with the addresses that it had or should have.
 type affected struct {
 	desired desired
 	addrs   map[string]map[netip.Addr]bool
 }
 
-// add takes in an interface as it is desired now, and those that share an address with it, which may win or lose that.
+// add adds an interface in its desired state, and those that share an address with it, which may win or lose that.
 func (a affected) add(name string) {
 	addrs := a.addrs[name]
 	if addrs == nil {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event says that something may have changed. It never says what: read it.
+// Event says that something may have changed. It doesn't say what: read it.
 type Event struct {
 	Interfaces []string // workload interfaces, sorted
-	All        bool     // or any: notices were lost, or the host's route to link.HostGateway changed, which is the default route mostly
-	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't
-	Forwarding bool     // the host's forwarding was switched off
+	All        bool     // or any: events were lost, or the host's route to link.HostGateway changed, usually the default route
+	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't a workload's
+	Forwarding bool     // the host's forwarding was disabled
 }
 
 func (e Event) isEmpty() bool { return !e.All && !e.Host && !e.Forwarding && len(e.Interfaces) == 0 }
 
-// merge adds what another event says.
+// merge adds another event.
 func (e *Event) merge(o Event) {
 	e.All, e.Host, e.Forwarding = e.All || o.All, e.Host || o.Host, e.Forwarding || o.Forwarding
 	e.Interfaces = append(e.Interfaces, o.Interfaces...)
@@ -34,11 +34,11 @@ func (e *Event) merge(o Event) {
 	e.Interfaces = slices.Compact(e.Interfaces)
 }
 
-// Subscribe reports what others change on the workload interfaces: links that come, go, or go up or down, routes on them
-// or to the addresses of active endpoints, the IPv6 gateway taken from them; another MAC address of the host end; that the host's own links or their
-// addresses changed; and that forwarding was switched off, of the host or of such an interface, or its rp_filter or proxying
-// changed. Of permanent neighbours and of its other sysctls the kernel tells nothing: Apply finds them. Events that wait become one. What is changed as desired is not reported. The
-// channel is closed when the context ends.
+// Subscribe reports others' changes on the workload interfaces: links that come, go, or go up or down, routes on them or to the addresses
+// of active endpoints, a removed IPv6 gateway, another MAC address of the host end, and disabled forwarding or changed rp_filter or
+// proxying. It also reports changes of the host's own links and their addresses, and forwarding disabled on the host. The kernel sends no
+// event for permanent neighbours or other sysctls: Apply finds them. Pending events merge into one. Changes to the desired state are not
+// reported. The channel is closed when the context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight), raw: make(chan Event)}
 	out := make(chan Event)
@@ -56,7 +56,7 @@ func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
 	return out, nil
 }
 
-// coalesce hands on events, those that wait as one.
+// coalesce passes on events, merging pending ones.
 func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
 	defer close(out)
 	defer func() {
@@ -83,7 +83,7 @@ func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
 	}
 }
 
-// sight is what of a link matters here.
+// sight is what matters here of a link.
 type sight struct {
 	name               string
 	up, running, noARP bool
@@ -103,7 +103,7 @@ type watcher struct {
 	raw  chan Event
 }
 
-// begin reads the links that there are.
+// begin reads the existing links.
 func (w *watcher) begin(lost bool) error {
 	c, err := rtnl.DialAt(w.path.ns)
 	if err != nil {
@@ -152,8 +152,8 @@ func (w *watcher) note(messages []syscall.NetlinkMessage) {
 	}
 }
 
-// noteRoute reports routes to active endpoints' addresses and by workload links, unless they are as desired now: those
-// are what Path itself changed.
+// noteRoute reports routes to active endpoints' addresses and by workload links, unless they are as desired now: those are Path's own
+// changes.
 func (w *watcher) noteRoute(e *Event, m syscall.NetlinkMessage) {
 	r, ok := rtnl.ParseRoute(m.Data)
 	if !ok {
@@ -173,7 +173,7 @@ func (w *watcher) noteRoute(e *Event, m syscall.NetlinkMessage) {
 		return
 	}
 	if r.Dst.Contains(link.HostGateway()) {
-		e.All = true // it may be what lets the host answer for link.HostGateway
+		e.All = true // it may be the route that lets the host answer for link.HostGateway
 	}
 	if workload {
 		e.Interfaces = append(e.Interfaces, s.name)
@@ -196,7 +196,7 @@ func (w *watcher) noteAddr(e *Event, m syscall.NetlinkMessage) {
 
 func (w *watcher) noteLink(e *Event, m syscall.NetlinkMessage) {
 	l, err := link.Parse(m.Data)
-	if err != nil || m.Data[0] != unix.AF_UNSPEC { // a bridge's port
+	if err != nil || m.Data[0] != unix.AF_UNSPEC { // a message about a bridge port
 		return
 	}
 	before, known := w.seen[l.Index]
@@ -218,7 +218,7 @@ func (w *watcher) noteLink(e *Event, m syscall.NetlinkMessage) {
 	w.path.indexes.move(l.Index, before.name, w.seen[l.Index].name)
 }
 
-// noteSettings reports forwarding switched off, and the settings of workload links that the kernel tells of.
+// noteSettings reports disabled forwarding, and the settings of workload links that the kernel sends events for.
 func (w *watcher) noteSettings(e *Event, m syscall.NetlinkMessage) {
 	n, ok := rtnl.ParseNetconf(m.Data)
 	if !ok {
@@ -235,7 +235,7 @@ func (w *watcher) noteSettings(e *Event, m syscall.NetlinkMessage) {
 	}
 }
 
-// claimants are the interfaces of the active endpoints with the address.
+// claimants returns the interfaces of the active endpoints with the address.
 func (h *Path) claimants(a netip.Addr) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +248,7 @@ func (h *Path) forwardsIPv6() bool {
 	return h.hostV6
 }
 
-// indexes are those of the workload links, by name, as the kernel told of them last.
+// indexes are the workload links' indexes, by name, according to the kernel's latest events.
 type indexes struct {
 	mu sync.Mutex
 	of map[string]int
@@ -263,7 +263,7 @@ func (x *indexes) set(seen map[int]sight) {
 	}
 }
 
-// move notes that a link has another name, "" = none of a workload's.
+// move records that a link has another name; "" = not a workload's.
 func (x *indexes) move(index int, from, to string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -275,8 +275,8 @@ func (x *indexes) move(index int, from, to string) {
 	}
 }
 
-// Indexes are the indexes of the links of these names, 0 where there is none with a workload prefix. They change with the
-// kernel's notices, of which an Event tells afterwards: without a subscription none is known.
+// Indexes returns the indexes of the links with these names, 0 for those that don't exist or have no workload prefix. They follow the
+// kernel's events, and are updated before the Event: without a subscription none is known.
 func (h *Path) Indexes(names ...string) map[string]int {
 	h.indexes.mu.Lock()
 	defer h.indexes.mu.Unlock()

@@ -71,8 +71,8 @@ func TestSubscribe(t *testing.T) {
 	netns.NoLeaks(t)
 }
 
-// quiet makes changes by Apply and expects no event for them: its own changes are
-// not reported. A change of another link says when all before it has been.
+// quiet makes changes by Apply and expects no event for them: its own changes are not reported. A change of another link shows when all
+// earlier events have arrived.
 func quiet(tb testing.TB, h *Path, events <-chan Event, e Endpoint) {
 	tb.Helper()
 	marks := 0
@@ -103,7 +103,7 @@ func quiet(tb testing.TB, h *Path, events <-chan Event, e Endpoint) {
 	}
 }
 
-// Events that nobody receives don't fill memory, and are not lost.
+// TestSubscribeCoalesces: events that are not received don't fill memory, and are not lost.
 func TestSubscribeCoalesces(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

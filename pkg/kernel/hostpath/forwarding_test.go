@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestForwardingOff: that the host's forwarding was switched off is told, and ApplySome switches it on again.
+// TestForwardingOff: it is signalled when the host's forwarding is switched off, and ApplySome switches it on again.
 func TestForwardingOff(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

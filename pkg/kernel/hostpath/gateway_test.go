@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// gateways are the links that have HostGatewayLL and use it.
+// gateways returns the links that have HostGatewayLL and use it.
 func gateways(tb testing.TB) (names []string) {
 	tb.Helper()
 	for _, line := range netns.IP(tb, "-6", "-o", "addr", "show", "to", link.HostGatewayLL().String(), "-dadfailed") {
@@ -29,7 +29,7 @@ func gateways(tb testing.TB) (names []string) {
 	return names
 }
 
-// TestGatewayRepaired: a workload whose host end has lost all addresses talks IPv6 again.
+// TestGatewayRepaired: a workload whose host end has lost all addresses can talk IPv6 again.
 func TestGatewayRepaired(t *testing.T) {
 	for _, repair := range []func(*Path, wired) error{
 		func(h *Path, a wired) error {
@@ -67,8 +67,7 @@ func TestGatewayRepaired(t *testing.T) {
 	}
 }
 
-// TestGatewayOfOthers: a link that CreateVeth hasn't made gets none, nor does one of
-// an endpoint without IPv6.
+// TestGatewayOfOthers: a link that CreateVeth didn't create gets none, nor does one of an endpoint without IPv6.
 func TestGatewayOfOthers(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -86,7 +85,7 @@ func TestGatewayOfOthers(t *testing.T) {
 }
 
 // TestGatewayAnswers: a host without a default route answers workloads that ask for their gateway, whatever its links inherit. Of the
-// settings of all links, which aren't ours, arp_ignore keeps it from that: hostnet.Obstacles finds it.
+// settings for all links, which aren't ours, only arp_ignore prevents that: hostnet.Obstacles finds it.
 func TestGatewayAnswers(t *testing.T) {
 	for _, c := range []struct{ sysctl, value, want string }{
 		{"default/arp_ignore", "8", "REACHABLE"}, {"all/arp_filter", "1", "REACHABLE"}, {"all/rp_filter", "2", "REACHABLE"}, {"all/arp_ignore", "1", "FAILED"},

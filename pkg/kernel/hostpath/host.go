@@ -15,7 +15,7 @@ import (
 
 const forwarding4 = "ipv4/ip_forward"
 
-// convergeHost sees to what the host as a whole needs: forwarding, and answers for link.HostGateway.
+// convergeHost ensures what the host as a whole needs: forwarding, and answers for link.HostGateway.
 //
 // IPv6 forwarding stays as it is until a workload has an IPv6 address.
 func (h *Path) convergeHost(report *Report) {
@@ -70,10 +70,10 @@ func (h *Path) wroteHost(report *Report, what string, drifted bool) {
 	}
 }
 
-// ensureGateway makes sure that the kernel answers ARP for link.HostGateway on the workload interfaces. By proxy it does
-// so only where it has a route there that leads by another link (arp_process); the default route is one. A host without
-// gets the address as a local one, on no link, until it has such a route. (A route by the loopback would do too, but each
-// packet to the gateway itself would go round it until its TTL ends.)
+// ensureGateway ensures that the kernel answers ARP for link.HostGateway on the workload interfaces. The kernel does so by proxy only if it
+// has a route there by another link (arp_process), such as the default route. On a host without one, ensureGateway adds the address as a
+// local one, on no link, until there is such a route. (A route by the loopback would do too, but each packet to the gateway itself would
+// loop until its TTL ends.)
 func (h *Path) ensureGateway(report *Report) error {
 	if _, ok := h.conn.Lookup(link.HostGateway(), 0); ok {
 		return nil
@@ -89,7 +89,7 @@ func (h *Path) localGateway() rtnl.Route {
 	return rtnl.Route{Dst: rtnl.HostPrefix(link.HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
 }
 
-// withdrawGateway deletes the local route to link.HostGateway where the host has another by now.
+// withdrawGateway deletes the local route to link.HostGateway if the host has another by now.
 func (h *Path) withdrawGateway(report *Report) error {
 	found, ok := h.conn.Lookup(link.HostGateway(), 0)
 	if !ok || !found.Local || found.Protocol != h.cfg.Protocol {

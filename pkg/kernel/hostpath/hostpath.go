@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostpath keeps the host's side of the workload interfaces as the agent wants it: it reads what the kernel holds,
-// writes the difference and reads it back.
+// Package hostpath keeps the host's side of the workload interfaces as the agent wants it: it reads what the kernel holds, writes the
+// differences and reads them back.
 package hostpath
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// Endpoint is what one workload interface of this host is to have. Only an active one has routes and neighbours.
+// Endpoint describes one workload interface of this host. Only an active one has routes and neighbours.
 type Endpoint struct {
 	Interface string
-	Container string       // that has the interface; "" = whichever has it
-	MAC       model.MAC    // of the workload's end; zero = found out by ARP and neighbour discovery
+	Container string       // that has the interface; "" = any
+	MAC       model.MAC    // of the workload's end; zero = resolved by ARP and neighbour discovery
 	Addrs     []netip.Addr // NAT addresses included
 	Active    bool
-	// Loopback: something that workloads ask is translated to the host's loopback (route_localnet).
+	// Loopback: some of the workload's requests are translated to the host's loopback (route_localnet).
 	Loopback bool
 }
 
@@ -38,21 +38,21 @@ func (e Endpoint) hasIPv6() bool {
 	return e.Active && slices.ContainsFunc(e.Addrs, netip.Addr.Is6)
 }
 
-// Config says what is ours on the host.
+// Config identifies what is ours on the host.
 type Config struct {
 	Protocol uint8        // of our routes; 0 = link.RouteProtocol
 	Prefixes []string     // of workload interfaces' names; empty = "cali"
 	Logger   *slog.Logger // nil = none
 }
 
-// owns says whether a link of that name is a workload's.
+// owns reports whether a link with that name is a workload's.
 func (c Config) owns(name string) bool {
 	return model.IsWorkloadInterface(name, c.Prefixes)
 }
 
-// Path keeps the host's side of the workload interfaces: sysctls, routes, permanent neighbours, the gateway of IPv6. It
-// owns the routes of its protocol and the permanent neighbours on links with its prefixes, and changes nothing else. It
-// belongs to the network namespace that it was made in. Safe for concurrent use.
+// Path keeps the host's side of the workload interfaces: sysctls, routes, permanent neighbours, the IPv6 gateway. It owns the routes of its
+// protocol and the permanent neighbours on links with its prefixes, and changes nothing else. It belongs to the network namespace that it
+// was created in. It is safe for concurrent use.
 type Path struct {
 	cfg     Config
 	ns      ns.NetNS
@@ -62,8 +62,8 @@ type Path struct {
 	conn    *rtnl.Conn
 	desired desired
 	settled map[string]settled
-	ready   bool // Apply has been through: what differs now has drifted
-	hostV6  bool // IPv6 forwarding was switched on for a workload
+	ready   bool // Apply has completed: what differs now has drifted
+	hostV6  bool // IPv6 forwarding was enabled for a workload
 	repairs rtnl.Repairs
 }
 
@@ -73,32 +73,31 @@ type settled struct {
 	index    int
 }
 
-// Status is the truth about one interface, as read back from the kernel.
+// Status is the state of one interface, as read back from the kernel.
 type Status struct {
 	Interface string
-	Err       error // why it isn't as desired; nil: it is
+	Err       error // why it isn't as desired; nil if it is
 }
 
-// Report says what an Apply found and did.
+// Report is the result of an Apply.
 type Report struct {
-	// Endpoints has a Status for each desired endpoint, in their order; then, of ApplySome, those of others that share an
+	// Endpoints has a Status for each desired endpoint, in their order; after ApplySome also, at the end, those of others that share an
 	// address with one of them.
 	Endpoints []Status
-	// Lost are addresses that routes led to which were deleted, stale ones of a former run included: connections to them
-	// are over. Of the first Apply also those of interfaces to which no route led with them: whichever workload has them
-	// came since the former run, and connections of its predecessor may be tracked still.
+	// Lost are addresses whose routes were deleted, including a former run's stale ones: connections with them are over. After the first
+	// Apply they include addresses that no route by their interface led to before: their workloads came after the former run, and
+	// connections of the addresses' former owners may still be tracked.
 	Lost []netip.Addr
-	// Stale are the links with the workload prefix and an alias that are up and that no endpoint has, or that of another
-	// container; of ApplySome, those that it was about.
+	// Stale are the links with a workload prefix and an alias that are up but have no endpoint, or one of another container; after
+	// ApplySome, only those that it concerned.
 	Stale []StaleLink
-	// Problems of the host as a whole.
+	// Problems concern the host as a whole.
 	Problems []error
-	// Writes is how many changes were made, Repairs how many of them undid what another program had done to state that
-	// was right before.
+	// Writes is the number of changes made, Repairs how many of them undid another program's changes.
 	Writes, Repairs int
 }
 
-// StaleLink is a link with the workload prefix that no endpoint of its container has.
+// StaleLink is a link with a workload prefix but without an endpoint of its container.
 type StaleLink struct {
 	Interface, Alias string
 }
@@ -137,13 +136,13 @@ func (h *Path) Close() {
 	_ = h.ns.Close()
 }
 
-// inNamespace runs fn on a thread in the host's namespace, whose sysctls are files there.
+// inNamespace runs fn on a thread in the host's namespace, where its sysctls are files.
 func (h *Path) inNamespace(fn func() error) error {
 	return h.ns.Do(func(ns.NetNS) error { return fn() })
 }
 
-// Apply makes the kernel hold exactly the desired state and reports what it holds then, read back. The error says that
-// the kernel could not be read, or that the context ended; what single endpoints lack is in the report.
+// Apply makes the kernel hold exactly the desired state, reads it back and reports it. The error says that the kernel could not be read, or
+// that the context ended; what single endpoints lack is in the report.
 func (h *Path) Apply(ctx context.Context, endpoints []Endpoint) (Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,10 +166,10 @@ func (h *Path) Apply(ctx context.Context, endpoints []Endpoint) (Report, error) 
 	return report.inOrder(endpoints), nil
 }
 
-// maxSome is from how many interfaces on a read of everything is cheaper.
+// maxSome is the number of interfaces above which reading everything is cheaper.
 const maxSome = 24
 
-// ApplySome changes the desired state of a few endpoints and applies that alone: its cost doesn't grow with the others.
+// ApplySome changes the desired state of a few endpoints and applies only that: its cost doesn't grow with the others.
 func (h *Path) ApplySome(ctx context.Context, changed, removed []Endpoint) (Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,8 +201,7 @@ func (h *Path) ApplySome(ctx context.Context, changed, removed []Endpoint) (Repo
 	return report.inOrder(changed), nil
 }
 
-// inOrder puts the statuses into the order of the endpoints asked for, the rest after them by name, and reports endpoints
-// that share an interface.
+// inOrder sorts the statuses in the order of the requested endpoints, then the rest by name, and reports endpoints that share an interface.
 func (r Report) inOrder(asked []Endpoint) Report {
 	byName := make(map[string]Status, len(r.Endpoints))
 	for _, s := range r.Endpoints {

@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// held is what the host holds of the data path, as iproute2 prints it.
+// held returns the host's part of the data path, as iproute2 prints it.
 func held(tb testing.TB) []string {
 	tb.Helper()
 	lines := netns.IP(tb, "-4", "route", "show", "proto", "80")
@@ -28,7 +28,7 @@ func held(tb testing.TB) []string {
 	return append(lines, neighbours(tb)...)
 }
 
-// neighbours are sorted: the kernel's order changes where its table, which is all namespaces', grows.
+// neighbours returns sorted entries: the kernel's order changes when its table, which all namespaces share, grows.
 func neighbours(tb testing.TB) []string {
 	tb.Helper()
 	return slices.Sorted(slices.Values(netns.IP(tb, "neigh", "show", "nud", "permanent")))
@@ -85,7 +85,7 @@ func TestHostPathHolds(t *testing.T) {
 	})
 }
 
-// breakage is what another program may do to two endpoints, cali1 and cali2.
+// breakage is a change that another program may make to two endpoints, cali1 and cali2.
 type breakage struct {
 	name    string
 	breakIt func(tb testing.TB)
@@ -147,7 +147,7 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-// TestFightIsSaidOnce: not with each of its repairs.
+// TestFightIsSaidOnce: a fight is reported once, not with each repair.
 func TestFightIsSaidOnce(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -290,8 +290,8 @@ func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
 	})
 }
 
-// TestGatewayRouteGivesWayToANarrowRoute: of any route to HostGateway a notice says that the whole is due. What is about a few
-// endpoints doesn't look for one, as it would have to list the routes of all.
+// TestGatewayRouteGivesWayToANarrowRoute: an event about any route to HostGateway makes a whole Apply due. An ApplySome doesn't look for
+// such a route, as it would have to list all routes.
 func TestGatewayRouteGivesWayToANarrowRoute(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -316,7 +316,7 @@ func TestGatewayRouteGivesWayToANarrowRoute(t *testing.T) {
 	})
 }
 
-// Many at once are read at once.
+// TestApplySomeOfMany: many at once are read at once.
 func TestApplySomeOfMany(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestIndexes has links come, go, come again by the same name, and be renamed. Each time an event must name those
-// whose index is another, and they must be known by then.
+// TestIndexes adds, removes, recreates and renames links. Each time an event must name the links whose index changed, and the new indexes
+// must be known by then.
 func TestIndexes(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -58,7 +58,7 @@ func TestIndexes(t *testing.T) {
 				continue
 			}
 			eventually.Find(t, fmt.Sprintf("%q: an event for each of %q, when its index is known of %v", args, others, now), events, func(e Event) bool {
-				// One that tells of something before may come first.
+				// An event about an earlier change may come first.
 				known := h.Indexes(names...)
 				others = slices.DeleteFunc(others, func(n string) bool { return known[n] == now[n] && (e.All || slices.Contains(e.Interfaces, n)) })
 				return len(others) == 0

@@ -15,8 +15,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestLost says of which addresses connections are over, and of none whose endpoint was
-// connected by a former run and still is.
+// TestLost: the report lists the addresses whose connections are over, and none whose endpoint was connected by a former run and still is.
 func TestLost(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -44,7 +43,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestRenamed has an endpoint's link get another name. No policy is enforced there, and the kernel keeps the routes.
+// TestRenamed renames an endpoint's link. No policy is enforced there, and the kernel keeps the routes.
 func TestRenamed(t *testing.T) {
 	for what, apply := range map[string]func(*Path, wired, wired) (Report, error){
 		"some": func(h *Path, a, _ wired) (Report, error) {

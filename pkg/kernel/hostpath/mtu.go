@@ -17,19 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastMTU6 is what IPv6 needs of a link (RFC 8200, 5): the kernel takes IPv6 from one that has less, with all its
-// addresses and routes.
+// leastMTU6 is the minimum for IPv6 (RFC 8200, 5): a link with less loses IPv6, with all its addresses and routes.
 const leastMTU6 = 1280
 
-// ShrinkMTU gives the workload interfaces with a greater MTU that one, both ends: the workload's first, so that it doesn't
-// send what the host's end would drop without a word. It returns how many it changed. Where the workload's end can't be
-// reached the host's stays too: then the workload learns by ICMP how much fits. One that was deleted meanwhile is no
-// error; others that can't be changed don't hinder the rest.
+// ShrinkMTU sets the MTU of workload interfaces with a greater one, on both ends: the workload's first, so that it doesn't send what the
+// host's end would drop silently. It returns how many it changed. If the workload's end can't be reached the host's stays too: then the
+// workload learns the MTU by ICMP. A link deleted meanwhile is no error; links that can't be changed don't stop the rest.
 func (h *Path) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) {
 	if mtu <= 0 {
 		return 0, fmt.Errorf("MTU %d is not positive", mtu)
 	}
-	conn, err := rtnl.DialAt(h.ns) // its own: what Path does meanwhile need not wait
+	conn, err := rtnl.DialAt(h.ns) // its own, so that Path's other work need not wait
 	if err != nil {
 		return 0, err
 	}
@@ -55,13 +53,13 @@ func (h *Path) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) 
 	return changed, errors.Join(refused...)
 }
 
-// peers reaches the other ends of this namespace's veths.
+// peers accesses the other ends of this namespace's veths.
 type peers struct {
 	conn  *rtnl.Conn
-	paths map[int]string // of namespaces, by the id that this one has for them; nil = not looked for
+	paths map[int]string // of namespaces, by this one's id for them; nil = not searched yet
 }
 
-// shrink sets both ends of a veth, or a link that has no other end.
+// shrink sets the MTU of both ends of a veth, or of a link without another end.
 func (p *peers) shrink(l link.Link, mtu int) (did bool, err error) {
 	if l.Kind == "veth" && l.PeerNSID >= 0 && l.Parent != 0 {
 		peer, err := link.GetPeer(p.conn, l)
@@ -72,7 +70,7 @@ func (p *peers) shrink(l link.Link, mtu int) (did bool, err error) {
 			return false, fmt.Errorf("it is less than %d: the workload would lose IPv6", leastMTU6)
 		}
 		if peer.MTU > mtu {
-			// The kernel reads links by a namespace's id, but takes the id in a request to change one for where to move it:
+			// The kernel can read links by a namespace's id, but in a request to change one it takes the id for the place to move it to:
 			// the namespace has to be opened.
 			if err := p.setThere(l, mtu); err != nil {
 				return false, fmt.Errorf("at the workload's end: %w", err)
@@ -110,8 +108,7 @@ func (p *peers) setThere(l link.Link, mtu int) error {
 	return there.LinkSetMTU(rtnl.Device(l.Parent), mtu)
 }
 
-// find looks for the namespaces that this one has an id for, as mounts, which is how runtimes and ip-netns keep them, and
-// processes do.
+// find searches the namespaces that this one has an id for, among mounts, which is how runtimes and ip-netns keep them, and processes.
 func (p *peers) find() error {
 	paths, err := mountedNamespaces()
 	if err != nil {
@@ -126,7 +123,7 @@ func (p *peers) find() error {
 	for _, path := range paths {
 		var st unix.Stat_t
 		if unix.Stat(path, &st) != nil || seen[st.Ino] {
-			continue // it has ended, or was another's
+			continue // it has ended, or was seen already
 		}
 		seen[st.Ino] = true
 		n, err := ns.GetNS(path)
@@ -145,7 +142,7 @@ func (p *peers) find() error {
 	return nil
 }
 
-// mountedNamespaces are the files at which network namespaces are mounted: see proc_pid_mountinfo(5).
+// mountedNamespaces returns the files at which network namespaces are mounted: see proc_pid_mountinfo(5).
 func mountedNamespaces() ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -165,7 +162,7 @@ func namespaceMounts(mountinfo string) []string {
 	return paths
 }
 
-// mountEscapes turns what mountinfo writes for white space and backslashes back.
+// mountEscapes undoes mountinfo's escapes of white space and backslashes.
 func mountEscapes() *strings.Replacer {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 }

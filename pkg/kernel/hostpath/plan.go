@@ -21,11 +21,11 @@ import (
 type change struct {
 	what   string // "add route to 10.0.0.1 by cali1"
 	make   func(*Path) error
-	late   bool       // takes away: after all that adds
-	sysctl bool       // is made in the namespace
+	late   bool       // removes: done after all that adds
+	sysctl bool       // done in the namespace
 	lost   netip.Addr // the address that a deleted route led to
-	leads  netip.Addr // that a new one leads to, and none by this interface did
-	err    error      // why it couldn't be made
+	leads  netip.Addr // that a new route leads to, if none by this interface did
+	err    error      // why it failed
 }
 
 // interfacePlan is what one interface needs.
@@ -37,8 +37,8 @@ type interfacePlan struct {
 
 func (p *interfacePlan) add(c change) { p.changes = append(p.changes, &c) }
 
-// setting is a sysctl of a workload interface: its number in the kernel's array (linux/ip.h counts from 1, linux/ipv6.h
-// from 0), its name, and the value that it is to have.
+// setting is a sysctl of a workload interface: its number in the kernel's array (linux/ip.h counts from 1, linux/ipv6.h from 0), its name,
+// and its desired value.
 type setting struct {
 	number int
 	name   string
@@ -46,7 +46,7 @@ type setting struct {
 }
 
 func (e Endpoint) settings4() []setting {
-	localnet := int32(0) // else the workload reaches what listens on the loopback as soon as no rule keeps it from that
+	localnet := int32(0) // otherwise the workload could reach what listens on the loopback as soon as no rule prevents it
 	if e.Loopback {
 		localnet = 1
 	}
@@ -54,16 +54,16 @@ func (e Endpoint) settings4() []setting {
 		{1, "forwarding", 1},
 		{3, "proxy_arp", 1}, // the host end answers for link.HostGateway
 		{8, "rp_filter", 1},
-		{9, "accept_source_route", 0}, // else a workload writes the path into the packet, and policy sees its first stop for the destination
-		{19, "arp_ignore", 0},         // else a host without a default route doesn't answer for link.HostGateway
+		{9, "accept_source_route", 0}, // otherwise a workload could put the path into the packet, and policy would take its first stop for the destination
+		{19, "arp_ignore", 0},         // otherwise a host without a default route wouldn't answer for link.HostGateway
 		{26, "route_localnet", localnet},
 	}
 }
 
-// settings6 are IPv6's. Forwarding makes a router of the host, see forwardIPv6: it is switched on only where needed.
+// settings6 returns IPv6's settings. Forwarding makes the host a router, see forwardIPv6: it is enabled only where needed.
 func (e Endpoint) settings6() []setting {
 	settings := []setting{
-		{3, "accept_ra", 0}, // a workload is no router to the host
+		{3, "accept_ra", 0}, // a workload is no router for the host
 		{22, "proxy_ndp", 1},
 	}
 	if e.hasIPv6() {
@@ -72,7 +72,7 @@ func (e Endpoint) settings6() []setting {
 	return settings
 }
 
-// plan compares the desired state with the kernel's, for the interfaces in scope, in their order. It only computes.
+// plan compares the desired state with the kernel's, for the interfaces in scope, in their order. It does no I/O.
 func (h *Path) plan(st *state) []interfacePlan {
 	d := differ{h.cfg, h.conn, h.desired, st, make(map[int]string, len(st.links)), make(map[int][]rtnl.Route)}
 	for name, l := range st.links {
@@ -134,9 +134,8 @@ func (d *differ) plan(name string) interfacePlan {
 	return p
 }
 
-// granted are the endpoint's addresses that can be programmed now; the others stand in the plan's error. A pod that is
-// made anew has its interface by the same name: what led to the container before must not lead to the next, before that
-// has an endpoint.
+// granted returns the endpoint's addresses that can be programmed now; the plan's error explains the others. A recreated pod's interface
+// has the same name: what led to the former container must not lead to the next before that has an endpoint.
 func (d *differ) granted(p *interfacePlan, e Endpoint, l link.Link) []netip.Addr {
 	if !l.Up {
 		p.err = &link.DownError{Interface: e.Interface, Why: link.IsDown}
@@ -163,8 +162,8 @@ func (d *differ) granted(p *interfacePlan, e Endpoint, l link.Link) []netip.Addr
 	return addrs
 }
 
-// place takes links that the plugin made, or that of an older version of Calico, out of a bridge, or another's device: the host routes
-// nothing that comes in by a port of one. It has them answer for the gateway.
+// place takes links that the plugin, or that of an older version of Calico, created out of a bridge or another master: the host doesn't
+// route what arrives by a port. It also makes them answer for the gateway.
 func (d *differ) place(p *interfacePlan, e Endpoint, l link.Link) {
 	made := l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias)
 	if !made && !l.IsUnnamed() || link.IsAnothers(l.Alias, e.Container) {
@@ -186,14 +185,14 @@ func (d *differ) place(p *interfacePlan, e Endpoint, l link.Link) {
 	}
 }
 
-// address gives taps, and the plugin's links, the MAC address that workloads have in their neighbour caches, in which another would
-// come after half a minute. It comes before neighbours: with it the kernel forgets them (neigh_changeaddr).
+// address gives taps, and the plugin's links, the MAC address that workloads have in their neighbour caches; a workload would take half a
+// minute to notice another. It comes before neighbours: the kernel forgets them when the address changes (neigh_changeaddr).
 func (d *differ) address(p *interfacePlan, l link.Link) {
 	want := l.MAC
 	switch {
 	case l.IsTap():
 		want = link.TapMAC()
-	case l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias): // older versions of Calico left the link one of its own
+	case l.Kind == "veth" && strings.HasPrefix(l.Alias, link.WorkloadAlias): // older versions of Calico left the link its own address
 		want = link.HostMAC()
 	}
 	if l.MAC == want {
@@ -270,7 +269,7 @@ func (d *differ) routes(p *interfacePlan, l link.Link, addrs []netip.Addr) {
 		if len(others) == 0 {
 			c.make = func(h *Path) error { return h.addRoute(want) }
 		} else {
-			c.make = func(h *Path) error { return h.conn.RouteAddEcmp(want.Netlink()) } // comes first, and replaces none
+			c.make = func(h *Path) error { return h.conn.RouteAddEcmp(want.Netlink()) } // it wins, and replaces none
 		}
 		p.add(c)
 		d.astray(p, a)
@@ -287,11 +286,11 @@ func (d *differ) routes(p *interfacePlan, l link.Link, addrs []netip.Addr) {
 	}
 }
 
-// astray deletes what of our routes to an address leads by links that are no workload's, where no policy is enforced: such
-// as the endpoint's own link once it was renamed.
+// astray deletes our routes to an address by links that are no workload's, where no policy is enforced: for instance by the endpoint's own
+// link after a rename.
 func (d *differ) astray(p *interfacePlan, a netip.Addr) {
 	for _, r := range d.st.routes[rtnl.HostPrefix(a)] {
-		if _, workload := d.names[r.Index]; !workload { // a workload's has its own plan
+		if _, workload := d.names[r.Index]; !workload { // a workload's link has its own plan
 			c := deleteRoute(r, fmt.Sprintf("by link %d", r.Index))
 			c.lost = a
 			p.add(c)
@@ -299,8 +298,7 @@ func (d *differ) astray(p *interfacePlan, a netip.Addr) {
 	}
 }
 
-// gateway adds the link's GatewayLL, by which the endpoint's IPv6 addresses go and which other programs may take away: all
-// that flushes a link's addresses does.
+// gateway adds the link's GatewayLL, which the endpoint's IPv6 traffic uses. Other programs may remove it, by flushing a link's addresses.
 func (d *differ) gateway(p *interfacePlan, l link.Link, addrs []netip.Addr) {
 	gateway := l.GatewayLL()
 	if !gateway.IsValid() || d.st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
@@ -314,7 +312,7 @@ func deleteRoute(r rtnl.Route, by string) change {
 	return change{what: fmt.Sprintf("delete route to %s %s", r.Dst, by), late: true, make: func(h *Path) error { return h.conn.RouteDel(r.Netlink()) }}
 }
 
-// endpointRoute is the route by which the host reaches a workload's address.
+// endpointRoute returns the route by which the host reaches a workload's address.
 func endpointRoute(protocol uint8, index int, a netip.Addr) rtnl.Route {
 	r := rtnl.Route{Dst: rtnl.HostPrefix(a), Index: index, Protocol: protocol}
 	if a.Is4() {

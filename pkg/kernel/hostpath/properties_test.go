@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// TestPropertiesRepaired breaks each property of an interface that a workload's packets rely on, in turn. Where the kernel
-// tells of it there is an event; in any case the next Apply repairs it, and the workload talks.
+// TestPropertiesRepaired breaks each property of an interface that a workload's packets rely on, in turn. If the kernel reports the change
+// there is an event; in any case the next Apply repairs it, and the workload talks.
 func TestPropertiesRepaired(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
@@ -68,7 +68,7 @@ func TestPropertiesRepaired(t *testing.T) {
 	})
 }
 
-// TestOlderLink: a link as older versions of Calico made it, without an alias, is taken out of a bridge, and keeps the MAC address that its
+// TestOlderLink: a link of an older version of Calico, without an alias, is taken out of a bridge, and keeps the MAC address that its
 // workload knows.
 func TestOlderLink(t *testing.T) {
 	netns.Host(t, func() {
@@ -83,7 +83,7 @@ func TestOlderLink(t *testing.T) {
 	})
 }
 
-// TestAddressOfOthers: a link that the plugin didn't make, or not as a veth, keeps the MAC address that it has.
+// TestAddressOfOthers: a link that the plugin didn't create, or not as a veth, keeps its MAC address.
 func TestAddressOfOthers(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

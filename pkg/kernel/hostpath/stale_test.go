@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStrays: links that the plugin made and no endpoint has are told of.
+// TestStrays: links that the plugin created and that no endpoint has are reported.
 func TestStrays(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2)
 		wire(t, 3)
-		netns.IP(t, "link", "set", "cali3", "alias", "") // somebody else's
+		netns.IP(t, "link", "set", "cali3", "alias", "") // another program's
 		netns.IP(t, "link", "set", "cali2", "alias", "net.c2.eth0")
 		netns.IP(t, "link", "add", "cali4", "type", "veth", "peer", "name", "other")
 		netns.IP(t, "link", "set", "cali4", "alias", "net.c4.eth0") // down
@@ -37,8 +37,8 @@ func TestStrays(t *testing.T) {
 	})
 }
 
-// TestAnothersInterface: a pod that is made anew has its interface by the same name. What
-// led to the former container must not lead to it before etcd tells of it.
+// TestAnothersInterface: a recreated pod has an interface of the same name. Routes to the former container must not lead to it before etcd
+// names it.
 func TestAnothersInterface(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -47,7 +47,7 @@ func (st *state) addNeigh(n netlink.Neigh) {
 	st.neighs[n.LinkIndex][rtnl.Addr(n.IP)] = rtnl.MAC(n.HardwareAddr)
 }
 
-// readWhole reads the state of every workload interface, there or desired.
+// readWhole reads the state of every workload interface that exists or is desired.
 func (h *Path) readWhole() (*state, error) {
 	links, err := link.Select(h.conn, h.cfg.owns)
 	if err != nil {
@@ -101,8 +101,8 @@ func (h *Path) readRoutes(st *state, family int, dst netip.Prefix) error {
 	})
 }
 
-// readSome reads the state of a few interfaces, and of each only what is about the addresses that it had or is to have: to
-// list the routes or neighbours of one link the kernel walks those of all.
+// readSome reads the state of a few interfaces, and of each only what concerns the addresses that it had or should have: to list the routes
+// or neighbours of one link the kernel walks those of all.
 func (h *Path) readSome(addrs map[string]map[netip.Addr]bool) (*state, error) {
 	st := newState(slices.Sorted(maps.Keys(addrs)))
 	for _, name := range st.scope {
@@ -110,7 +110,7 @@ func (h *Path) readSome(addrs map[string]map[netip.Addr]bool) (*state, error) {
 			continue
 		}
 		l, err := link.Get(h.conn, 0, name)
-		there := err == nil && l.Name == name // else found by an alternative name: it is not a workload's
+		there := err == nil && l.Name == name // otherwise found by an alternative name: it is not a workload's
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("read link %s: %w", name, err)
 		}
@@ -142,7 +142,7 @@ func (h *Path) readSome(addrs map[string]map[netip.Addr]bool) (*state, error) {
 	return st, h.readDelays(st)
 }
 
-// readRoute reads our routes to an address: that which the kernel takes, or those behind another's.
+// readRoute reads our routes to an address: the one that the kernel takes, or those behind another's.
 func (h *Path) readRoute(st *state, a netip.Addr) error {
 	r, ok := h.conn.Lookup(a, 0)
 	if !ok || !r.Dst.IsSingleIP() {
@@ -155,8 +155,8 @@ func (h *Path) readRoute(st *state, a netip.Addr) error {
 	return nil
 }
 
-// readDelays reads proxy_delay of the interfaces that aren't settled. Each is a file of its own, and nothing else sets
-// them: afterwards they are not read again.
+// readDelays reads proxy_delay of the interfaces that aren't settled. Each is a file of its own, and nothing else sets them, so they aren't
+// read again later.
 func (h *Path) readDelays(st *state) error {
 	var names []string
 	for name, l := range st.links {
@@ -185,7 +185,7 @@ func (h *Path) readDelays(st *state) error {
 	})
 }
 
-// isUnicast says whether an address is one that a workload can have.
+// isUnicast reports whether a workload can have an address.
 func isUnicast(a netip.Addr) bool {
 	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback()
 }

@@ -19,14 +19,14 @@ type wired struct {
 	endpoint Endpoint
 }
 
-// wire makes pod number n, with these addresses; without any, it has one of each family.
+// wire creates pod n with these addresses, or else with one of each family.
 func wire(tb testing.TB, n int, addrs ...netip.Addr) wired {
 	tb.Helper()
 	p := pods.Wire(tb, n, addrs...)
 	return wired{p.Namespace, Endpoint{Interface: p.Interface, MAC: p.MAC, Addrs: p.Addrs, Active: true}}
 }
 
-// newHostPath makes one in the current namespace, whose log goes to the test's.
+// newHostPath returns a Path in the current namespace, with its log in the test's.
 func newHostPath(tb testing.TB) *Path {
 	tb.Helper()
 	h, err := New(Config{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
@@ -37,7 +37,7 @@ func newHostPath(tb testing.TB) *Path {
 	return h
 }
 
-// errorsOf is what of a report a test compares: interface: error text.
+// errorsOf returns the part of a report that a test compares: interface: error text.
 func errorsOf(r Report) map[string]string {
 	m := make(map[string]string)
 	for _, s := range r.Endpoints {

@@ -39,8 +39,8 @@ func TestPodsTalk(t *testing.T) {
 	}
 }
 
-// Pods ping each other, their host, and what they have for a gateway: of IPv4
-// that is an address of the host only where it has no default route.
+// TestPodsPing: pods ping each other, their host, and their gateway, which for IPv4 is an address of the host only if the host has no
+// default route.
 func TestPodsPing(t *testing.T) {
 	for _, defaultRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("host's default route %v", defaultRoute), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestPodsPing(t *testing.T) {
 	}
 }
 
-// A host that has no network but its pods' carries them all the same.
+// TestPodsPingOnAHostAlone: a host with no network but its pods' forwards all the same.
 func TestPodsPingOnAHostAlone(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -13,8 +13,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestTap: every tap has the MAC address that virtual machines know, their IPv6 gateway, and answers ARP at once; all
-// that is repaired.
+// TestTap: every tap has the MAC address that virtual machines know and their IPv6 gateway, and answers ARP at once; all that is repaired.
 func TestTap(t *testing.T) {
 	netns.Host(t, func() {
 		machine, err := taps.Open("tap1")

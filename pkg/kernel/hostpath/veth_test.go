@@ -37,7 +37,7 @@ func TestHostLinks(t *testing.T) {
 	})
 }
 
-// Each host end reaches its own workload's link-local address.
+// TestLinkLocalRoutes: each host end reaches its own workload's link-local address.
 func TestLinkLocalRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		for i := range 3 {
@@ -80,8 +80,7 @@ func TestHostWithoutIPv6(t *testing.T) {
 	})
 }
 
-// Runtimes turn IPv6 off in a new namespace; a workload that is given an IPv6
-// address needs it.
+// TestPodWithoutIPv6: runtimes turn IPv6 off in a new namespace; a workload with an IPv6 address needs it.
 func TestPodWithoutIPv6(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)

@@ -18,9 +18,8 @@ var reached struct {
 	times map[string]int
 }
 
-// Step marks a boundary between two steps of a call. The process kills itself at the boundary that CALICO_KILL_STEP names:
-// "decided 2" is where it comes by "decided" for the second time.
-// CALICO_STEP_LOG is a file to which every boundary is appended, named so.
+// Step marks a boundary between two steps of a call. The process kills itself at the boundary that CALICO_KILL_STEP names: "decided 2" is
+// the second time that "decided" is reached. Every boundary is appended to the file that CALICO_STEP_LOG names, in the same form.
 func Step(name string) {
 	reached.Lock()
 	defer reached.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacy finds and removes what the agent of an older version of Calico, and its BIRD, have left on a host:
-// chains of iptables, sets of ipset, and routes that stand before those of calico-node.
+// Package legacy finds and removes what the agent of an older version of Calico, and its BIRD, left on a host: chains of iptables, sets of
+// ipset, and routes that win over those of calico-node.
 package legacy
 
 import (
@@ -26,7 +26,7 @@ import (
 // bird is the protocol of BIRD's routes, linux/rtnetlink.h.
 const bird = 12
 
-// prefixes begin the names of the older agents' chains and sets.
+// prefixes are the prefixes of the older agents' chains and sets.
 var prefixes = []string{"cali", "felix-"}
 
 func isLegacy(name string) bool {
@@ -35,15 +35,15 @@ func isLegacy(name string) bool {
 
 // Leftovers are what was found.
 type Leftovers struct {
-	// Tables are the inputs of restore programs that take the chains, and the rules that lead to them, away.
+	// Tables are the inputs for restore programs that remove the chains, and the rules that lead to them.
 	Tables []Table
 	Sets   []string // of ipset
 	Routes []netlink.Route
-	// Kept are the routes of BIRD that calico-node has none beside: they may be another BIRD's.
+	// Kept are BIRD's routes that calico-node has no counterpart of: they may be another BIRD's.
 	Kept []netlink.Route
 }
 
-// Table is what one of iptables' programs has.
+// Table is the part of one iptables program.
 type Table struct {
 	Program string // "iptables-legacy", ip6tables-nft, …
 	Chains  int
@@ -51,7 +51,7 @@ type Table struct {
 	Restore string // the input of its -restore --noflush
 }
 
-// Find looks for it in the current network namespace. Programs that the host lacks have nothing there.
+// Find looks for leftovers in the current network namespace. Programs that the host lacks have none.
 func Find(ctx context.Context) (Leftovers, error) {
 	var l Leftovers
 	for _, program := range programs() {
@@ -80,7 +80,7 @@ func Find(ctx context.Context) (Leftovers, error) {
 	return l, l.findRoutes()
 }
 
-// programs are those of iptables: both kinds where both are installed, one of which bears the plain name.
+// programs returns the programs of iptables: both kinds if both are installed, one of which has the plain name too.
 func programs() (all []string) {
 	for _, family := range []string{"iptables", "ip6tables"} {
 		before := len(all)
@@ -96,7 +96,7 @@ func programs() (all []string) {
 	return all
 }
 
-// tableOf works out from what a -save program has written how to take the older agent's part away.
+// tableOf computes from the output of a -save program how to remove the older agent's part.
 func tableOf(program, saved string) Table {
 	t := Table{Program: program}
 	var restore strings.Builder
@@ -120,7 +120,7 @@ func tableOf(program, saved string) Table {
 			for _, r := range rules {
 				fmt.Fprintln(&restore, r)
 			}
-			for _, verb := range []string{"-F", "-X"} { // none has a rule that leads to another any more when it goes
+			for _, verb := range []string{"-F", "-X"} { // after the flush no rule leads to another of them
 				for _, c := range chains {
 					fmt.Fprintln(&restore, verb, c)
 				}
@@ -139,12 +139,12 @@ var (
 	mark   = regexp.MustCompile(` --comment "?cali:[A-Za-z0-9_-]{16}"?( |$)`) // the agent's hash of the rule
 )
 
-// ruleOf is the deletion of a rule of another's chain that leads to a chain of the older agent, or says in its comment that it is
-// that agent's.
+// ruleOf returns the deletion of a rule in another's chain that leads to a chain of the older agent, or whose comment says that it is that
+// agent's.
 func ruleOf(line string) (string, bool) {
 	chain, rest, _ := strings.Cut(strings.TrimPrefix(line, "-A "), " ")
 	if isLegacy(chain) {
-		return "", false // it goes with its chain
+		return "", false // it is deleted with its chain
 	}
 	to := jump.FindStringSubmatch(" " + quoted.ReplaceAllString(rest, ""))
 	if to != nil && isLegacy(to[1]) || mark.MatchString(" "+rest) {
@@ -153,7 +153,7 @@ func ruleOf(line string) (string, bool) {
 	return "", false
 }
 
-// findRoutes finds BIRD's routes to where calico-node has a route as well.
+// findRoutes finds BIRD's routes to destinations that calico-node has a route to as well.
 func (l *Leftovers) findRoutes() error {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -188,7 +188,7 @@ func (l *Leftovers) findRoutes() error {
 // Empty reports whether there is nothing to remove.
 func (l Leftovers) Empty() bool { return len(l.Tables)+len(l.Sets)+len(l.Routes) == 0 }
 
-// Print says what Remove does.
+// Print says what Remove would do.
 func (l Leftovers) Print(w io.Writer) error {
 	var b bytes.Buffer
 	for _, t := range l.Tables {
@@ -221,14 +221,14 @@ func textOf(n netlink.Route) string {
 	return text
 }
 
-// Remove takes it away: rules before the sets that they ask. What it could not remove is in the error, and the rest is done.
+// Remove removes everything found: rules before the sets that they use. It continues after errors, and returns them.
 func (l Leftovers) Remove(ctx context.Context) error {
 	var errs []error
 	for _, t := range l.Tables {
 		_, err := run(ctx, t.Restore, t.Program+"-restore", "--noflush", "--wait=10")
 		errs = append(errs, err)
 	}
-	for _, verb := range []string{"flush", "destroy"} { // one that lists others keeps them
+	for _, verb := range []string{"flush", "destroy"} { // a set in a list can't be destroyed before the list is flushed
 		for _, s := range l.Sets {
 			_, err := run(ctx, "", "ipset", verb, s)
 			errs = append(errs, err)
@@ -242,7 +242,7 @@ func (l Leftovers) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// run runs a program with an input, and returns its output; its complaint is in the error.
+// run runs a program with an input and returns its output; the error includes its standard error.
 func run(ctx context.Context, input, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = strings.NewReader(input)

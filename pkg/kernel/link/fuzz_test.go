@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzParse: whatever links others make, what is read of one is within its message, and Select's name is the link's.
+// FuzzParse: whatever links others create, what is read of one is within its message, and Select returns the link's name.
 func FuzzParse(f *testing.F) {
 	header := func(attrs ...*nl.RtAttr) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)

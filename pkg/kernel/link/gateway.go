@@ -12,23 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RouteProtocol is the protocol number of the routes to this host's workloads: no route of another protocol is ever
-// changed.
+// RouteProtocol is the protocol number of the routes to this host's workloads: no route with another protocol is ever changed.
 const RouteProtocol = 80
 
-// HostMAC is the MAC address of every workload interface's host end. It is the same for all, so that a workload may move
-// to another host with its neighbour cache, and needs none of its own: the link has two ends.
+// HostMAC is the MAC address of every workload interface's host end. It is the same for all, so that a workload can move to another host
+// with its neighbour cache. It need not be unique: the link has only two ends.
 func HostMAC() model.MAC { return model.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }
 
-// TapMAC is the MAC address of the host's end of every tap, likewise. It is what virtual machines have had since the first
-// Calico, and theirs to keep: they may be moved from a host that runs one.
+// TapMAC is likewise the MAC address of the host's end of every tap. Virtual machines have had it since the first Calico, and must keep it:
+// they may be migrated from a host that runs one.
 func TapMAC() model.MAC { return model.MAC{0x00, 0x61, 0xfe, 0xed, 0xca, 0xfe} }
 
-// IsTap says whether a virtual machine is at the other end.
+// IsTap reports whether a virtual machine is at the other end.
 func (l Link) IsTap() bool { return l.Kind == "tun" && !l.MAC.IsZero() }
 
-// HostGateway is the IPv4 next hop of every workload. No interface has the address: the host end answers for it by proxy
-// ARP.
+// HostGateway is the IPv4 next hop of every workload. No interface has the address: the host end answers for it by proxy ARP.
 func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
 
 // HostGatewayLL is the IPv6 next hop of every workload: the link-local address of the host end.
@@ -37,14 +35,13 @@ func HostGatewayLL() netip.Addr { return rtnl.LinkLocal(HostMAC()) }
 // ErrDisabledIPv6 says that a host end can't have HostGatewayLL, and what to do.
 var ErrDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
 
-// TapGatewayLL is that of every virtual machine: the link-local address of its tap.
+// TapGatewayLL is the IPv6 next hop of every virtual machine: the link-local address of its tap.
 func TapGatewayLL() netip.Addr { return rtnl.LinkLocal(TapMAC()) }
 
-// IsGateway says whether a workload expects HostGatewayLL at the other end of its link, as those of the plugin do.
+// IsGateway reports whether a workload expects HostGatewayLL at the other end of its link, as the plugin's workloads do.
 func (l Link) IsGateway() bool { return l.MAC == HostMAC() }
 
-// GatewayLL is the IPv6 next hop that the workload expects at the host's end of its link; invalid where that is another
-// program's business.
+// GatewayLL is the IPv6 next hop that the workload expects at the host's end of its link; invalid if another program takes care of it.
 func (l Link) GatewayLL() netip.Addr {
 	switch {
 	case l.IsGateway():
@@ -55,14 +52,14 @@ func (l Link) GatewayLL() netip.Addr {
 	return netip.Addr{}
 }
 
-// AddGateway adds a GatewayLL with its subnet, as the kernel does when a link goes up: the route that a new veth has in
-// place of that may be gone as well.
+// AddGateway adds a GatewayLL with its subnet, as the kernel does when a link goes up: the route that a new veth has instead of the subnet
+// may be gone as well.
 func AddGateway(c *rtnl.Conn, index int, gateway netip.Addr) error {
 	return c.AddrReplace(rtnl.Device(index), rtnl.NewAddr(netip.PrefixFrom(gateway, 64)))
 }
 
-// RestoreGateway gives HostGatewayLL back to the host end of a workload's link that the plugin made and that has lost it;
-// ours is false for other links.
+// RestoreGateway adds HostGatewayLL again to the host end of a workload's link if the plugin created the link and it lost the address; ours
+// is false for other links.
 func RestoreGateway(host *rtnl.Conn, pod Link) (ours bool, err error) {
 	l, err := Get(host, pod.Parent, "")
 	if err != nil || !l.IsGateway() || l.Parent != pod.Index {

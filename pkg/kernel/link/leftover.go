@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Workloads are the names of the links in the current namespace that the plugin has made for workloads.
+// Workloads returns the names of the links in the current namespace that the plugin created for workloads.
 func Workloads() ([]string, error) {
 	all, err := List("")
 	if err != nil {
@@ -28,8 +28,8 @@ func Workloads() ([]string, error) {
 	return names, nil
 }
 
-// CloseLoopback has the host's loopback be reached by no link of a workload's in the current namespace, also where an older version
-// of this program, or metadata for virtual machines, had it be (route_localnet). It returns the links that this changed.
+// CloseLoopback ensures that no workload's link in the current namespace reaches the host's loopback, even if an older version of this
+// program, or metadata for virtual machines, had allowed it (route_localnet). It returns the links that it changed.
 func CloseLoopback() (closed []string, err error) {
 	all, err := List("")
 	for _, l := range all {
@@ -49,8 +49,7 @@ func CloseLoopback() (closed []string, err error) {
 	return closed, err
 }
 
-// DeleteRoutes deletes what is left of the routes of RouteProtocol in the current namespace, of all tables, and says how
-// many there were.
+// DeleteRoutes deletes the remaining routes of RouteProtocol in the current namespace, of all tables, and returns how many there were.
 func DeleteRoutes() (n int, err error) {
 	c, err := rtnl.Dial()
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link describes network interfaces: a Link as the kernel has it, and what both ends of a workload's veth agree on,
-// such as its gateways.
+// Package link describes network interfaces: a Link as the kernel has it, and the conventions for both ends of a workload's veth, such as
+// its gateways.
 package link
 
 import (
@@ -25,23 +25,23 @@ type Link struct {
 	MTU      int
 	Up       bool   // administratively
 	Running  bool   // the peer, or the other end of the cable, is up too
-	NoARP    bool   // it asks and answers nobody for addresses, by ARP and neighbour discovery
+	NoARP    bool   // it doesn't use ARP and neighbour discovery
 	Alias    string // up to 255 bytes
 	Kind     string // "veth", "bridge", …; "" for hardware
 	Master   int    // index of the bridge, bond or VRF that it is a port of; 0 without
 	Parent   int    // index of a veth's peer in the peer's namespace; 0 without
-	PeerNSID int    // the id that this namespace has for the peer's namespace; -1 without
+	PeerNSID int    // this namespace's id for the peer's namespace; -1 without
 	Conf4    settings
 	Conf6    settings
 	AddrGen  int // IN6_ADDR_GEN_MODE_…
 	Loopback bool
-	Carrier  bool         // as Running, but true a moment too early, and for links that don't tell
+	Carrier  bool         // as Running, but true a moment too early, and for links that don't report it
 	Inet6    bool         // the link speaks IPv6 at all
-	Device   netlink.Link // with what is only of its kind; nil for hardware, veths and taps
+	Device   netlink.Link // with what only its kind has; nil for hardware, veths and taps
 
-	CarrierLosses uint32 // since it was made
+	CarrierLosses uint32 // since it was created
 
-	apart bool // the peer is in another namespace, also where that is ending and has no id any more
+	apart bool // the peer is in another namespace, even one that is ending and has no id any more
 }
 
 // settings is a kernel array of an interface's sysctls.
@@ -55,7 +55,7 @@ func (d settings) At(i int) (int32, bool) {
 	return int32(rtnl.Uint32(d[4*i:])), true
 }
 
-// How the kernel makes a link-local address, of linux/if_link.h.
+// How the kernel creates a link-local address, from linux/if_link.h.
 const (
 	GenEUI64 = 0 // IN6_ADDR_GEN_MODE_EUI64
 	GenNone  = 1
@@ -66,7 +66,7 @@ const (
 	skipStats       = 1 << 3 // RTEXT_FILTER_SKIP_STATS: counters are most of a link's size
 )
 
-// HasIPv6 says whether the link speaks IPv6 now.
+// HasIPv6 reports whether the link speaks IPv6 now.
 func (l Link) HasIPv6() bool {
 	disabled, _ := l.Conf6.At(confDisableIPv6)
 	return l.Inet6 && disabled == 0
@@ -75,8 +75,8 @@ func (l Link) HasIPv6() bool {
 // BothEndsHere reports whether the other end of a veth is in the same namespace.
 func (l Link) BothEndsHere() bool { return l.Kind == "veth" && l.Parent != 0 && !l.apart }
 
-// CheckName says whether the kernel could have a link of that name: dev_valid_name, and %, in place of which the kernel
-// puts a number, and the directories of sysctls that are of all links.
+// CheckName returns an error if the kernel can't have a link with that name: it fails dev_valid_name, contains %, which the kernel replaces
+// by a number, or is the sysctl directory of all links.
 func CheckName(name string) error {
 	switch {
 	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00"):
@@ -89,7 +89,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// request asks for a link, or for all. The library's own request leaves out no counters, and its Link has no sysctls.
+// request returns a request for a link, or for all. The library's own request includes counters, and its Link has no sysctls.
 func request(index int, name string) []nl.NetlinkRequestData {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)
@@ -100,9 +100,8 @@ func request(index int, name string) []nl.NetlinkRequestData {
 	return parts
 }
 
-// Parse reads a message about a link, RTM_NEWLINK or RTM_DELLINK. A host has a thousand veths that are read every ten
-// seconds, and the library takes three times as long to read one: it reads those with settings of their kind, which are few, and not
-// taps.
+// Parse parses a message about a link, RTM_NEWLINK or RTM_DELLINK. A host has a thousand veths that are read every ten seconds, and the
+// library takes three times as long to parse one: it only parses links with settings of their kind, which are few, but not taps.
 func Parse(b []byte) (Link, error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return Link{}, fmt.Errorf("parse a link: %d bytes are less than a header", len(b))
@@ -127,7 +126,7 @@ func Parse(b []byte) (Link, error) {
 		case unix.IFLA_LINK_NETNSID:
 			l.apart, l.PeerNSID = true, int(int32(rtnl.Uint32(data)))
 		case unix.IFLA_OPERSTATE:
-			// The flag for it says yes before the queue is attached that packets leave by; until then they are dropped
+			// The corresponding flag is set before the queue for outgoing packets is attached; until then they are dropped
 			// (linkwatch_do_dev).
 			l.Running = len(data) > 0 && netlink.LinkOperState(data[0]) == netlink.OperUp
 			silent = len(data) > 0 && netlink.LinkOperState(data[0]) == netlink.OperUnknown
@@ -143,7 +142,7 @@ func Parse(b []byte) (Link, error) {
 			rtnl.Attributes(data, l.parseFamily)
 		}
 	})
-	if l.Kind == "tun" && silent { // nobody has let go of it since it was made
+	if l.Kind == "tun" && silent { // it has never been released since it was created
 		l.Running = l.Carrier
 	}
 	if l.Kind == "" || l.Kind == "veth" || l.Kind == "tun" {
@@ -156,7 +155,7 @@ func Parse(b []byte) (Link, error) {
 	return l, nil
 }
 
-// deserialize is the library's, which panics where an attribute of the link's kind is shorter than it knows it.
+// deserialize calls the library, which panics if an attribute of the link's kind is shorter than it expects.
 func deserialize(b []byte) (l netlink.Link, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,7 +165,7 @@ func deserialize(b []byte) (l netlink.Link, err error) {
 	return netlink.LinkDeserialize(nil, b)
 }
 
-// nameOf is the name in a message about a link.
+// nameOf returns the name in a message about a link.
 func nameOf(b []byte) (name string) {
 	rtnl.Attributes(b[min(len(b), unix.SizeofIfInfomsg):], func(kind uint16, data []byte) {
 		if kind == unix.IFLA_IFNAME {
@@ -176,7 +175,7 @@ func nameOf(b []byte) (name string) {
 	return name
 }
 
-// parseFamily reads what a link has of one family.
+// parseFamily parses a link's attributes of one family.
 func (l *Link) parseFamily(family uint16, data []byte) {
 	rtnl.Attributes(data, func(kind uint16, data []byte) {
 		switch {
@@ -190,8 +189,7 @@ func (l *Link) parseFamily(family uint16, data []byte) {
 	})
 }
 
-// Get returns the link with the index, or with the name where that is 0. The error wraps os.ErrNotExist when there is
-// none.
+// Get returns the link with the index, or if that is 0 with the name. The error wraps os.ErrNotExist if there is none.
 func Get(c *rtnl.Conn, index int, name string) (Link, error) {
 	return get(c, request(index, name)...)
 }
@@ -234,7 +232,7 @@ func Select(c *rtnl.Conn, keep func(name string) bool) ([]Link, error) {
 	return links, nil
 }
 
-// Find returns the link of that name in the current namespace. The error wraps os.ErrNotExist when there is none.
+// Find returns the link with that name in the current namespace. The error wraps os.ErrNotExist if there is none.
 func Find(name string) (Link, error) {
 	if err := CheckName(name); err != nil {
 		return Link{}, err
@@ -261,8 +259,7 @@ func List(prefix string) ([]Link, error) {
 	return Select(c, func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// Delete deletes the link of that name in the current namespace, and with a veth its peer, wherever that is. A link that
-// is gone already is no error.
+// Delete deletes the link with that name in the current namespace, and a veth's peer wherever it is. A missing link is no error.
 func Delete(name string) error {
 	l, err := Find(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -274,7 +271,7 @@ func Delete(name string) error {
 	return DeleteFound(l)
 }
 
-// DeleteFound deletes that very link, and not one that has taken its name since.
+// DeleteFound deletes that very link, not one that has taken its name since.
 func DeleteFound(l Link) error {
 	c, err := rtnl.Dial()
 	if err != nil {

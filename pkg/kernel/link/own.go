@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
-// IsHosts reports whether the namespace takes packets to an address as its own: its links have it, or it is their
-// network's broadcast or anycast address. Without an answer of the kernel it is not.
+// IsHosts reports whether the namespace takes packets to an address as its own: its links have it, or it is their network's broadcast or
+// anycast address. It is false if the kernel doesn't answer.
 func IsHosts(a netip.Addr) bool {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -26,8 +26,8 @@ func IsHosts(a netip.Addr) bool {
 	})
 }
 
-// LeadsTo reports whether the namespace has a route to one of the addresses alone by the link, as to a workload's. Without an answer
-// of the kernel it has not.
+// LeadsTo reports whether the namespace has a host route to one of the addresses by the link, as to a workload. It is false if the kernel
+// doesn't answer.
 func (l Link) LeadsTo(addrs []netip.Addr) bool {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -40,8 +40,8 @@ func (l Link) LeadsTo(addrs []netip.Addr) bool {
 	})
 }
 
-// Addrs are the addresses of the prefix that links of the namespace have, but for tunnels to other hosts. Without an answer
-// of the kernel there are none.
+// Addrs returns the addresses within the prefix that links of the namespace have, except tunnels to other hosts. There are none if the
+// kernel doesn't answer.
 func Addrs(p netip.Prefix) (out []netip.Addr) {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -61,7 +61,7 @@ func Addrs(p netip.Prefix) (out []netip.Addr) {
 	return out
 }
 
-// LedTo is the link by which the namespace has a route to the address alone, as to a workload's; ok is false where it has none.
+// LedTo returns the link of the namespace's host route to the address, as to a workload; ok is false if there is none.
 func LedTo(a netip.Addr) (l Link, ok bool) {
 	c, err := rtnl.Dial()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestLeadsTo has two links: what one leads to the other doesn't, and a route to more than the address says nothing of it.
+// TestLeadsTo: a route to an address through one of two links doesn't count for the other, and a route to more than the address counts for
+// neither.
 func TestLeadsTo(t *testing.T) {
 	netns.Host(t, func() {
 		for _, name := range []string{"cali1", "cali2"} {

@@ -4,7 +4,7 @@ package link
 
 import "slices"
 
-// TunnelAlias marks the tunnel devices that are the agent's to remove.
+// TunnelAlias marks the tunnel devices that the agent may remove.
 const TunnelAlias = "calico tunnel"
 
 // The names of tunnels to other hosts.
@@ -14,8 +14,8 @@ const (
 	IPIP   = "tunl0"
 )
 
-// TunnelNames are the names of all tunnels to other hosts, whether these exist or not, in order.
+// TunnelNames returns the names of all tunnels to other hosts, whether these exist or not, sorted.
 func TunnelNames() []string { return []string{IPIP, VXLAN6, VXLAN4} }
 
-// IsTunnelName says whether the name is that of a tunnel to other hosts.
+// IsTunnelName reports whether the name is that of a tunnel to other hosts.
 func IsTunnelName(name string) bool { return slices.Contains(TunnelNames(), name) }

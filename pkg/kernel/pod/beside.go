@@ -16,18 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A workload may have several interfaces. The routes of the first win; what is sent from an address of a later one has a
-// table of its own, with a default route by that one. The host takes a source address from its own interface alone.
+// A workload may have several interfaces. The routes of the first win; packets from an address of a later one use a table of their own,
+// with a default route by that interface. The host accepts a source address only from its own interface.
 
 const (
-	// besideTable and a link's index make the number of its table.
+	// besideTable plus a link's index is the number of its table.
 	besideTable = 80000
-	// besidePriority is after the local table's and before the main one's. Rules that are made without a priority come
-	// later.
+	// besidePriority is after the local table's and before the main one's. Rules created without a priority come later.
 	besidePriority = 30000
 )
 
-// far is an address that no network has (RFC 5737, RFC 3849): a route to it is one to anywhere.
+// far returns an address that no network has (RFC 5737, RFC 3849): a route to it is a default route.
 func far(v4 bool) netip.Addr {
 	if v4 {
 		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
@@ -35,15 +34,15 @@ func far(v4 bool) netip.Addr {
 	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})
 }
 
-// hasRoutes says, before a workload's link has routes, whether another link has: a default route or, of IPv4, one to the
-// gateway that all our links have.
+// hasRoutes reports, before a workload's link has routes, whether another link has: a default route or, for IPv4, one to the gateway that
+// all our links have.
 func (n *Namespace) hasRoutes() bool {
 	_, v4 := n.conn.Lookup(link.HostGateway(), 0)
 	_, v6 := n.conn.Lookup(far(false), 0)
 	return v4 || v6
 }
 
-// tableMetrics are the metrics of the routes to each destination of a table, at least one.
+// tableMetrics are the metrics of a table's routes to each destination.
 type tableMetrics struct{ mine, others map[netip.Prefix][]uint32 }
 
 // routeMetrics reads the metrics of the link's routes in a table, and of all others there.
@@ -79,9 +78,9 @@ func (n *Namespace) isBeside(index int) (bool, error) {
 	return false, nil
 }
 
-// metric is that of a route beside those that are there. Another link's stay, and come first, as they were there first:
-// this one gets a higher metric than any of them, unless it is to have one that is free. Where the link comes after
-// another in all, every other route of the main table gets one, by which Read knows.
+// metric returns the metric of a route beside the existing ones. Another link's stay, and come first, as they were there first: this one
+// gets a higher metric than any of them, unless it should have a free one. If the link as a whole comes after another, every other route of
+// the main table gets such a metric, by which Read recognizes it.
 func (t tableMetrics) metric(index int, r Route, beside bool) uint32 {
 	own, other := t.mine[r.Dst.Masked()], t.others[r.Dst.Masked()]
 	switch {
@@ -91,15 +90,15 @@ func (t tableMetrics) metric(index int, r Route, beside bool) uint32 {
 		return slices.Min(own)
 	case len(other) > 0:
 		after := max(rtnl.DefaultMetric6+uint32(index), min(slices.Max(other), math.MaxUint32-1)+1)
-		return after + min(r.Metric, math.MaxUint32-after) // the link's own stay in their order
+		return after + min(r.Metric, math.MaxUint32-after) // the link's own routes keep their order
 	case beside && r.isMain():
 		return rtnl.DefaultMetric6 + uint32(index)
 	}
 	return 0
 }
 
-// addRules make what the workload sends from the addresses leave by their link: a table of the link, and a rule for each
-// address. It deletes rules that a former link or call has left.
+// addRules makes what the workload sends from the addresses leave by their link: by a table of the link, and a rule for each address. It
+// deletes rules that a former link or call left.
 func (n *Namespace) addRules(index int, addrs []netip.Addr) error {
 	for _, v4 := range []bool{true, false} {
 		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 }) {
@@ -153,8 +152,7 @@ func (n *Namespace) deleteStaleRules() error {
 	return errors.Join(errs...)
 }
 
-// leavesBy is the link by which a packet from the address would go anywhere, in whichever table its route is; 0 = there
-// is none.
+// leavesBy returns the link by which a packet from the address would leave, in whichever table its route is; 0 = none.
 func (n *Namespace) leavesBy(a netip.Addr) int {
 	found, err := n.conn.RouteGetWithOptions(rtnl.IP(far(a.Is4())), &netlink.RouteGetOptions{SrcAddr: rtnl.IP(a), FIBMatch: true})
 	if err != nil || len(found) == 0 {
@@ -163,13 +161,13 @@ func (n *Namespace) leavesBy(a netip.Addr) int {
 	return found[0].LinkIndex
 }
 
-// rule is a routing policy rule of ours: what is sent from the address goes by the table of the link.
+// rule is a routing policy rule of ours: packets from the address use the table of the link.
 type rule struct {
 	from  netip.Addr
 	index int
 }
 
-// String is the rule as iproute2 shows it.
+// String returns the rule as iproute2 shows it.
 func (r rule) String() string {
 	return fmt.Sprintf("rule from %s lookup %d", r.from, besideTable+r.index)
 }
@@ -180,7 +178,7 @@ func (r rule) netlink() *netlink.Rule {
 	return n
 }
 
-// rules reads the rules of ours, of both families.
+// rules reads our rules, of both families.
 func (n *Namespace) rules() (rules []rule, err error) {
 	for _, family := range families() {
 		all, err := rtnl.Dump(func() ([]netlink.Rule, error) { return n.conn.RuleList(family) })

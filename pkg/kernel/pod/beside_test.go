@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// besideRig is a workload with a link of ours and, before that, another.
+// besideRig is a workload with a link of ours and an earlier one of another plugin.
 type besideRig struct {
 	*testing.T
 	ns    *Namespace
@@ -23,7 +23,7 @@ type besideRig struct {
 	first int // index of the other link
 }
 
-// newBesideRig makes the other link with iproute2's commands, and then ours.
+// newBesideRig creates the other link with iproute2's commands, and then ours.
 func newBesideRig(t *testing.T, net Net, commands ...string) *besideRig {
 	t.Helper()
 	r := &besideRig{T: t, ns: newPod(t), net: net}
@@ -65,7 +65,7 @@ func (r *besideRig) read(name string) State {
 	return state
 }
 
-// rules are iproute2's, of both families, but for the kernel's own.
+// rules returns iproute2's rules of both families, without the kernel's own.
 func (r *besideRig) rules() (out []string) {
 	r.Helper()
 	r.within(func() {
@@ -80,7 +80,7 @@ func (r *besideRig) rules() (out []string) {
 	return out
 }
 
-// leaves checks by which link a packet from the address leaves; an unspecified address is the kernel's choice.
+// leaves checks through which link a packet from the address leaves; an unspecified address is the kernel's choice.
 func (r *besideRig) leaves(from string, want int) {
 	r.Helper()
 	a := netip.MustParseAddr(from)
@@ -95,8 +95,7 @@ func (r *besideRig) leaves(from string, want int) {
 	}
 }
 
-// TestPodBeside: a workload's later link is reached, whatever the first one's routes are,
-// and takes nothing from that.
+// TestPodBeside: a workload's later link is reached, whatever the routes of the first, and takes nothing from that.
 func TestPodBeside(t *testing.T) {
 	dual := Net{IfName: "net1", Addrs: addrs("10.0.0.2", "10.0.0.3", "fd00::2"), DefaultV4: true, DefaultV6: true}
 	custom := dual
@@ -168,8 +167,8 @@ func TestPodBeside(t *testing.T) {
 	}
 }
 
-// TestPodBesideLeft: what is left of a link that others deleted goes, with the next link or
-// with DEL; and Read finds what is missing.
+// TestPodBesideLeft: what is left of a link that others deleted is removed, with the next link or with DEL; and Read reports what is
+// missing.
 func TestPodBesideLeft(t *testing.T) {
 	netns.Host(t, func() {
 		r := newBesideRig(t, Net{IfName: "net1", Addrs: addrs("10.0.0.2", "fd00::2"), DefaultV4: true, DefaultV6: true})

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is an open network namespace of a workload. It is good for one goroutine at a time.
+// Namespace is an open network namespace of a workload. It is not safe for concurrent use.
 type Namespace struct {
 	path string
 	net  ns.NetNS
@@ -21,12 +21,11 @@ type Namespace struct {
 	made madeVeth
 }
 
-// OpenNamespace opens the network namespace that the path refers to. The error wraps os.ErrNotExist when there is nothing
-// at the path.
+// OpenNamespace opens the network namespace that the path refers to. The error wraps os.ErrNotExist if nothing is at the path.
 func OpenNamespace(path string) (*Namespace, error) {
 	n, err := ns.GetNS(path)
 	var missing ns.NSPathNotExistErr
-	if errors.As(err, &missing) || errors.Is(err, unix.ESRCH) { // the latter of /proc/<pid>/ns/net of a process that just died
+	if errors.As(err, &missing) || errors.Is(err, unix.ESRCH) { // the latter for /proc/<pid>/ns/net of a process that just died
 		return nil, fmt.Errorf("open network namespace %s: %w", path, os.ErrNotExist)
 	}
 	if err != nil {
@@ -44,10 +43,10 @@ func OpenNamespace(path string) (*Namespace, error) {
 	return &Namespace{path: path, net: n, conn: conn}, nil
 }
 
-// Fd is the open file that refers to the namespace.
+// Fd returns the open file that refers to the namespace.
 func (n *Namespace) Fd() uintptr { return n.net.Fd() }
 
-// Enter runs fn on a thread that is in the namespace.
+// Enter runs fn on a thread in the namespace.
 func (n *Namespace) Enter(fn func() error) error {
 	return n.net.Do(func(ns.NetNS) error { return fn() })
 }
@@ -58,7 +57,7 @@ func (n *Namespace) Close() {
 	_ = n.net.Close()
 }
 
-// ForgetNeighbours has the namespace ask anew, by ARP and neighbour discovery, who has the addresses that it sends to.
+// ForgetNeighbours makes the namespace resolve the addresses that it sends to again, by ARP and neighbour discovery.
 func (n *Namespace) ForgetNeighbours() error {
 	all, err := rtnl.Dump(func() ([]netlink.Neigh, error) { return n.conn.NeighList(0, unix.AF_UNSPEC) })
 	for _, neigh := range all {

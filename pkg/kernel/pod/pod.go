@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod is what the CNI plugin does to a pod: the veth between its network namespace and the host, the addresses
-// and routes in it, and reading them back.
+// Package pod is what the CNI plugin does to a pod: it creates the veth between its network namespace and the host, sets the addresses and
+// routes in it, and reads them back.
 //
-// Functions work in the network namespace of the calling thread, which is the host's. A Namespace is the pod's, whatever
-// thread uses it, and no thread is left in another namespace.
+// Functions work in the network namespace of the calling thread, which is the host's. A Namespace is the pod's, whichever thread uses it,
+// and no thread is left in another namespace.
 package pod
 
 import (
@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Net says what Configure sets in the workload's namespace.
+// Net describes what Configure sets in the workload's namespace.
 type Net struct {
 	IfName               string
 	Addrs                []netip.Addr // each alone: /32 or /128
@@ -27,7 +27,7 @@ type Net struct {
 	IPForward            bool         // the workload forwards packets
 }
 
-// families says which families the workload uses.
+// families reports which families the workload uses.
 func (p Net) families() (v4, v6 bool) {
 	v4, v6 = p.DefaultV4, p.DefaultV6
 	for _, a := range p.Addrs {
@@ -56,8 +56,8 @@ func (p Net) check() error {
 	return nil
 }
 
-// Configure gives the workload's end, which CreateVeth made, its addresses and routes. It may be repeated. What another
-// link of the workload has counts before it: its routes stay first, and forwarding that is on stays on.
+// Configure sets the addresses and routes of the workload's end, which CreateVeth created. It may be repeated. The workload's other links
+// take precedence: their routes stay first, and enabled forwarding stays enabled.
 func Configure(n *Namespace, p Net) error {
 	if err := p.check(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (n *Namespace) configure(p Net) error {
 		}
 	}
 	if v6 && !pod.Up && pod.HasIPv6() {
-		// Another program took it down, and its addresses with that.
+		// Another program took it down, and its addresses with it.
 		if err := bringUpPod(n.conn, pod); err != nil {
 			return err
 		}
@@ -118,8 +118,8 @@ func (n *Namespace) configure(p Net) error {
 	return nil
 }
 
-// address brings up the link and gives it its addresses. The loopback is the runtime's to bring up, by a plugin of its
-// own; where there is none the workload still reaches itself.
+// address brings up the link and adds its addresses. The runtime brings up the loopback, by a plugin of its own; address does too, so that
+// without that plugin the workload still reaches itself.
 func (n *Namespace) address(index int, addrs []netip.Addr) error {
 	const loopback = 1
 	for _, i := range []int{loopback, index} {
@@ -135,10 +135,9 @@ func (n *Namespace) address(index int, addrs []netip.Addr) error {
 	return nil
 }
 
-// settle waits until the IPv6 addresses of both ends can be used, having given the host end its own again where it has
-// lost that since an earlier call made it. Without duplicate address detection too, the kernel joins an address's
-// multicast group and makes its local route in a work queue (addrconf_dad_work): a packet that comes before is lost, and
-// a neighbour solicitation is repeated a second later.
+// settle waits until the IPv6 addresses of both ends can be used. It first restores the host end's if that was lost since an earlier call.
+// Even without duplicate address detection, the kernel joins an address's multicast group and creates its local route in a work queue
+// (addrconf_dad_work): an earlier packet is lost, and a neighbour solicitation is repeated a second later.
 func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
 	host, err := rtnl.Dial()
 	if err != nil {
@@ -165,7 +164,7 @@ func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
 	return nil
 }
 
-// enableIPv6 turns IPv6 on in a namespace whose runtime turned it off.
+// enableIPv6 enables IPv6 in a namespace whose runtime disabled it.
 func (n *Namespace) enableIPv6(pod *link.Link) error {
 	if !pod.Inet6 {
 		return errors.New("there is no IPv6 on it: this kernel has none, or the MTU is below 1280")
@@ -182,12 +181,12 @@ func (n *Namespace) enableIPv6(pod *link.Link) error {
 	if err != nil {
 		return fmt.Errorf("enable IPv6: %w", err)
 	}
-	pod.Conf6 = nil // what it said is past
+	pod.Conf6 = nil // it is outdated
 	n.made.pod.Conf6 = nil
 	return nil
 }
 
-// setForwarding runs inside the namespace. A new one may have inherited the host's forwarding, which is on.
+// setForwarding runs inside the namespace. A new namespace may have inherited the host's forwarding, which is on.
 func setForwarding(on, v4, v6 bool) error {
 	value := "0"
 	if on {
@@ -204,7 +203,7 @@ func setForwarding(on, v4, v6 bool) error {
 	return nil
 }
 
-// hostGateway is the next hop of a workload.
+// hostGateway returns the next hop of a workload.
 func hostGateway(v4 bool) netip.Addr {
 	if v4 {
 		return link.HostGateway()
@@ -219,5 +218,5 @@ func defaultRoute(v4 bool) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// families are those that a list of routes is of.
+// families returns the families to list routes of.
 func families() []int { return []int{unix.AF_INET, unix.AF_INET6} }

@@ -114,8 +114,7 @@ func TestConfigurePod(t *testing.T) {
 	}
 }
 
-// TestConfigurePodBeside gives a workload a second link. The first one's routes
-// stay, with the second or without.
+// TestConfigurePodBeside adds a second link to a workload. The first one's routes stay, with the second or without.
 func TestConfigurePodBeside(t *testing.T) {
 	netns.Host(t, func() {
 		ns := newPod(t)
@@ -175,8 +174,7 @@ func TestConfigurePodBeside(t *testing.T) {
 	})
 }
 
-// TestConfigurePodThatIsDown: what takes the link down takes its IPv6 addresses
-// along. They are to be of use at once when it is up again.
+// TestConfigurePodThatIsDown: setting the link down removes its IPv6 addresses. They must be usable at once when it is up again.
 func TestConfigurePodThatIsDown(t *testing.T) {
 	netns.Host(t, func() {
 		ns := newPod(t)

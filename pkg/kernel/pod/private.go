@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewNamespace makes a network namespace that has no name. It ends, with the links in it, when it is closed and the sockets in it are,
-// also where the process is killed.
+// NewNamespace creates a network namespace without a name. It ends, with its links, when it and the sockets in it are closed, also if the
+// process is killed.
 func NewNamespace() (n *Namespace, err error) {
 	done := make(chan struct{})
 	go func() {

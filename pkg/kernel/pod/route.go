@@ -16,18 +16,17 @@ import (
 // Route is a route inside a workload.
 type Route struct {
 	Dst     netip.Prefix
-	Gateway netip.Addr // invalid: Configure takes the host end, unless it is OnLink; Read found a route without one
+	Gateway netip.Addr // invalid: Configure uses the host end, unless the route is OnLink; Read found a route without one
 	Table   uint32     // 0 = main
-	Metric  uint32     // 0 = the kernel's, or after another link's
+	Metric  uint32     // 0 = the kernel's default, or after another link's
 
-	// Of the others Read tells nothing.
-	MTU    uint32 // of the path to the destination, 0 = the link's. One that isn't below that is left out
-	AdvMSS uint32 // that TCP advertises, 0 = what follows from the MTU
+	// Read doesn't fill in the rest.
+	MTU    uint32 // of the path to the destination, 0 = the link's. It is ignored unless below that
+	AdvMSS uint32 // advertised by TCP, 0 = derived from the MTU
 	Scope  uint8  // of IPv4; IPv6 has none
 }
 
-// OnLink reports whether the route's scope leaves no room for a gateway: destinations are
-// neighbours, for all of which the host end answers.
+// OnLink reports whether the route's scope excludes a gateway: the destinations are neighbours, and the host end answers for all of them.
 func (r Route) OnLink() bool { return r.Dst.Addr().Is4() && r.Scope >= unix.RT_SCOPE_LINK }
 
 // String says which route it is.
@@ -48,17 +47,17 @@ func (r Route) String() string {
 // isMain reports whether the route is of the main table.
 func (r Route) isMain() bool { return r.Table == 0 }
 
-// The bounds of what a Route may have.
+// The limits of a Route's values.
 const (
 	minMTU4   = 68 // RFC 791
 	minMTU6   = 1280
 	maxMTU    = 65535
-	maxAdvMSS = 65535 - 40 // net/ipv4/metrics.c lowers what is more
+	maxAdvMSS = 65535 - 40 // net/ipv4/metrics.c lowers greater values
 	// ownTables is how many tables from besideTable on are ours.
 	ownTables = 1 << 16
 )
 
-// Check refuses what the kernel would, or what would lead nowhere.
+// Check returns an error for a route that the kernel would refuse, or that would lead nowhere.
 func (r Route) Check() error {
 	dst := r.Dst.Addr()
 	least := uint32(minMTU6)
@@ -91,8 +90,8 @@ func (r Route) Check() error {
 	return nil
 }
 
-// routes are those that the link is to have, in the order in which each finds what it needs. An MTU that isn't below the
-// link's is left out: the kernel would believe it, also when the link's shrinks, and lose what is larger.
+// routes returns the link's routes, each after those that it needs. It omits an MTU that isn't below the link's: the kernel would believe
+// it even when the link's shrinks, and lose larger packets.
 func (p Net) routes(mtu int, v4 bool) []Route {
 	var routes []Route
 	if p.DefaultV4 {
@@ -116,8 +115,8 @@ func (p Net) routes(mtu int, v4 bool) []Route {
 	return routes
 }
 
-// addRoutes makes the routes by a link, or has them replace those of the same link. Where a destination has a route
-// already, or another link's routes come first, each gets its metric from what is there.
+// addRoutes adds the routes by a link, or replaces those of the same link. If a destination has a route already, or another link's routes
+// come first, each metric depends on the existing routes.
 func (n *Namespace) addRoutes(index int, routes []Route, beside bool) error {
 	if !beside {
 		taken, err := n.addNew(index, routes)
@@ -143,8 +142,8 @@ func (n *Namespace) addRoutes(index int, routes []Route, beside bool) error {
 	return nil
 }
 
-// addNew makes routes where there are none. Where a destination has one already it says so, and whether the other routes
-// could be made counts for nothing.
+// addNew adds routes if there are none. If a destination has one already it returns taken, and ignores whether the other routes could be
+// added.
 func (n *Namespace) addNew(index int, routes []Route) (taken bool, err error) {
 	for _, r := range routes {
 		failed := n.conn.RouteAdd(r.netlink(index, r.Metric))
@@ -158,7 +157,7 @@ func (n *Namespace) addNew(index int, routes []Route) (taken bool, err error) {
 	return false, err
 }
 
-// netlink is the route as the library wants it; one without a gateway is for the link itself.
+// netlink returns the route for the library; one without a gateway is for the link itself.
 func (r Route) netlink(index int, metric uint32) *netlink.Route {
 	scope := r.Scope
 	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {

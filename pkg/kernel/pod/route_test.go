@@ -45,8 +45,8 @@ func TestCheckRoute(t *testing.T) {
 	}
 }
 
-// TestConfigureRoutes gives routes all that they may have, again and again, and to a second link, too: the first
-// one's stay as they are.
+// TestConfigureRoutes configures routes with everything they may have, repeatedly, and on a second link, too: the first one's stay as they
+// are.
 func TestConfigureRoutes(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	routes := []Route{
@@ -127,8 +127,8 @@ func TestConfigureRoutes(t *testing.T) {
 	})
 }
 
-// TestReadOfGreatMetrics has an only link whose routes were given metrics as those of a later one have: that its
-// addresses have no default route is as it was asked for.
+// TestReadOfGreatMetrics configures an only link with metrics as large as those of a later one: that its addresses have no default route is
+// as requested.
 func TestReadOfGreatMetrics(t *testing.T) {
 	netns.Host(t, func() {
 		ns := newPod(t)

@@ -10,22 +10,22 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// How a token bucket filter (sch_tbf.c) is set.
+// The settings of a token bucket filter (sch_tbf.c).
 const (
-	// minBurst is what it lets pass at once at the least, in bytes: a few packets.
+	// minBurst is the least burst in bytes: a few packets.
 	minBurst = 16 << 10
-	// burstPart is the part of a second's bytes that it lets pass at once: less than that, and a rate of gigabits isn't
-	// reached, with timers as coarse as the kernel's.
+	// burstPart is the burst as a part of a second's bytes: with less, a rate of gigabits isn't reached with timers as coarse as the
+	// kernel's.
 	burstPart = 20
-	// queuePart is the part of a second's bytes that may wait; the rest is dropped, as at a slow line.
+	// queuePart is the part of a second's bytes that may wait; the rest is dropped, as on a slow line.
 	queuePart = 20
-	// mostAtOnce bounds both: the kernel counts them by 32 bits.
+	// mostAtOnce bounds both: the kernel counts them in 32 bits.
 	mostAtOnce = math.MaxUint32 / 4
 )
 
-// shape limits what the workload receives, where the host sends it, and what it sends, where it sends that: so that it is
-// kept waiting rather than its packets lost, and nothing else is to be made, nor to be cleaned up. Both end with the veth.
-// A workload with CAP_NET_ADMIN could lift the limit on what it sends.
+// shape limits what the workload receives, where the host sends it, and what it sends, where the workload sends it: so the workload waits
+// and its packets aren't lost, and nothing else must be created or cleaned up. Both filters end with the veth. A workload with
+// CAP_NET_ADMIN could lift the limit on what it sends.
 func (v Veth) shape(n *Namespace, host *rtnl.Conn, pod link.Link) error {
 	if v.Ingress != 0 {
 		if err := host.QdiscAdd(bucket(pod.Parent, pod.MTU, v.Ingress)); err != nil {
@@ -38,11 +38,11 @@ func (v Veth) shape(n *Namespace, host *rtnl.Conn, pod link.Link) error {
 	return nil
 }
 
-// bucket is a filter for a rate in bits per second.
+// bucket returns a filter for a rate in bits per second.
 func bucket(index, mtu int, rate uint64) *netlink.Tbf {
 	perSecond := rate / 8
 	burst := min(max(perSecond/burstPart, minBurst, 2*uint64(mtu)), mostAtOnce)
-	// The kernel takes the burst as the time that it lasts, in ticks.
+	// The kernel takes the burst as its duration, in ticks.
 	ticks := float64(burst) / float64(perSecond) * netlink.TickInUsec() * 1e6
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},

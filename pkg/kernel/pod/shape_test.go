@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestShape has the kernel take the least and the greatest rates there are, with small and great MTUs.
+// TestShape sets the lowest and the highest possible rates in the kernel, with small and large MTUs.
 func TestShape(t *testing.T) {
 	netns.Host(t, func() {
 		ns := newPod(t)
@@ -62,7 +62,7 @@ func TestShape(t *testing.T) {
 	})
 }
 
-// BenchmarkShaped reports what arrives of a TCP stream, of the rate that a workload may send or receive.
+// BenchmarkShaped reports how much of a TCP stream arrives, at the rate that a workload may send or receive.
 func BenchmarkShaped(b *testing.B) {
 	for _, rate := range []uint64{10_000_000, 1_000_000_000} {
 		for _, sends := range []bool{true, false} {

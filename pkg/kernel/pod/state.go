@@ -23,12 +23,12 @@ type State struct {
 	HostIndex int            // index of the host end in the host's namespace
 	Addrs     []netip.Prefix // those that are not link-local
 	LinkLocal []netip.Prefix // IPv6
-	Routes    []Route        // of the main table and those asked for, by this interface, unicast, not the kernel's own
-	Astray    []netip.Addr   // from these packets leave by another interface, whose routes come first
+	Routes    []Route        // of the main table and the requested ones, by this interface, unicast, not the kernel's own
+	Astray    []netip.Addr   // packets from these leave by another interface, whose routes come first
 }
 
-// Read reads back what Configure set, routes in the main table and in those named. The error wraps os.ErrNotExist when
-// there is no such interface.
+// Read reads back what Configure set, with the routes in the main table and in the given ones. The error wraps os.ErrNotExist if there is
+// no such interface.
 func Read(n *Namespace, ifName string, tables ...uint32) (State, error) {
 	if err := link.CheckName(ifName); err != nil {
 		return State{}, err
@@ -84,8 +84,8 @@ func (n *Namespace) eachRoute(family int, table uint32, fn func(rtnl.Route)) err
 	})
 }
 
-// readAstray looks whether what is sent from the addresses leaves by the link, where its routes have the metrics of one
-// that comes after another. Other routes may have been given such metrics.
+// readAstray checks whether packets from the addresses leave by the link, if its routes have the metrics of a link that comes after
+// another. Other programs' routes may have such metrics too.
 func (n *Namespace) readAstray(state *State) {
 	var v4, v6 bool
 	for _, r := range state.Routes {

@@ -19,21 +19,21 @@ import (
 
 const maxAlias = 255
 
-// Veth says what CreateVeth makes.
+// Veth describes what CreateVeth creates.
 type Veth struct {
 	HostName string    // in the current namespace
 	PodName  string    // in the workload's namespace
 	MTU      int       // of both ends; 0 = the kernel's default
 	PodMAC   model.MAC // zero = the kernel chooses
-	Alias    string    // of the host end, set before that is up; at most 255 bytes
-	// Ingress and Egress are what the workload may receive and send, in bits per second; 0 = as much as there is.
+	Alias    string    // of the host end, set before it is up; at most 255 bytes
+	// Ingress and Egress limit what the workload may receive and send, in bits per second; 0 = no limit.
 	Ingress, Egress uint64
 }
 
-// LinkExistsError says that the host end's name is taken, and by what.
+// LinkExistsError says that the host end's name is taken, and by which link.
 type LinkExistsError struct{ Link link.Link }
 
-// Error names the link and who it belongs to.
+// Error names the link and its owner.
 func (e *LinkExistsError) Error() string {
 	owner := "without an alias"
 	if e.Link.Alias != "" {
@@ -45,7 +45,7 @@ func (e *LinkExistsError) Error() string {
 // Unwrap makes the error an os.ErrExist.
 func (e *LinkExistsError) Unwrap() error { return os.ErrExist }
 
-// madeVeth is what a Namespace remembers of the veth made in it.
+// madeVeth describes the veth created in a Namespace.
 type madeVeth struct {
 	name   string
 	pod    link.Link
@@ -53,12 +53,12 @@ type madeVeth struct {
 	hostV6 error // why the host end has no IPv6
 }
 
-// CreateVeth makes a veth: the workload's end in n, its peer directly in the current namespace with HostMAC, both up, with
-// link-local addresses that can be used at once. It returns the workload end's MAC address, and an undo that deletes what
-// was made and nothing else. Nothing is left after an error.
+// CreateVeth creates a veth: the workload's end in n, its peer directly in the current namespace with HostMAC, both up, with link-local
+// addresses that can be used at once. It returns the workload end's MAC address, and an undo that deletes what was created and nothing
+// else. It leaves nothing after an error.
 //
-// The alias is set before the host end goes up: one that is down and has none was left by a process that died here. The
-// error is a *LinkExistsError when the host end's name is taken.
+// The alias is set before the host end goes up: one that is down and has none was left by a process that died here. The error is a
+// *LinkExistsError if the host end's name is taken.
 func CreateVeth(n *Namespace, v Veth) (podMAC model.MAC, undo func() error, err error) {
 	if err := v.check(); err != nil {
 		return model.MAC{}, nil, err
@@ -115,7 +115,7 @@ func (v Veth) check() error {
 	return nil
 }
 
-// create makes both ends, down, and returns the workload's.
+// create creates both ends, down, and returns the workload's.
 func (v Veth) create(n *Namespace, host *rtnl.Conn) (link.Link, error) {
 	here, err := ns.GetCurrentNS()
 	if err != nil {
@@ -156,8 +156,7 @@ func (v Veth) explain(n *Namespace, host *rtnl.Conn, err error) error {
 	return fmt.Errorf("make veth %s with its peer %s in %s: %w", v.HostName, v.PodName, n.path, err)
 }
 
-// bringUpHost sets the alias, then IPv6, then the link up. noV6 says why there is no IPv6: a workload without it doesn't
-// mind.
+// bringUpHost sets the alias, then IPv6, then the link up. noV6 says why there is no IPv6, which matters only to workloads that use it.
 func bringUpHost(c *rtnl.Conn, index int, alias string) (noV6, err error) {
 	device := rtnl.Device(index)
 	if alias != "" {
@@ -172,9 +171,9 @@ func bringUpHost(c *rtnl.Conn, index int, alias string) (noV6, err error) {
 	if noInet6 != nil {
 		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", noInet6), nil
 	}
-	// The address is alone, with the route of its subnet beside it: as a member of the subnet, a router also has its
-	// anycast address (RFC 4291, 2.6.1), and to leave that takes the kernel 15 ms more when the link is deleted. The
-	// route replaces none: every other workload interface has one to the same subnet.
+	// The address is alone, with the route of its subnet beside it: as a member of the subnet, a router also has its anycast address (RFC
+	// 4291, 2.6.1), and leaving that takes the kernel 15 ms more when the link is deleted. The route replaces none: every other workload
+	// interface has one to the same subnet.
 	gateway := link.HostGatewayLL()
 	subnet := netip.PrefixFrom(gateway, 64).Masked()
 	err = c.AddrAdd(device, rtnl.NewAddr(rtnl.HostPrefix(gateway)))
@@ -191,8 +190,7 @@ func bringUpHost(c *rtnl.Conn, index int, alias string) (noV6, err error) {
 	return nil, c.LinkSetIP6AddrGenMode(device, link.GenEUI64)
 }
 
-// bringUpPod brings up the workload's end, with a link-local address unless IPv6 is disabled there: Configure enables it
-// for those that need it.
+// bringUpPod brings up the workload's end, with a link-local address unless IPv6 is disabled there: Configure enables it if needed.
 func bringUpPod(c *rtnl.Conn, pod link.Link) error {
 	device := rtnl.Device(pod.Index)
 	if !pod.HasIPv6() {
@@ -207,14 +205,14 @@ func bringUpPod(c *rtnl.Conn, pod link.Link) error {
 	if err := addLinkLocal(c, pod); err != nil {
 		return err
 	}
-	// Asking for the link makes the kernel do at once what it would do soon: see that it has a carrier and attach the
-	// queue by which packets leave, without which they are dropped (linkwatch_sync_dev).
+	// Requesting the link makes the kernel do at once what it would do soon: notice the carrier and attach the queue for outgoing packets,
+	// without which they are dropped (linkwatch_sync_dev).
 	_, err := link.Get(c, pod.Index, "")
 	return err
 }
 
-// addLinkLocal gives a link its link-local address itself: the kernel would not let it be used before duplicate address
-// detection has taken a second. The kernel makes one again should the link go down and up.
+// addLinkLocal adds a link's link-local address itself: the kernel's could not be used before duplicate address detection, which takes a
+// second. The kernel creates one again if the link goes down and up.
 func addLinkLocal(c *rtnl.Conn, l link.Link) error {
 	device := rtnl.Device(l.Index)
 	if err := c.AddrReplace(device, rtnl.NewAddr(netip.PrefixFrom(rtnl.LinkLocal(l.MAC), 64))); err != nil {

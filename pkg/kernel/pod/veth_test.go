@@ -29,7 +29,7 @@ func TestCreateVeth(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		var l link.Link
-		// That both ends are up is told a moment later (linkwatch).
+		// The kernel reports a moment later that both ends are up (linkwatch).
 		eventually.True(t, "the host's end to run", func() bool { l, err = link.Find("cali1"); return err != nil || l.Running })
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestBadVeth(t *testing.T) {
 	})
 }
 
-// One of many that make the same link at once makes it; the others are told.
+// TestCreateVethRace: of many that create the same link at once one succeeds; the others get an error.
 func TestCreateVethRace(t *testing.T) {
 	netns.Host(t, func() {
 		// Goroutines leave this thread: they enter the namespace themselves.

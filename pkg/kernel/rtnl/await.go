@@ -10,9 +10,9 @@ const (
 	awaitTime  = 10 * time.Second
 )
 
-// Await waits, for ten seconds at most, until the kernel has made something in a work queue, such as the local route of
-// an IPv6 address that was just added (addrconf_dad_work). The queue needs the lock that every change of a link takes:
-// on a host that makes namespaces by the dozen, that takes a second and more.
+// Await waits, for ten seconds at most, until the kernel has done something in a work queue, such as creating the local route of an IPv6
+// address that was just added (addrconf_dad_work). The queue needs the lock that every change of a link takes: on a host that creates
+// namespaces by the dozen, that takes a second and more.
 func Await(there func() bool) {
 	pause := firstPause
 	for end := time.Now().Add(awaitTime); !there() && time.Now().Before(end); {

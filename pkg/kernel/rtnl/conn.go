@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rtnl is what this project adds to github.com/vishvananda/netlink: dumps that are repeated when changes
-// interrupted them, requests that the library has no function for, notices of several groups by one socket, sysctls, and
-// conversions between the library's types and net/netip's.
+// Package rtnl is what this project adds to github.com/vishvananda/netlink: dumps that are repeated when changes interrupt them, requests
+// that the library has no function for, events of several groups by one socket, sysctls, and conversions between the library's types and
+// net/netip's.
 package rtnl
 
 import (
@@ -16,9 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a connection to the kernel's route netlink in one network namespace: the library's handle, and a socket for
-// the requests that the library has no function for. It stays in the namespace that it was opened in. Not for concurrent
-// use.
+// Conn is a connection to the kernel's route netlink in one network namespace: the library's handle, and a socket for requests that the
+// library has no function for. It stays in the namespace that it was opened in. It is not safe for concurrent use.
 type Conn struct {
 	*netlink.Handle
 	sockets map[int]*nl.SocketHandle
@@ -63,11 +62,10 @@ func (c *Conn) Request(kind, flags int, answer uint16, parts ...nl.NetlinkReques
 	})
 }
 
-// dumpTries bounds how often a dump is repeated.
+// dumpTries is how many times a dump is tried.
 const dumpTries = 20
 
-// Dump calls a function that lists what the kernel holds, again while changes interrupt it: what it returns may then lack
-// entries.
+// Dump calls a function that lists what the kernel holds, and repeats it while changes interrupt it: an interrupted list may lack entries.
 func Dump[T any](list func() (T, error)) (found T, err error) {
 	for range dumpTries {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -77,7 +75,7 @@ func Dump[T any](list func() (T, error)) (found T, err error) {
 	return found, err
 }
 
-// Attributes calls fn for each netlink attribute in b, until one is cut.
+// Attributes calls fn for each netlink attribute in b, until a truncated one.
 func Attributes(b []byte, fn func(kind uint16, data []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		n := int(nl.NativeEndian().Uint16(b))
@@ -89,7 +87,7 @@ func Attributes(b []byte, fn func(kind uint16, data []byte)) {
 	}
 }
 
-// Uint32 reads an attribute's number; 0 where it is cut.
+// Uint32 decodes an attribute's number; 0 if truncated.
 func Uint32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -97,13 +95,13 @@ func Uint32(b []byte) uint32 {
 	return nl.NativeEndian().Uint32(b)
 }
 
-// Text reads an attribute's string, which ends at a NUL.
+// Text decodes an attribute's string, which ends at a NUL.
 func Text(b []byte) string {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return string(text)
 }
 
-// IsGone says that what was to be deleted isn't there any more.
+// IsGone reports whether an error says that what should be deleted doesn't exist.
 func IsGone(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EADDRNOTAVAIL)
 }

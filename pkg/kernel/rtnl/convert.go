@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addr converts an address; the zero Addr where it has no address's length.
+// Addr converts an address; the zero Addr for a wrong length.
 func Addr(ip []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a
@@ -34,7 +34,7 @@ func Prefix(n *net.IPNet) netip.Prefix {
 	bits, size := n.Mask.Size()
 	a := Addr(n.IP)
 	if size == 32 {
-		a = a.Unmap() // the library has IPv4's default route so
+		a = a.Unmap() // the library's form of IPv4's default route
 	}
 	return netip.PrefixFrom(a, bits)
 }
@@ -42,7 +42,7 @@ func Prefix(n *net.IPNet) netip.Prefix {
 // HardwareAddr converts a MAC address.
 func HardwareAddr(m model.MAC) net.HardwareAddr { return m[:] }
 
-// MAC converts one; the zero MAC where it has another length.
+// MAC converts a MAC address; zero for a wrong length.
 func MAC(a net.HardwareAddr) (m model.MAC) {
 	if len(a) == len(m) {
 		copy(m[:], a)
@@ -50,7 +50,7 @@ func MAC(a net.HardwareAddr) (m model.MAC) {
 	return m
 }
 
-// FamilyOf is AF_INET or AF_INET6.
+// FamilyOf returns AF_INET or AF_INET6.
 func FamilyOf(a netip.Addr) int {
 	if a.Is4() {
 		return unix.AF_INET
@@ -58,21 +58,21 @@ func FamilyOf(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// HostPrefix is the prefix that holds the address alone.
+// HostPrefix returns the prefix of only this address.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// LinkLocal is the link-local address that follows from a MAC address (RFC 4291, appendix A).
+// LinkLocal returns the link-local address that follows from a MAC address (RFC 4291, appendix A).
 func LinkLocal(m model.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80,
 		8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
-// Device names a link by its index where the library wants a netlink.Link.
+// Device names a link by its index, for the library's functions that take a netlink.Link.
 func Device(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// NewAddr is an address for the library to add: of IPv6 without duplicate address detection, which takes a second.
+// NewAddr returns an address for the library to add: for IPv6 without duplicate address detection, which takes a second.
 func NewAddr(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: IPNet(p)}
 	if p.Addr().Is6() {
@@ -84,7 +84,7 @@ func NewAddr(p netip.Prefix) *netlink.Addr {
 	return a
 }
 
-// Neigh is a permanent neighbour for the library to set.
+// Neigh returns a permanent neighbour for the library to set.
 func Neigh(index int, a netip.Addr, mac model.MAC) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: index, State: unix.NUD_PERMANENT, IP: IP(a), HardwareAddr: HardwareAddr(mac)}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzNotices: whatever the kernel tells of routes, addresses and sysctls that others have set, what is read of it is whole: a prefix of its own
-// family, with an address of that family where there is one.
+// FuzzNotices: whatever the kernel reports of others' routes, addresses and sysctls, what is read is complete: a prefix of its own family,
+// with an address of that family if there is one.
 func FuzzNotices(f *testing.F) {
 	message := func(header []byte, attrs ...[]byte) []byte {
 		for i, a := range attrs {

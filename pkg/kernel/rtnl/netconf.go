@@ -2,18 +2,18 @@
 
 package rtnl
 
-// AllLinks is the Index of what the host as a whole does (NETCONFA_IFINDEX_ALL of linux/netconf.h).
+// AllLinks is the Index for the host as a whole (NETCONFA_IFINDEX_ALL of linux/netconf.h).
 const AllLinks = -1
 
-// Netconf is what a notice tells of the sysctls of a link, or of the host. Of others the kernel tells nothing.
+// Netconf is an event about the sysctls of a link, or of the host. The kernel sends none for other sysctls.
 type Netconf struct {
 	Family byte
 	Index  int
-	// Forwarding, RPFilter and Proxy (proxy_arp, proxy_ndp) are -1 where it doesn't say.
+	// Forwarding, RPFilter and Proxy (proxy_arp, proxy_ndp) are -1 if the event doesn't have them.
 	Forwarding, RPFilter, Proxy int
 }
 
-// ParseNetconf reads struct netconfmsg, RTM_NEWNETCONF; false where it is cut.
+// ParseNetconf parses struct netconfmsg, RTM_NEWNETCONF; false if truncated.
 func ParseNetconf(b []byte) (Netconf, bool) {
 	const sizeof = 4 // a byte, aligned
 	if len(b) < sizeof {

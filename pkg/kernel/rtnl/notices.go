@@ -16,27 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenPause is after what time a Watch that lost notices and could not begin anew tries again.
+// reopenPause is the pause before a Watch that lost events and could not reopen tries again.
 const reopenPause = time.Second
 
-// noticeBuffer holds what the kernel tells while nobody reads, in bytes.
+// noticeBuffer is the buffer for events that aren't read yet, in bytes.
 const noticeBuffer = 4 << 20
 
-// Watch says what to do with the kernel's notices in a namespace. The library's subscriptions have a socket and a
-// goroutine for each group, so that the order between groups is lost, and end when the kernel drops a notice.
+// Watch handles the kernel's events in a namespace. The library's subscriptions have a socket and a goroutine for each group, so that the
+// order between groups is lost, and end when the kernel drops an event.
 type Watch struct {
 	Namespace ns.NetNS
 	Groups    []uint // RTNLGRP_…
-	// Begin reads what the notices are about. It is called before the first notice, and again, with lost set, after the
-	// kernel dropped some because nobody read in time.
+	// Begin reads what the events are about. It is called before the first event, and again, with lost set, after the kernel dropped some
+	// because they weren't read in time.
 	Begin func(lost bool) error
-	// Note takes notices that came together.
+	// Note receives events that came together.
 	Note func([]syscall.NetlinkMessage)
-	// End is called when the context has ended, or with the reason why no more notices come.
+	// End is called when the context has ended, or with the reason why no more events come.
 	End func(error)
 }
 
-// Start begins to watch, and returns when no later change is missed.
+// Start begins to watch, and returns when no later change can be missed.
 func (w Watch) Start(ctx context.Context) error {
 	socket, err := w.open(false)
 	if err != nil {
@@ -52,14 +52,14 @@ func (w Watch) Start(ctx context.Context) error {
 	return nil
 }
 
-// open subscribes before it reads what the notices are about: what changes in between is seen by one or the other.
+// open subscribes before it calls Begin: so one or the other sees each change in between.
 func (w Watch) open(lost bool) (*nl.NetlinkSocket, error) {
 	socket, err := nl.SubscribeAt(netns.NsHandle(w.Namespace.Fd()), netns.None(), unix.NETLINK_ROUTE, w.Groups...)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to the kernel's notices: %w", err)
 	}
 	if socket.SetReceiveBufferSize(noticeBuffer, true) != nil {
-		_ = socket.SetReceiveBufferSize(noticeBuffer, false) // as much as is allowed
+		_ = socket.SetReceiveBufferSize(noticeBuffer, false) // as much as allowed
 	}
 	if err := w.Begin(lost); err != nil {
 		socket.Close()
@@ -68,8 +68,8 @@ func (w Watch) open(lost bool) (*nl.NetlinkSocket, error) {
 	return socket, nil
 }
 
-// run reads until the context ends. After a loss the socket is replaced: until its queue is empty the kernel drops more,
-// and doesn't say so again (netlink_overrun).
+// run reads until the context ends. After a loss it replaces the socket: until its queue is empty the kernel drops more events, and doesn't
+// say so again (netlink_overrun).
 func (w Watch) run(ctx context.Context, c *closer) error {
 	for {
 		messages, _, err := c.socket.Receive()
@@ -78,7 +78,7 @@ func (w Watch) run(ctx context.Context, c *closer) error {
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
 			socket, err := w.open(true)
-			for err != nil { // what makes the kernel drop notices may keep links from being read, too
+			for err != nil { // the load that makes the kernel drop events may also prevent reading links
 				select {
 				case <-ctx.Done():
 					return nil
@@ -95,7 +95,7 @@ func (w Watch) run(ctx context.Context, c *closer) error {
 	}
 }
 
-// closer closes the socket in use, whichever that is by then.
+// closer closes the socket that is in use by then.
 type closer struct {
 	mu     sync.Mutex
 	socket *nl.NetlinkSocket

@@ -16,8 +16,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestWatchLost: when the kernel drops notices because nobody read them, Begin is told so, until it can read the links, and
-// notices go on.
+// TestWatchLost: when the kernel drops events because they were not read, Begin is told so, until it can read the links, and events go on.
 func TestWatchLost(t *testing.T) {
 	netns.Host(t, func() {
 		here, err := ns.GetCurrentNS()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ParseRoute reads a notice about a route; false for what has no destination of the two families. The library reads
-// those of its own subscriptions alone, see Watch.
+// ParseRoute parses an event about a route; false unless it has a destination of one of the two families. The library parses only those of
+// its own subscriptions, see Watch.
 func ParseRoute(b []byte) (Route, bool) {
 	if len(b) < unix.SizeofRtMsg {
 		return Route{}, false
@@ -44,7 +44,7 @@ func ParseRoute(b []byte) (Route, bool) {
 	return r, r.Dst.IsValid() && dst.Is4() == (b[0] == unix.AF_INET)
 }
 
-// ParseAddr reads a notice about an address; false where it has none.
+// ParseAddr parses an event about an address; false if it has none.
 func ParseAddr(b []byte) (p netip.Prefix, index int, ok bool) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return netip.Prefix{}, 0, false
@@ -65,7 +65,7 @@ func ParseAddr(b []byte) (p netip.Prefix, index int, ok bool) {
 	return p, int(Uint32(b[4:])), p.IsValid() && local.Is4() == (b[0] == unix.AF_INET)
 }
 
-// GetNeigh reads one neighbour, which the library lists only with all others; nil where there is none.
+// GetNeigh reads one neighbour, which the library can only list with all others; nil if there is none.
 func (c *Conn) GetNeigh(index int, a netip.Addr) (*netlink.Neigh, error) {
 	found, err := c.Request(unix.RTM_GETNEIGH, 0, unix.RTM_NEWNEIGH, &netlink.Ndmsg{Family: uint8(FamilyOf(a)), Index: uint32(index)},
 		nl.NewRtAttr(unix.NDA_DST, a.AsSlice()))
@@ -78,8 +78,8 @@ func (c *Conn) GetNeigh(index int, a netip.Addr) (*netlink.Neigh, error) {
 	return netlink.NeighDeserialize(found[0])
 }
 
-// HasAddr says whether a link has an IPv6 address, which the library lists only with all others: to list one link's the
-// kernel walks all links.
+// HasAddr reports whether a link has an IPv6 address, which the library can only list with all others: to list one link's the kernel walks
+// all links.
 func (c *Conn) HasAddr(index int, a netip.Addr) bool {
 	msg := nl.NewIfAddrmsg(FamilyOf(a))
 	msg.Index = uint32(index)
@@ -87,7 +87,7 @@ func (c *Conn) HasAddr(index int, a netip.Addr) bool {
 	if err != nil || len(found) == 0 {
 		return false
 	}
-	// Of a link that has just gone away the kernel answers with another's.
+	// For a link that has just gone the kernel answers with another's.
 	p, of, ok := ParseAddr(found[0])
 	return ok && of == index && p.Addr() == a
 }

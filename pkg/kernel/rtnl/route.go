@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultMetric6 is what the kernel makes of no metric, for IPv6 (IP6_RT_PRIO_USER).
+// DefaultMetric6 is the kernel's metric for IPv6 routes without one (IP6_RT_PRIO_USER).
 const DefaultMetric6 = 1024
 
-// Route is a unicast or local route with one next hop, as a value that can be compared. Of one with several next hops
-// the index is 0.
+// Route is a unicast or local route with one next hop, as a comparable value. With several next hops the index is 0.
 type Route struct {
 	Dst      netip.Prefix
 	Gateway  netip.Addr // of either family
@@ -28,7 +27,7 @@ type Route struct {
 	Local    bool // to the namespace itself
 }
 
-// RouteOf converts a route of the library's; false for what is neither unicast nor local.
+// RouteOf converts a route of the library; false unless it is unicast or local.
 func RouteOf(r netlink.Route) (Route, bool) {
 	table := r.Table
 	if table == unix.RT_TABLE_MAIN {
@@ -39,7 +38,7 @@ func RouteOf(r netlink.Route) (Route, bool) {
 	return out, out.Dst.IsValid() && (r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL)
 }
 
-// GatewayOf is a next hop's gateway: of IPv4 it may be of IPv6 (RFC 8950), which the library keeps apart.
+// GatewayOf returns a next hop's gateway: an IPv4 route may have an IPv6 gateway (RFC 8950), which the library keeps apart.
 func GatewayOf(gw []byte, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok {
 		return Addr(v.Addr)
@@ -47,7 +46,7 @@ func GatewayOf(gw []byte, via netlink.Destination) netip.Addr {
 	return Addr(gw)
 }
 
-// Netlink is the route as the library wants it.
+// Netlink returns the route for the library.
 func (r Route) Netlink() *netlink.Route {
 	out := &netlink.Route{Dst: IPNet(r.Dst), LinkIndex: r.Index, Gw: IP(r.Gateway), Table: r.Table, Protocol: netlink.RouteProtocol(r.Protocol),
 		Scope: netlink.Scope(r.Scope), Priority: int(r.Metric)}
@@ -57,9 +56,10 @@ func (r Route) Netlink() *netlink.Route {
 	return out
 }
 
-// Routes calls fn for each route that passes the library's filter; a table that isn't there yet has none.
+// Routes calls fn for each route that passes the library's filter; a table that doesn't exist yet has none.
 func (c *Conn) Routes(family int, filter netlink.Route, mask uint64, fn func(netlink.Route)) error {
-	// The kernel filters too, where it can. Only here: it would refuse lookups and lists of rules as the library sends them.
+	// The kernel filters too, if it can. Strict checking is on only here: with it the kernel would refuse lookups and lists of rules as the
+	// library sends them.
 	_ = c.SetStrictCheck(true)
 	defer func() { _ = c.SetStrictCheck(false) }()
 	all, err := Dump(func() ([]netlink.Route, error) { return c.RouteListFiltered(family, &filter, mask) })
@@ -72,8 +72,7 @@ func (c *Conn) Routes(family int, filter netlink.Route, mask uint64, fn func(net
 	return nil
 }
 
-// Lookup returns the route of the main or the local table that the kernel would take to the address, by the link where
-// that isn't 0.
+// Lookup returns the route of the main or the local table that the kernel would take to the address, by the link unless that is 0.
 func (c *Conn) Lookup(a netip.Addr, index int) (Route, bool) {
 	found, err := c.RouteGetWithOptions(IP(a), &netlink.RouteGetOptions{OifIndex: index, FIBMatch: true})
 	if err != nil || len(found) == 0 {

@@ -41,8 +41,8 @@ func WriteSysctl(name, value string) error {
 	return nil
 }
 
-// writable makes /proc/sys writable where a container runtime has mounted it read-only over itself, as it does for every
-// container that isn't privileged: whoever may set up mounts (CAP_SYS_ADMIN) may take that back, for its own container.
+// writable makes /proc/sys writable if a container runtime has mounted it read-only over itself, as it does for every container that isn't
+// privileged: a process that may set up mounts (CAP_SYS_ADMIN) may undo that, for its own container.
 func writable() error {
 	return unix.Mount("", "/proc/sys", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package beside keeps packets of workloads passing the FORWARD chains of iptables, which others made, and finds other chains
-// that drop them: a packet must pass all chains of a hook, whatever ours say.
+// Package beside lets packets of workloads pass the FORWARD chains of iptables, which other programs create, and finds other chains that
+// drop them: a packet must pass all chains of a hook, whatever ours say.
 package beside
 
 import (
@@ -21,30 +21,30 @@ type Mode string
 
 // The modes, as Calico's users know them.
 const (
-	Insert Mode = "Insert" // before all others, and again where others came to stand before them and drop
+	Insert Mode = "Insert" // before all others, and again if others come to precede them and drop
 	Append Mode = "Append" // after all others
 	Off    Mode = "Off"    // nowhere
 )
 
-// Desired is what is to pass. Its zero value is Off.
+// Desired is what should pass. Its zero value is Off.
 type Desired struct {
 	Prefixes []string // of workload interfaces
 	Mode     Mode
 }
 
-// Comment is on each rule of ours, by which it is known again.
+// Comment marks our rules.
 const Comment = "calico: workloads, whose policy is in table inet calico"
 
-// What iptables makes in nftables, in both families.
+// The chain that iptables creates in nftables, in both families.
 const (
 	tableName = "filter"
 	chainName = "FORWARD"
 )
 
-// Forward are the FORWARD chains of IPv4 and IPv6, beside the chains of all hooks.
+// Forward accesses the FORWARD chains of IPv4 and IPv6, and the chains of all hooks.
 type Forward struct {
 	conns map[string]*nfnl.Conn // by family, as nft calls it
-	mode  Mode                  // as it was applied
+	mode  Mode                  // as last applied
 }
 
 // Open opens the nftables of the calling thread's network namespace.
@@ -74,11 +74,11 @@ func (f *Forward) Generation() (uint32, error) { return f.conns["ip"].Generation
 // Change is what an Apply did to a chain.
 type Change struct {
 	Chain          string
-	Added, Removed int // rules of ours
+	Added, Removed int // our rules
 }
 
-// Apply has our rules where they are needed, and nowhere else. It is needed in a chain that would drop all packets from or to
-// interfaces of a prefix.
+// Apply puts our rules where they are needed, and nowhere else. A chain needs them if it would drop all packets from or to interfaces with
+// a prefix.
 func (f *Forward) Apply(d Desired) (changes []Change, err error) {
 	for _, family := range []string{"ip", "ip6"} {
 		c, applied := Change{Chain: fmt.Sprintf("%s %s %s", family, tableName, chainName)}, error(nil)
@@ -152,12 +152,12 @@ func (f *Forward) apply(conn *nfnl.Conn, d Desired) (added, removed int, err err
 	return len(want), len(own), err
 }
 
-// reader reads the chains of a table that packets get to from one of a hook, each once.
+// reader reads the chains of a table that packets reach from one base chain, each once.
 type reader struct {
 	conn   *nfnl.Conn
 	base   nfnl.BaseChain
 	chains map[string]fate.Chain
-	err    error // the first; what is judged by such chains means nothing
+	err    error // the first one; judgments after it mean nothing
 }
 
 func newReader(conn *nfnl.Conn, base nfnl.BaseChain) *reader {
@@ -183,7 +183,7 @@ func (r *reader) add(name string, rules []nfnl.ForeignRule) fate.Chain {
 	return c
 }
 
-// drops says whether the chain drops all packets from or to workloads.
+// drops reports whether the chain drops all packets from or to workloads.
 func (r *reader) drops(prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
 		from, to := fate.Packet{Is: fate.Fields{fate.InName: fate.Text(p)}}, fate.Packet{Is: fate.Fields{fate.OutName: fate.Text(p)}}
@@ -191,7 +191,7 @@ func (r *reader) drops(prefixes []string) bool {
 	})
 }
 
-// encode makes our rules, which iptables lists as it does its own.
+// encode returns our rules, in a form that iptables lists like its own.
 func encode(prefixes []string) (rules []*nfnl.Rule, err error) {
 	for _, p := range prefixes {
 		for _, f := range []table.Field{{Text: "iifname", Type: table.TypeInterface, From: table.FromInName}, {Text: "oifname", Type: table.TypeInterface, From: table.FromOutName}} {

@@ -25,7 +25,7 @@ func nft(t *testing.T, command string) string {
 
 var counted = regexp.MustCompile(` packets \d+ bytes \d+`)
 
-// rules are those of a family's FORWARD, without counters.
+// rules returns the rules of a family's FORWARD, without counters.
 func rules(t *testing.T, family string) (out []string) {
 	t.Helper()
 	text := counted.ReplaceAllString(nft(t, "list chain "+family+" filter FORWARD"), "")
@@ -42,7 +42,7 @@ const (
 	to   = `oifname "cali*" counter accept # ours`
 )
 
-// TestForward: accepts are in FORWARD where it would drop all of workloads' packets, before what drops them, and nowhere else.
+// TestForward: our accepts are in FORWARD if it would drop all of workloads' packets, before what drops them, and nowhere else.
 func TestForward(t *testing.T) {
 	cali := []string{"cali"}
 	base := func(policy string) string {
@@ -112,7 +112,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestRestored: iptables-restore makes a match of the comment, by which the rules are ours as before.
+// TestRestored: iptables-restore turns the comment into a match, by which the rules are recognised as ours.
 func TestRestored(t *testing.T) {
 	netns.Host(t, func() {
 		iptables(t, "iptables-nft -P FORWARD DROP")
@@ -139,7 +139,7 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// iptables runs a line of a shell, with a lock of its own.
+// iptables runs a line of shell with a lock of its own.
 func iptables(t *testing.T, line string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", line)
@@ -149,7 +149,7 @@ func iptables(t *testing.T, line string) {
 	}
 }
 
-// TestFamilies: each has a chain of its own, or none; and a mode that changes moves the rules.
+// TestFamilies: each family has a chain of its own, or none; a change of the mode moves the rules.
 func TestFamilies(t *testing.T) {
 	netns.Host(t, func() {
 		f, err := Open()

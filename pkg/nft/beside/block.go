@@ -17,34 +17,34 @@ import (
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 )
 
-// Search is of what packets Blocks looks for chains that drop them.
+// Search describes the packets for which Blocks looks for chains that drop them.
 type Search struct {
 	Own      string           // table, of family inet
 	Prefixes []string         // of workload interfaces
-	Nets     []netip.Prefix   // workloads' addresses are in them; those of a family of which no more is known in 0.0.0.0/0 or ::/0
-	Probe    [][2]netip.Addr  // from where and to where the path of workloads' packets is tried
-	VXLAN    []netip.AddrPort // where the host takes other hosts' packets for workloads
+	Nets     []netip.Prefix   // of workloads' addresses; 0.0.0.0/0 or ::/0 if no more is known of a family
+	Probe    [][2]netip.Addr  // source and destination of each way of the path's probe
+	VXLAN    []netip.AddrPort // where the host receives other hosts' packets for workloads
 }
 
-// Block is a chain of a hook that drops packets from or to workload interfaces that begin a connection, but for those of some
-// ports and the like. Of the host itself it is one that drops answers too: a host need not be open to workloads.
+// Block is a base chain that drops packets from or to workload interfaces that begin a connection, except those of some ports and the like.
+// For packets of the host itself it is one that drops answers too: a host need not be open to workloads.
 type Block struct {
 	Family, Table, Chain string // as nft calls them
 	Hook                 string
 	From, To             bool
-	// Pods4 and Pods6 say that no workload can send, or be sent anything: the chain isn't for packets of the host's own, and none
-	// of its rules may accept those of some addresses.
+	// Pods4 and Pods6: no workload can send or receive. The chain isn't for the host's own packets, and none of its rules may accept those
+	// of some addresses.
 	Pods4, Pods6 bool
-	// Probe4 and Probe6 say that it drops packets of those that try the path.
+	// Probe4 and Probe6: it drops the packets of the path's probe.
 	Probe4, Probe6 bool
-	VXLANPort      uint16   // where nothing comes in from other hosts; 0 = it may
+	VXLANPort      uint16   // no packets from other hosts reach this port; 0 = they may
 	Prefixes       []string // of workload interfaces
 }
 
-// Name is the chain's for nft, which takes no name that is quoted here.
+// Name is the chain's name for nft; a quoted part is one that nft doesn't accept.
 func (b Block) Name() string { return b.Family + " " + word(b.Table) + " " + word(b.Chain) }
 
-// word quotes a name that nft, and a shell, don't take for one word: whoever makes a chain calls it whatever he likes.
+// word quotes a name that nft, or a shell, doesn't take for one word: its creator may choose any.
 func word(name string) string {
 	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./") != "" {
 		return strconv.QuoteToASCII(name)
@@ -52,7 +52,7 @@ func word(name string) string {
 	return name
 }
 
-// insert is the command that has it let pass what a rule is for.
+// insert returns the command that lets pass what a rule matches.
 func (b Block) insert(rule string) string {
 	if strings.Contains(b.Name(), `"`) {
 		return "nft list ruleset, and take away what made it: no command can name the chain"
@@ -60,7 +60,7 @@ func (b Block) insert(rule string) string {
 	return fmt.Sprintf("nft 'insert rule %s %s'", b.Name(), rule)
 }
 
-// String says what it does, and how to have it let workloads' packets pass.
+// String says what the chain does, and how to let workloads' packets pass.
 func (b Block) String() string {
 	var what, mends []string
 	accept := "accept"
@@ -79,18 +79,18 @@ func (b Block) String() string {
 		what, mends = append(what, "of other hosts' VXLAN"), append(mends, b.insert(fmt.Sprintf("udp dport %d accept", b.VXLANPort)))
 	}
 	note := ""
-	if b.Table == "firewalld" { // which writes its table anew when it is reloaded
+	if b.Table == "firewalld" { // it rewrites its table when it is reloaded
 		note, mends = " (without firewalld the host's own ports are open to everybody)", []string{"systemctl disable --now firewalld"}
 	}
 	return fmt.Sprintf("chain %s (hook %s) drops packets %s%s: run %s", b.Name(), b.Hook, strings.Join(what, " and "), note, strings.Join(slices.Compact(mends), " && "))
 }
 
-// OnlyProbe says whether it drops packets that try the path of a family, and none of workloads.
+// OnlyProbe reports whether the chain drops packets of a family's probe, and none of workloads.
 func (b Block) OnlyProbe(v4 bool) bool {
 	return !b.From && !b.To && (v4 && b.Probe4 || !v4 && b.Probe6)
 }
 
-// OfProbe says what OnlyProbe does, and how to have the path tried all the same.
+// OfProbe says what OnlyProbe means, and how to let the probe pass.
 func (b Block) OfProbe() string {
 	name := "iifname"
 	if b.Hook == "postrouting" {
@@ -99,7 +99,7 @@ func (b Block) OfProbe() string {
 	return fmt.Sprintf("chain %s (hook %s) drops it for its addresses, which no workload has: run %s", b.Name(), b.Hook, b.insert(fmt.Sprintf("%s \"%sprobe*\" accept", name, b.Prefixes[0])))
 }
 
-// Blocks finds all there are in tables but our own.
+// Blocks finds all such chains in tables other than our own.
 func (f *Forward) Blocks(s Search) (blocks []Block, err error) {
 	for _, family := range []string{"ip", "ip6", "inet"} {
 		found, err := []Block(nil), nfnl.ErrInterrupted
@@ -149,7 +149,7 @@ func (r *reader) block(family string, s Search) Block {
 		return fate.Of(r.chain, r.base.Name, p) == fate.Dropped
 	}
 	var none netip.Prefix
-	cut := map[bool]bool{} // workloads of IPv4, or not
+	cut := map[bool]bool{} // IPv4 is true
 	for _, n := range s.Nets {
 		if !has(n.Addr()) {
 			continue
@@ -175,7 +175,7 @@ func (r *reader) block(family string, s Search) Block {
 	for _, t := range s.VXLAN {
 		p := packet("", "", none, netip.PrefixFrom(t.Addr(), t.Addr().BitLen()))
 		p.Is[fate.Protocol], p.Is[fate.DstPort] = fate.Text([]byte{unix.IPPROTO_UDP}), fate.Text(binary.BigEndian.AppendUint16(nil, t.Port()))
-		p.New, p.Others = true, []fate.Bits{fate.Text("lo\x00")} // the port that it comes from is another for each connection within
+		p.New, p.Others = true, []fate.Bits{fate.Text("lo\x00")} // the source port differs for each inner connection
 		for _, prefix := range s.Prefixes {
 			p.Others = append(p.Others, fate.Text(prefix))
 		}
@@ -186,7 +186,7 @@ func (r *reader) block(family string, s Search) Block {
 	return b
 }
 
-// packet is one of which no more is known than that. An interface is one with such a name.
+// packet returns a packet of which no more is known. An interface is any with this prefix.
 func packet(in, out string, src, dst netip.Prefix) fate.Packet {
 	family := byte(unix.NFPROTO_IPV6)
 	if src.Addr().Is4() || dst.Addr().Is4() {

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestBlocks: chains of others that drop all packets of workloads are found, whoever made them, and what is said to mend them does.
+// TestBlocks: chains of others that drop all packets of workloads are found, whichever program created them, and the advice repairs them.
 func TestBlocks(t *testing.T) {
 	chain := func(family, hook, policy string, rules ...string) string {
 		text := fmt.Sprintf("add table %[1]s f; add chain %[1]s f c { type filter hook %[2]s priority 10; policy %[3]s; }; add chain %[1]s f other; ", family, hook, policy)
@@ -146,7 +146,7 @@ func summary(blocks []Block) string {
 	return strings.Join(words, " ")
 }
 
-// TestBlockText: what is said of a chain for the host's own packets opens none of its ports, or says so.
+// TestBlockText: the advice about a chain for the host's own packets opens none of its ports, or says so.
 func TestBlockText(t *testing.T) {
 	for _, c := range []struct {
 		block Block

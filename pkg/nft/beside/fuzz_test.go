@@ -15,10 +15,10 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// words are names that a command can have.
+// words matches names that a command can contain.
 var words = regexp.MustCompile(`^[\w./-]+ [\w./-]+$`)
 
-// FuzzBlock: whatever rules and names others have, what is said of them is one line, and no command in it is theirs.
+// FuzzBlock: whatever rules and names others have, the text about them is one line, and no command in it is theirs.
 func FuzzBlock(f *testing.F) {
 	for _, name := range []string{"DOCKER-USER", "a'; reboot; '", "x\ny", "", "firewalld", "a b", "$(reboot)", "\u202e"} {
 		f.Add(name, name, byte(2), []byte{0, 5, 1, 2, 3, 1, 1, 0})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fate tells what becomes of all packets of a kind in chains that somebody else made.
+// Package fate computes what happens to all packets of a kind in chains of other programs.
 package fate
 
 import (
@@ -12,29 +12,29 @@ import (
 
 // Chain is a chain of a table.
 type Chain struct {
-	Drops bool // of a hook: its policy is to drop what no rule decides on
+	Drops bool // a base chain's policy drops what no rule decides
 	Rules []Rule
 }
 
 // Rule is what is known of a rule.
 type Rule struct {
-	Is []Is // what it asks for
-	// Conditional: it asks for something else as well, so that it isn't for all packets with these fields.
+	Is []Is // its conditions
+	// Conditional: it has other conditions as well, so it doesn't match all packets with these fields.
 	Conditional bool
-	May         May               // let pass, where it is conditional
-	Verdict     table.VerdictKind // "" = none that ends or leaves the chain; what rejects drops
+	May         May               // of which packets it may let all pass, if Conditional
+	Verdict     table.VerdictKind // "" = none that ends or leaves the chain; reject counts as drop
 	Target      string            // of a jump or goto
 	Comment     string
 }
 
-// May is of which packets of an interface a rule may let all pass.
+// May says of which kind of packets of an interface a rule may let all pass.
 type May int
 
 // In growing order.
 const (
-	Few     May = iota + 1 // such as those of a port
+	Few     May = iota + 1 // such as those of one port
 	Answers                // those of connections that exist
-	Any                    // it isn't known: it asks for addresses, for one
+	Any                    // unknown: it has a condition on addresses, for example
 	Named                  // those of some interfaces
 )
 
@@ -52,31 +52,31 @@ const (
 	DstPort
 )
 
-// Fields are what is known of a packet's.
+// Fields are what is known of a packet.
 type Fields [DstPort + 1]Bits
 
-// Bits are the first bits of a field's value, all or some of them. The zero value says nothing of it.
+// Bits are the known first bits of a field's value. The zero value says nothing.
 type Bits struct {
 	Value string
 	Len   int
 }
 
-// Text is a value's beginning.
+// Text returns a value's beginning.
 func Text[T string | []byte](value T) Bits { return Bits{string(value), 8 * len(value)} }
 
-// Prefix is an address of a prefix, the zero Prefix for any.
+// Prefix returns the bits of any address in a prefix, the zero Prefix for any address.
 func Prefix(p netip.Prefix) Bits { return Bits{string(p.Masked().Addr().AsSlice()), max(p.Bits(), 0)} }
 
-// startWith says whether the first n bits, which both have, are the same.
+// startWith reports whether the first n bits, which both have, are equal.
 func (b Bits) startWith(o Bits, n int) bool {
 	whole, rest := n/8, n%8
 	return b.Value[:whole] == o.Value[:whole] && (rest == 0 || (b.Value[whole]^o.Value[whole])>>(8-rest) == 0)
 }
 
-// covers says whether whatever begins with the other bits begins with these.
+// covers reports whether every value that begins with the other bits begins with these.
 func (b Bits) covers(o Bits) bool { return b.Len <= o.Len && b.startWith(o, b.Len) }
 
-// Is is a comparison.
+// Is is a condition.
 type Is struct {
 	Field Field
 	Not   bool
@@ -86,26 +86,26 @@ type Is struct {
 // Packet is any packet with these fields.
 type Packet struct {
 	Is Fields
-	// Others are names of which the one of the interface that it comes in by is none.
+	// Others are names that the packet's incoming interface doesn't have.
 	Others []Bits
-	// Doubt has rules accept it that may let all of at least this kind pass; 0 = none that is conditional.
+	// Doubt makes conditional rules that may let all packets of at least this kind pass accept the packet; 0 = no conditional rule does.
 	Doubt May
-	// New: it belongs to no connection, so that a rule that asks for these alone isn't for it.
+	// New: it belongs to no connection, so a rule for established connections doesn't match it.
 	New bool
 }
 
-// Fate is what becomes of a packet.
+// Fate is what happens to a packet.
 type Fate int
 
 // The fates of packets.
 const (
-	Undecided Fate = iota // by a chain: what jumps to it goes on
+	Undecided Fate = iota // by a chain: the jump to it returns
 	Passes
 	Dropped
 )
 
-// Of tells the fate of packets of which nothing else is known, such as those that begin a connection, in a hook's chain. A rule
-// that is for some of them doesn't count, but for Packet.Doubt. It asks for the chains that they get to, by name.
+// Of returns the fate, in a base chain, of packets of which nothing else is known, such as those that begin a connection. A rule that
+// matches only some of them counts only by Packet.Doubt. chains returns the chains that they reach, by name.
 func Of(chains func(name string) Chain, base string, p Packet) Fate {
 	if f := walk(chains, base, p, map[string]Fate{}); f != Undecided {
 		return f
@@ -116,14 +116,14 @@ func Of(chains func(name string) Chain, base string, p Packet) Fate {
 	return Passes
 }
 
-// walk has each chain decide once: there can be millions of ways through a few dozen.
+// walk evaluates each chain once: there can be millions of paths through a few dozen.
 func walk(chains func(string) Chain, name string, p Packet, known map[string]Fate) (decided Fate) {
 	if f, there := known[name]; there {
 		return f
 	}
-	known[name] = Undecided // in a circle, which the kernel forbids
+	known[name] = Undecided // in a loop, which the kernel forbids
 	defer func() { known[name] = decided }()
-	returns := false // it may have
+	returns := false // a conditional rule may return
 	for _, r := range chains(name).Rules {
 		all, may := r.isFor(p)
 		if !all {
@@ -156,11 +156,11 @@ func walk(chains func(string) Chain, name string, p Packet, known map[string]Fat
 	return Undecided
 }
 
-// isFor says whether a rule is for all such packets, and otherwise of which it may let all pass.
+// isFor reports whether a rule matches all such packets, and otherwise of which kind it may let all pass.
 func (r Rule) isFor(p Packet) (all bool, may May) {
 	all, may = !r.Conditional, r.May
 	lets := r.Verdict == table.Accept || r.Verdict == table.Return || r.Target != ""
-	answers := true // nothing but them is asked for
+	answers := true // it has conditions on nothing else
 	for _, is := range r.Is {
 		switch always, never := is.isFor(p); {
 		case never:

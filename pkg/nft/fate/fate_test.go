@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// TestOf: what counts is what becomes of all packets of workloads.
+// TestOf: only the fate of all packets of workloads counts.
 func TestOf(t *testing.T) {
 	rule := func(v table.VerdictKind, is ...Is) Rule { return Rule{Is: is, Verdict: v} }
 	to := func(v table.VerdictKind, target string, is ...Is) Rule {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// FuzzOf: however many ways there are through others' chains, each chain is looked at once, and what becomes of a packet is what each of the
-// ways says, taken one after the other. Three bytes are a rule: of which chain, what it does, and how many chains further.
+// FuzzOf: however many ways lead through others' chains, each chain is examined once, and the result is that of following each of the ways.
+// Three bytes are a rule: its chain, what it does, and how many chains further.
 func FuzzOf(f *testing.F) {
 	var ways []byte
 	for chain := range byte(15) {
@@ -47,7 +47,7 @@ func FuzzOf(f *testing.F) {
 	})
 }
 
-// slow goes every way.
+// slow follows every way.
 func slow(chains map[string]Chain, name string, p Packet) Fate {
 	may := false // it may have come back
 	for _, r := range chains[name].Rules {

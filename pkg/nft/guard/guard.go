@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard keeps strangers from the VXLAN tunnels of network service connections.
+// Package guard protects the VXLAN tunnels of network service connections from other senders.
 package guard
 
 import (
@@ -13,20 +13,20 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// TableName is that of the table that is all ours. It stays when the program ends that made it, as the tunnels do.
+// TableName is the name of our table. It stays when the program that created it ends, as the tunnels do.
 const TableName = "calico-nsm"
 
-// Tunnel is one whose device takes packets with the VNI at the UDP port.
+// Tunnel is a tunnel whose device receives packets with the VNI at the UDP port.
 type Tunnel struct {
 	Remote netip.Addr // of the node at the other end
 	Port   uint16
 	VNI    uint32
 }
 
-// Apply has tunnels take packets from the nodes at their other ends, and from nobody else: a frame in a packet with a tunnel's VNI comes out in a
-// pod, whoever sent it. What the calling thread's network namespace forwards to such a node's port, as from one of its pods, is dropped as well:
-// masqueraded, it would come from this node. Other VNIs, and what else uses the port, are left alone. These are all tunnels, with those whose device is
-// made afterwards.
+// Apply makes tunnels accept packets only from the nodes at their other ends: a frame in a packet with a tunnel's VNI comes out in a pod,
+// whoever sent it. It also drops what the calling thread's network namespace forwards to such a node's port, for instance from one of its
+// pods: masqueraded, it would come from this node. Other VNIs, and other uses of the port, are not affected. tunnels must be all of them,
+// including those whose device is created afterwards.
 func Apply(tunnels []Tunnel) error {
 	conn, err := nfnl.Open(TableName)
 	if err != nil {
@@ -39,7 +39,7 @@ func Apply(tunnels []Tunnel) error {
 	}
 	chains := chainsOf(tunnels)
 	b, same := conn.NewBatch(), !has.Foreign && len(has.Chains) == len(chains)
-	b.AddTable() // or there is none to delete
+	b.AddTable() // so that there is one to delete
 	b.DeleteTable()
 	if len(chains) > 0 {
 		b.AddTable()
@@ -66,7 +66,7 @@ func Apply(tunnels []Tunnel) error {
 	return nil
 }
 
-// chainsOf are none where nothing receives.
+// chainsOf returns no chains if there are no tunnels.
 func chainsOf(tunnels []Tunnel) []table.Chain {
 	peers, vnis := map[uint16]map[netip.Addr]bool{}, map[uint16]map[uint32]bool{}
 	for _, t := range tunnels {

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestChains: of each IP version what a port has from its nodes alone, and no other's traffic to them; a version without a node is closed.
+// TestChains: for each IP version a port accepts packets of its VNIs from its nodes alone, and its other traffic is left alone; a version
+// without a node is closed.
 func TestChains(t *testing.T) {
 	if got := chainsOf(nil); len(got) > 0 {
 		t.Errorf("without a tunnel there are chains: %v", got)

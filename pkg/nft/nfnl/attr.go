@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
-// table is the first in messages of every kind.
+// The numbers of attributes, from linux/netfilter/nf_tables.h. The table's name comes first in messages of every kind.
 const (
 	attrTable = 1
 	attrName  = 2 // of a set; of the chain in a rule; of the set in elements
@@ -53,7 +52,7 @@ func pad(b []byte) []byte {
 	return b
 }
 
-// attrs are the attributes in b. It ends at what is no attribute.
+// attrs iterates over the attributes in b, up to the first malformed one.
 func attrs(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {
@@ -70,7 +69,7 @@ func attrs(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// attr is the first attribute of the kind, nil where there is none.
+// attr returns the first attribute of a kind, nil if there is none.
 func attr(b []byte, want uint16) []byte {
 	for kind, data := range attrs(b) {
 		if kind == want {
@@ -80,7 +79,7 @@ func attr(b []byte, want uint16) []byte {
 	return nil
 }
 
-// text is a string with its NUL.
+// text returns a string without its NUL.
 func text(b []byte) string {
 	if n := len(b); n > 0 && b[n-1] == 0 {
 		b = b[:n-1]
@@ -88,7 +87,7 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// number is a big-endian number of up to 8 bytes.
+// number decodes a big-endian number of up to 8 bytes.
 func number(b []byte) uint64 {
 	v := uint64(0)
 	for _, c := range b[:min(len(b), 8)] {
@@ -97,8 +96,7 @@ func number(b []byte) uint64 {
 	return v
 }
 
-// Types of user data, of libnftnl's udata.h. The nft tool shows comments and
-// passes over what it doesn't know.
+// Types of user data, from libnftnl's udata.h. The nft tool shows comments and ignores what it doesn't know.
 const (
 	udataComment    = 0
 	udataKeyOrder   = 0 // of a set
@@ -111,7 +109,7 @@ func appendUdata(b []byte, kind byte, data []byte) []byte {
 	return append(append(b, kind, byte(len(data))), data...)
 }
 
-// udata is the entry of a type in user data, nil where there is none.
+// udata returns the entry of a type in user data, nil if there is none.
 func udata(b []byte, want byte) []byte {
 	for len(b) >= 2 && len(b) >= 2+int(b[1]) {
 		if b[0] == want {

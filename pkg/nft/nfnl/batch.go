@@ -16,26 +16,24 @@ import (
 
 // Batch is a list of changes that the kernel makes all at once or not at all.
 type Batch struct {
-	// Writes is how many changes that is, as people count them. The caller adds elements that change,
-	// and rules that are flushed.
+	// Writes is the number of changes, as people count them. The caller adds changed elements and flushed rules.
 	Writes int
-	// Portion is how many bytes a transaction has at most, where the batch may be cut; 0 =
-	// as many as the socket takes.
+	// Portion is the largest transaction in bytes where the batch may be cut; 0 = as large as the socket allows.
 	Portion int
-	Between func() // called after each transaction that others follow; may be nil
+	Between func() // called after each transaction except the last; may be nil
 
 	conn  *Conn
 	msgs  []byte
-	what  []what // each message is about, for errors
-	seams []seam // where it may be cut in two
-	cut   seam   // where it must be, zero = nowhere
-	setID uint32 // of sets that are new
+	what  []what // subject of each message, for errors
+	seams []seam // where the batch may be cut
+	cut   seam   // where it must be cut, zero = nowhere
+	setID uint32 // ID of the last new set
 }
 
-// NewBatch begins one.
+// NewBatch returns an empty batch.
 func (c *Conn) NewBatch() *Batch { return &Batch{conn: c} }
 
-// Empty says that nothing is to be changed.
+// Empty reports whether the batch has no changes.
 func (b *Batch) Empty() bool { return len(b.msgs) == 0 }
 
 type what struct {
@@ -43,8 +41,7 @@ type what struct {
 	op, name string
 }
 
-// seam is a place before which nothing depends on what follows, nor is reached by
-// any packet.
+// seam is a place before which nothing depends on what follows, and nothing is reached by a packet yet.
 type seam struct{ at, messages int }
 
 // add appends a message about something in the table.
@@ -54,10 +51,10 @@ func (b *Batch) add(kind int, flags uint16, op, name string, body []byte) {
 	b.msgs = appendMessage(b.msgs, b.conn.sock.family, kind, flags, seq, body)
 }
 
-// MayCut notes that the batch may be cut here.
+// MayCut marks a place where the batch may be cut.
 func (b *Batch) MayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
 
-// MustCut has what is in the batch so far be a transaction of its own.
+// MustCut makes the batch so far a transaction of its own.
 func (b *Batch) MustCut() { b.cut = seam{len(b.msgs), len(b.what)} }
 
 // AddTable adds the table.
@@ -72,7 +69,7 @@ func (b *Batch) DeleteTable() {
 	b.add(unix.NFT_MSG_DELTABLE, 0, "delete table", b.conn.table, b.conn.named(""))
 }
 
-// hookNumbers gives numbers to a hook.
+// hookNumbers returns the kernel's numbers for a hook.
 func hookNumbers(h table.Hook) (at uint32, priority int32) {
 	at = map[string]uint32{
 		"prerouting": unix.NF_INET_PRE_ROUTING, "input": unix.NF_INET_LOCAL_IN, "forward": unix.NF_INET_FORWARD,
@@ -92,13 +89,13 @@ const (
 	verdictAccept = 1  // NF_ACCEPT
 )
 
-// comment is a text with its NUL, as user data has it.
+// comment returns a text with its NUL, as user data has it.
 func comment(text string) []byte {
 	text = table.Plain(text)
 	return append([]byte(text[:min(len(text), table.MaxComment)]), 0)
 }
 
-// chain is the beginning of a message about a chain.
+// chain begins a message about a chain.
 func (b *Batch) chain(name string) []byte {
 	return appendString(appendString(nil, attrTable, b.conn.table), unix.NFTA_CHAIN_NAME, name)
 }
@@ -121,7 +118,7 @@ func (b *Batch) AddChain(c table.Chain) {
 	b.add(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain", c.Name, body)
 }
 
-// DeleteChain deletes a chain that is empty.
+// DeleteChain deletes an empty chain.
 func (b *Batch) DeleteChain(name string) {
 	b.Writes++
 	b.add(unix.NFT_MSG_DELCHAIN, 0, "delete chain", name, b.chain(name))
@@ -132,13 +129,13 @@ func (b *Batch) FlushChain(name string) {
 	b.add(unix.NFT_MSG_DELRULE, 0, "flush chain", name, b.conn.named(name))
 }
 
-// DeleteRule deletes the rule that has the handle.
+// DeleteRule deletes the rule with the handle.
 func (b *Batch) DeleteRule(chain string, handle uint64) {
 	b.Writes++
 	b.add(unix.NFT_MSG_DELRULE, 0, "delete a rule of chain", chain, appendUint64(b.conn.named(chain), unix.NFTA_RULE_HANDLE, handle))
 }
 
-// AddRule adds a rule before another, 0 = at the end.
+// AddRule adds a rule before the one with a handle, 0 = at the end.
 func (b *Batch) AddRule(chain string, r *Rule, before uint64) {
 	b.Writes++
 	exprs := r.exprs
@@ -162,22 +159,20 @@ func (b *Batch) AddRule(chain string, r *Rule, before uint64) {
 	b.add(unix.NFT_MSG_NEWRULE, flags, "add a rule to chain", chain, body)
 }
 
-// MaxTries is how often a change starts anew because somebody else changed the
-// ruleset at the same time.
+// MaxTries is how many times a change is tried if others change the ruleset at the same time.
 const MaxTries = 10
 
-// A RefusedError is why the kernel refused a transaction, of which it made nothing.
+// A RefusedError is why the kernel refused a transaction, with no effect.
 type RefusedError struct{ error }
 
 func (e RefusedError) Unwrap() error { return e.error }
 
-// ErrStale says that the ruleset is no longer what the batch was made for.
+// ErrStale says that the ruleset is no longer the one that the batch was made for.
 var ErrStale = errors.New("the ruleset changed meanwhile")
 
-// Commit sends the batch, in several transactions where it is too large for one
-// or must be cut, or has more than a portion that may be, and reports how many there were. Where
-// generation isn't 0, all rulesets must still be of that one, else the error is ErrStale. What the
-// kernel refuses is a RefusedError.
+// Commit sends the batch and returns the number of transactions. There are several if it is too large for one, must be cut, or exceeds
+// Portion and may be cut. Unless generation is 0, the rulesets must still be at that generation, else the error is ErrStale. If the kernel
+// refuses, the error is a RefusedError.
 func (b *Batch) Commit(generation uint32) (transactions int, err error) {
 	const overhead = 256
 	limit := b.conn.sock.sendBuffer(len(b.msgs)+overhead) - overhead
@@ -220,7 +215,7 @@ func (b *Batch) transact(msgs []byte, what []what, generation uint32) error {
 	out := appendFrame(make([]byte, 0, len(msgs)+256), unix.NFNL_MSG_BATCH_BEGIN, begin, generation)
 	last := len(out)
 	out = append(out, msgs...)
-	// The last change is acknowledged, after all others were tried.
+	// The kernel acknowledges the last change, after it has tried all others.
 	for n := last; n < len(out); n += int(binary.NativeEndian.Uint32(out[n:])) {
 		last = n
 	}
@@ -244,7 +239,7 @@ func await(s *socket, begin uint32, what []what) error {
 		}
 		for h, body := range messages(in) {
 			if h.kind != unix.NLMSG_ERROR || h.seq < first {
-				continue // of a request that was given up
+				continue // the answer to an abandoned request
 			}
 			err := errnoOf(body)
 			switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/test/netns"
 )
 
-// TestSmallBuffers expects every one of 100,000 elements, with about the buffers that
-// net.core.wmem_max gives. What is there can't change in pieces.
+// TestSmallBuffers expects every one of 100,000 elements, with about the buffers that net.core.wmem_max gives. The change must not take
+// effect in pieces.
 func TestSmallBuffers(t *testing.T) {
 	const n = 100_000
 	var elements []Element

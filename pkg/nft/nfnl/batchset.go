@@ -13,11 +13,10 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// maxElements is how many elements one message carries: its length is of 16 bits,
-// and one that is too long is cut without a word.
+// maxElements is how many elements one message carries: its length has 16 bits, and one that is too long is cut off silently.
 const maxElements = 500
 
-// The numbers that libnftables gives to types, of nftables' datatype.h.
+// typeNumber returns libnftables' number of a type, from nftables' datatype.h.
 func typeNumber(t table.Type) uint32 {
 	switch t {
 	case table.TypeNFProto:
@@ -54,13 +53,13 @@ func typeNumber(t table.Type) uint32 {
 	return 0
 }
 
-// shape is all that makes a set what it is.
+// shape is what can't be changed about a set.
 type shape struct {
 	flags, keyType, keySize, dataType, dataSize uint32
 	counts, bounds                              bool
 }
 
-// ShapeOf is that of a set that is written.
+// ShapeOf returns the shape that a set has when it is written.
 func ShapeOf(s *table.Set) shape {
 	out := shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count, bounds: s.Bounds}
 	for _, t := range s.Key {
@@ -85,7 +84,7 @@ func ShapeOf(s *table.Set) shape {
 	return out
 }
 
-// verdictOf is that of a verdict map's elements.
+// verdictOf returns the verdict of a verdict map's elements.
 func verdictOf(s *table.Set) int {
 	if s.Jump {
 		return unix.NFT_JUMP
@@ -93,7 +92,7 @@ func verdictOf(s *table.Set) int {
 	return unix.NFT_GOTO
 }
 
-// The order of a set's key, of libnftnl's udata.h.
+// The byte order of a set's key, from libnftnl's udata.h.
 const (
 	orderHost = 1
 	orderBig  = 2
@@ -101,7 +100,7 @@ const (
 
 const setExpr = 17 // NFTA_SET_EXPR: of every element
 
-// AddSet adds a set, which nothing asks yet, with elements. The batch may be cut between them.
+// AddSet adds a set that nothing refers to yet, with elements. The batch may be cut between them.
 func (b *Batch) AddSet(s table.Set, elements []Element) {
 	b.Writes += 1 + len(elements)
 	b.set(s, 0)
@@ -112,7 +111,7 @@ func (b *Batch) AddSet(s table.Set, elements []Element) {
 	}
 }
 
-// set adds a set of a new ID.
+// set adds a set with a new ID.
 func (b *Batch) set(s table.Set, flags uint32) {
 	b.setID++
 	kind := ShapeOf(&s)
@@ -148,7 +147,7 @@ func (b *Batch) set(s table.Set, flags uint32) {
 const (
 	connlimitCount = 1 // NFTA_CONNLIMIT_COUNT
 	connlimitFlags = 2 // NFTA_CONNLIMIT_FLAGS
-	connlimitOver  = 1 // NFT_CONNLIMIT_F_INV: it matches where there are more
+	connlimitOver  = 1 // it matches if there are more
 )
 
 // connlimit appends an expression that counts connections, with its bound.
@@ -162,7 +161,7 @@ func connlimit(most string) func([]byte) []byte {
 	}
 }
 
-// DeleteSet deletes a set that nothing asks.
+// DeleteSet deletes a set that nothing refers to.
 func (b *Batch) DeleteSet(name string) {
 	b.Writes++
 	b.add(unix.NFT_MSG_DELSET, 0, "delete set", name, b.conn.named(name))
@@ -173,15 +172,15 @@ func (b *Batch) FlushSet(name string) {
 	b.add(unix.NFT_MSG_DELSETELEM, 0, "flush set", name, b.conn.named(name))
 }
 
-// Element is an element as the kernel has it, where each end of a range is one.
+// Element is an element of the kernel's, where each end of a range is one.
 type Element struct {
-	Key, Data string // as table.Element has them
-	End       bool   // of a set of ranges: the key isn't the first of a range, but the first after it
+	Key, Data string // as in table.Element
+	End       bool   // in a set of ranges: the key is the first after a range, not the first of one
 	// Timeout is how long the kernel keeps an element of a set with timeouts.
 	Timeout time.Duration
 }
 
-// elementsOf are the elements of an anonymous set.
+// elementsOf returns the elements of an anonymous set.
 func elementsOf(s table.Set) []Element {
 	var out []Element
 	for _, e := range s.Elements {
@@ -193,7 +192,7 @@ func elementsOf(s table.Set) []Element {
 	return out
 }
 
-// AddElements adds elements to a set that is there.
+// AddElements adds elements to an existing set.
 func (b *Batch) AddElements(s table.Set, elements []Element) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, 0, elements)
 }
@@ -203,7 +202,7 @@ func (b *Batch) DeleteElements(s table.Set, elements []Element) {
 	b.elements(unix.NFT_MSG_DELSETELEM, 0, "delete elements of set", s, 0, elements)
 }
 
-// elements sends elements of a set that is there, or by its ID of one that the batch adds.
+// elements sends elements of an existing set, or with an ID those of one that the batch adds.
 func (b *Batch) elements(kind int, flags uint16, op string, s table.Set, id uint32, elements []Element) {
 	for chunk := range slices.Chunk(elements, maxElements) {
 		body := b.conn.named(s.Name)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nfnl speaks nfnetlink with the kernel about one table of nftables: changes it,
-// reads it, and hears when somebody else changes it.
+// Package nfnl speaks nfnetlink with the kernel about one table of nftables: it changes the table, reads it, and listens for others'
+// changes.
 //
-// github.com/google/nftables encodes the expressions of rules here, and could commit a batch
-// for one generation of the ruleset (FlushWithGenID). It can't cut a batch into several
-// transactions, find single elements of a set, read rules without decoding all of their
+// github.com/google/nftables encodes the expressions of rules here, and could commit a batch for one generation of the ruleset
+// (FlushWithGenID). It can't cut a batch into several transactions, find single elements of a set, read rules without decoding all of their
 // expressions, or tell who made a change: that is what this package is for.
 package nfnl
 
@@ -16,18 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInterrupted says that some ruleset changed while it was read, and it isn't known what of it.
+// ErrInterrupted says that a ruleset changed while it was read; it isn't known which part.
 var ErrInterrupted = errors.New("the ruleset changed while it was read")
 
-// Conn talks to the kernel of one table. It is good for one goroutine at a time, but for Listen. The zero
-// value only makes batches, which can't be sent.
+// Conn talks to the kernel about one table. Except for Listen, it is not safe for concurrent use. The zero value only makes batches that
+// can't be sent.
 type Conn struct {
 	table string
 	sock  socket
 }
 
-// Open opens the nftables of the calling thread's network namespace, for the table of
-// family inet that is named.
+// Open opens the nftables of the calling thread's network namespace, for the table with this name and family inet.
 func Open(name string) (*Conn, error) { return OpenFamily(name, unix.NFPROTO_INET) }
 
 // OpenFamily is Open for a table of another family.
@@ -46,7 +44,7 @@ func OpenFamily(name string, family byte) (*Conn, error) {
 // Close closes the socket. The table stays.
 func (c *Conn) Close() { c.sock.close() }
 
-// ask sends one request, for a dump or for one answer.
+// ask sends one request, for a dump or for a single answer.
 func (c *Conn) ask(kind int, flags uint16, body []byte, fn func(body []byte)) error {
 	r := request{kind: kind, flags: flags, body: body, fn: fn}
 	if err := c.sock.exchange([]*request{&r}); err != nil {
@@ -55,8 +53,7 @@ func (c *Conn) ask(kind int, flags uint16, body []byte, fn func(body []byte)) er
 	return r.err
 }
 
-// Generation is the number of all rulesets together, which grows with every transaction of
-// anybody's.
+// Generation returns the generation of all rulesets together, which grows with every transaction of any program.
 func (c *Conn) Generation() (uint32, error) {
 	g := uint32(0)
 	if err := c.ask(unix.NFT_MSG_GETGEN, 0, nil, func(body []byte) { g = uint32(number(attr(body, unix.NFTA_GEN_ID))) }); err != nil {
@@ -65,7 +62,7 @@ func (c *Conn) Generation() (uint32, error) {
 	return g, nil
 }
 
-// named is the beginning of a request about something in the table.
+// named begins a request about something in the table.
 func (c *Conn) named(name string) []byte {
 	b := appendString(nil, attrTable, c.table)
 	if name != "" {

@@ -14,10 +14,10 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// This file and encodestatement.go turn values into what the kernel takes.
+// This file and encodestatement.go encode values for the kernel.
 
-// Hash stands for the content of a rule. It is kept in the rule's user data, so
-// that a rule that is read can be told from one that has changed.
+// Hash identifies the content of a rule. It is kept in the rule's user data, so that a rule that was read can be compared with the wanted
+// one.
 type Hash [8]byte
 
 // Rule is a rule as it is sent.
@@ -28,25 +28,25 @@ type Rule struct {
 	sets     []anonymous
 }
 
-// Ranges says whether it has a set of ranges of its own.
+// Ranges reports whether the rule has a set of ranges of its own.
 func (r *Rule) Ranges() bool {
 	return slices.ContainsFunc(r.sets, func(s anonymous) bool { return s.Interval })
 }
 
-// anonymous is a set that lives and dies with its rule.
+// anonymous is a set that exists only with its rule.
 type anonymous struct {
 	table.Set
 	at int // where in exprs its 4-byte ID belongs
 }
 
-// The kernel refuses a rule of more expressions (NFT_RULE_MAXEXPRS), or one that takes it
-// more memory (12 bits of struct nft_rule), and with it all that changes at the same time.
+// The kernel refuses a rule with more expressions (NFT_RULE_MAXEXPRS), or one that takes more memory (12 bits of struct nft_rule), and with
+// it the whole transaction.
 const (
 	maxExpressions = 128
 	maxRuleSize    = 1<<12 - 1
 )
 
-// expressionSize is how many bytes the kernel has at most for one.
+// expressionSize returns how many bytes an expression takes in the kernel at most.
 func expressionSize(x expr.Any) int {
 	switch x.(type) {
 	case *expr.Meta, *expr.Payload, *expr.Counter, *expr.Ct:
@@ -57,7 +57,7 @@ func expressionSize(x expr.Any) int {
 	return 64
 }
 
-// Fits says whether the kernel takes a rule of these statements.
+// Fits reports whether the kernel accepts a rule of these statements.
 func Fits(do ...table.Statement) bool {
 	e := encoder{}
 	for _, s := range do {
@@ -68,7 +68,7 @@ func Fits(do ...table.Statement) bool {
 
 func (e *encoder) fits() bool { return e.count <= maxExpressions && e.size <= maxRuleSize }
 
-// EncodeRule encodes a rule. An error is a mistake of who made it.
+// EncodeRule encodes a rule. An error is a bug of the caller.
 func EncodeRule(r table.Rule) (*Rule, error) {
 	e := encoder{}
 	for _, s := range r.Do {
@@ -98,18 +98,17 @@ func EncodeRule(r table.Rule) (*Rule, error) {
 	return &out, nil
 }
 
-// encoder makes the expressions of one rule.
+// encoder encodes the expressions of one rule.
 type encoder struct {
 	out              Rule
-	family, protocol byte          // the packet is known to be of
+	family, protocol byte          // what the packet is known to be
 	ether            bool          // the packet is known to have an Ethernet header
-	loaded           []table.Field // what the registers hold one after the other, where that is known
-	count, size      int           // of expressions, and of the memory that the kernel has for them
+	loaded           []table.Field // what the registers hold, in order, if known
+	count, size      int           // of expressions, and of their memory in the kernel
 	err              error
 }
 
-// The registers: one of 16 bytes, or where data are concatenated, the same in
-// pieces of 4 and those that follow.
+// The registers: one of 16 bytes, or for concatenations, the same one in pieces of 4 bytes and those that follow.
 const (
 	register   = unix.NFT_REG_1
 	register32 = 8 // NFT_REG32_00
@@ -140,7 +139,7 @@ func (e *encoder) lookup(x *expr.Lookup, s table.Set) {
 	e.out.sets = append(e.out.sets, anonymous{s, len(e.out.exprs) - 4})
 }
 
-// need makes sure that a field is there before it is loaded.
+// need ensures that a field exists before it is loaded.
 func (e *encoder) need(f table.Field) {
 	if f.Family != 0 && e.family != f.Family {
 		e.family = f.Family
@@ -205,8 +204,7 @@ func connSource(t table.Type) expr.CtKey {
 	return expr.CtKeySRCIP
 }
 
-// loadAll puts fields into registers, one after the other, unless they are there: a rule
-// may look the same ones up in many sets.
+// loadAll loads fields into consecutive registers, unless they are there: a rule may look up the same ones in many sets.
 func (e *encoder) loadAll(fields []table.Field) uint32 {
 	for _, f := range fields {
 		e.need(f)

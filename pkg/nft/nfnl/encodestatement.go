@@ -66,7 +66,7 @@ func (e *encoder) encode(s table.Statement) {
 
 const ctConfirmed = 1 << 3 // IPS_CONFIRMED
 
-// action appends what isn't a match.
+// action appends statements other than matches.
 func (e *encoder) action(s table.Statement) {
 	switch s := s.(type) {
 	case table.Count:
@@ -118,7 +118,7 @@ func verdictKind(k table.VerdictKind) expr.VerdictKind {
 	return expr.VerdictDrop
 }
 
-// native is a number in the host's byte order, which marks and states have.
+// native encodes a number in the host's byte order, which marks and states have.
 func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 func (e *encoder) mask(mask, xor uint32) {

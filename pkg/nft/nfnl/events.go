@@ -14,14 +14,14 @@ import (
 
 const groupNFTables = 7 // NFNLGRP_NFTABLES
 
-// Listen tells when somebody else changes or removes the table, or may have, until the context ends.
-// It returns at once; closed is called in the end.
+// Listen calls tell when others change or remove the table, or may have, until the context ends. It returns at once; it calls closed in the
+// end.
 func (c *Conn) Listen(ctx context.Context, log *slog.Logger, tell, closed func()) error {
 	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{Groups: 1 << (groupNFTables - 1)})
 	if err != nil {
 		return err
 	}
-	_ = sock.SetReadBuffer(receiveBuffer)                       // or as large as is allowed
+	_ = sock.SetReadBuffer(receiveBuffer)                       // or as large as allowed
 	stop := context.AfterFunc(ctx, func() { _ = sock.Close() }) // ends Receive
 	go func() {
 		defer closed()
@@ -45,7 +45,7 @@ func (c *Conn) Listen(ctx context.Context, log *slog.Logger, tell, closed func()
 	return nil
 }
 
-// foreign says whether one of the events is of our table and not of our making.
+// foreign reports whether one of the events is about our table but not caused by us.
 func (c *Conn) foreign(events []netlink.Message) bool {
 	for _, e := range events {
 		if e.Header.Type>>8 == unix.NFNL_SUBSYS_NFTABLES && e.Header.Type&0xff != unix.NFT_MSG_NEWGEN && e.Header.PID != c.sock.port &&

@@ -15,21 +15,21 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// ForeignRule is a rule of a table that somebody else made, whoever made the rule.
+// ForeignRule is a rule of another program's table, whoever added the rule.
 type ForeignRule struct {
 	fate.Rule
 	Installed
 }
 
-// BaseChain is a chain of a hook.
+// BaseChain is a chain with a hook.
 type BaseChain struct {
 	Table, Name string
 	Hook        string // as nft calls it
-	Drops       bool   // what none of its rules decides
-	Dormant     bool   // the table is: it does nothing
+	Drops       bool   // its policy drops what no rule decides
+	Dormant     bool   // the table is dormant: it does nothing
 }
 
-// BaseChains lists those of all tables of the family.
+// BaseChains lists the base chains of all tables of the family.
 func (c *Conn) BaseChains() (list []BaseChain, err error) {
 	hooks := [...]string{unix.NF_INET_PRE_ROUTING: "prerouting", unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward",
 		unix.NF_INET_LOCAL_OUT: "output", unix.NF_INET_POST_ROUTING: "postrouting"}
@@ -70,14 +70,14 @@ func (c *Conn) ReadForeign(inTable, chain string) (rules []ForeignRule, err erro
 	return rules, nil
 }
 
-// Attributes of linux/netfilter/nf_tables_compat.h: the name of an extension of iptables, and what it is told.
+// Attributes of linux/netfilter/nf_tables_compat.h: the name of an iptables extension, and its data.
 const (
 	attrExtension     = 1
 	attrExtensionInfo = 3
 )
 
-// parseForeign takes what it doesn't know for a condition. A table of family inet has rules for a family of their own, which ask for it
-// before they ask for its addresses.
+// parseForeign treats what it doesn't know as a condition. In a table of family inet, a rule for one family first checks the family, then
+// its addresses.
 func parseForeign(exprs []byte, family byte) fate.Rule {
 	var r fate.Rule
 	registers := map[uint64]loaded{}
@@ -87,7 +87,7 @@ func parseForeign(exprs []byte, family byte) fate.Rule {
 		switch kind := text(attr(e, unix.NFTA_EXPR_NAME)); kind {
 		case "counter", "log", "last":
 		case "meta", "payload", "ct":
-			if to := attr(data, unix.NFTA_META_DREG); to != nil { // else it is set; the number is the same in all of them
+			if to := attr(data, unix.NFTA_META_DREG); to != nil { // otherwise it is written; the number is the same in all of them
 				registers[number(to)] = load(kind, data, family)
 			}
 		case "bitwise":
@@ -113,14 +113,14 @@ func parseForeign(exprs []byte, family byte) fate.Rule {
 				r.Verdict = table.Drop
 			}
 		case "match":
-			if name := text(attr(data, attrExtension)); name == "comment" { // iptables-restore makes one of the rule's comment
+			if name := text(attr(data, attrExtension)); name == "comment" { // iptables-restore makes a match of the rule's comment
 				info, _, _ := bytes.Cut(attr(data, attrExtensionInfo), []byte{0})
 				r.Comment = string(info)
 			} else {
 				r.Conditional, may = true, max(may, mayOf(name, nil))
 			}
 		default:
-			chooses = chooses || kind == "lookup" && attr(data, unix.NFTA_LOOKUP_DREG) != nil // a verdict
+			chooses = chooses || kind == "lookup" && attr(data, unix.NFTA_LOOKUP_DREG) != nil // to a verdict
 			for _, l := range registers {
 				if may = max(may, l.may); kind == "lookup" && l.known && l.field <= fate.OutName {
 					may = fate.Named
@@ -138,16 +138,16 @@ func parseForeign(exprs []byte, family byte) fate.Rule {
 
 // loaded is what a register holds.
 type loaded struct {
-	known    bool // which field it is
+	known    bool // the field is known
 	field    fate.Field
 	mask     net.IPMask // nil = all of it
-	may      fate.May   // where it isn't known, or compared otherwise
-	link, ct bool       // the number of the interface that the packet comes in by; the state of the connection
+	may      fate.May   // if it isn't known, or compared otherwise
+	link, ct bool       // the index of the incoming interface; the state of the connection
 }
 
 func load(kind string, data []byte, family byte) loaded {
 	l := loaded{known: true, may: mayOf(kind, data)}
-	key := number(attr(data, unix.NFTA_META_KEY)) // ct has the same number for it
+	key := number(attr(data, unix.NFTA_META_KEY)) // ct uses the same number
 	base, at, size := number(attr(data, unix.NFTA_PAYLOAD_BASE)), number(attr(data, unix.NFTA_PAYLOAD_OFFSET)), number(attr(data, unix.NFTA_PAYLOAD_LEN))
 	v4, v6 := base == unix.NFT_PAYLOAD_NETWORK_HEADER && family == unix.NFPROTO_IPV4, base == unix.NFT_PAYLOAD_NETWORK_HEADER && family == unix.NFPROTO_IPV6
 	switch {
@@ -174,7 +174,7 @@ func load(kind string, data []byte, family byte) loaded {
 	return l
 }
 
-// masked is what remains of it.
+// masked returns the value after a mask.
 func (l loaded) masked(data []byte) loaded {
 	mask := attr(attr(data, unix.NFTA_BITWISE_MASK), unix.NFTA_DATA_VALUE)
 	const begin = 1<<3 | 1<<6 // NF_CT_STATE_BIT(IP_CT_NEW), NF_CT_STATE_UNTRACKED_BIT
@@ -187,7 +187,7 @@ func (l loaded) masked(data []byte) loaded {
 	return l
 }
 
-// compared is a comparison of it, false where that is more than with a value or its beginning.
+// compared returns the condition that compares the value; false if that is more than a comparison with a value or its beginning.
 func (l loaded) compared(data []byte) (fate.Is, bool) {
 	op, value := number(attr(data, unix.NFTA_CMP_OP)), attr(attr(data, unix.NFTA_CMP_DATA), unix.NFTA_DATA_VALUE)
 	is := fate.Is{Field: l.field, Not: op == unix.NFT_CMP_NEQ, Bits: fate.Text(value)}
@@ -200,14 +200,14 @@ func (l loaded) compared(data []byte) (fate.Is, bool) {
 	}
 	if l.mask != nil {
 		is.Len, _ = l.mask.Size()
-		for i, b := range value { // a packet never has what is masked
+		for i, b := range value { // a packet never has masked bits
 			l.known = l.known && i < len(l.mask) && b&^l.mask[i] == 0
 		}
 	}
 	return is, l.known && op <= unix.NFT_CMP_NEQ && len(value) > 0 && is.Len <= 8*len(is.Value)
 }
 
-// mayOf is what packets may have all in common of which an expression, or an extension of iptables, reads something.
+// mayOf returns the kind of packets that an expression, or an iptables extension, may let pass as a whole.
 func mayOf(what string, data []byte) fate.May {
 	switch what {
 	case "conntrack", "state":

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// TestParseIptables: rules as iptables-nft gives them to the kernel, with its extensions, are read as they are meant.
+// TestParseIptables: rules in the form of iptables-nft, with its extensions, are understood.
 func TestParseIptables(t *testing.T) {
 	in := []fate.Is{{Bits: fate.Text("cali")}}
 	protocol := func(n string) fate.Is { return fate.Is{Field: fate.Protocol, Bits: fate.Text(n)} }

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// FuzzForeign: a rule that others made asks for what a packet can have, and is conditional where that isn't all.
+// FuzzForeign: any rule of others is parsed into conditions that a packet can meet, and is conditional if it has more than these.
 func FuzzForeign(f *testing.F) {
 	samples, err := os.ReadFile("testdata/iptables-1.8.9.tsv")
 	if err != nil {
@@ -76,7 +76,7 @@ func appendExpr(b []byte, name string, fill func([]byte) []byte) []byte {
 	})
 }
 
-// FuzzMessages: whatever a table holds that others have written to, what is read of it is in the messages, and no more than these.
+// FuzzMessages: whatever a foreign program wrote to a table, everything read is within the messages.
 func FuzzMessages(f *testing.F) {
 	elements := appendNested(nil, unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
 		return appendNested(b, 1, func(b []byte) []byte {

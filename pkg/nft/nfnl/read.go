@@ -11,20 +11,19 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// Contents are what the kernel holds under our table's name.
+// Contents are what the kernel holds of our table.
 type Contents struct {
 	There   bool
 	Chains  map[string]Hook        // by name
 	Rules   map[string][]Installed // by chain
 	Sets    map[string]shape       // named ones
-	Foreign bool                   // it is dormant, or has what we don't make: named counters, flow tables and the like
+	Foreign bool                   // it is dormant, or has parts that we don't create: named counters, flow tables and the like
 }
 
-// Hook tells where a chain in the kernel is entered, and what becomes of what none of its rules
-// decides; "" = it is reached by jumps alone.
+// Hook is where packets enter a chain in the kernel, and its policy; "" = it is reached only by jumps.
 type Hook string
 
-// HookOf is what a chain has that was written with h.
+// HookOf returns the Hook of a chain written with h.
 func HookOf(h table.Hook) Hook {
 	if h == (table.Hook{}) {
 		return ""
@@ -43,7 +42,7 @@ type Installed struct {
 	Handle uint64
 }
 
-// ReadTable reads all but the elements of sets.
+// ReadTable reads everything except the elements of sets.
 func (c *Conn) ReadTable() (Contents, error) {
 	t := Contents{Chains: make(map[string]Hook), Rules: make(map[string][]Installed)}
 	name := c.named("")
@@ -83,7 +82,7 @@ func (c *Conn) ReadTable() (Contents, error) {
 	return t, nil
 }
 
-// readSets reads what sets there are, without those that live and die with their rule.
+// readSets reads which named sets exist; it skips anonymous ones.
 func (c *Conn) readSets() (map[string]shape, error) {
 	sets := make(map[string]shape)
 	err := c.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, c.named(""), func(body []byte) {
@@ -137,7 +136,7 @@ func parseShape(body []byte) shape {
 	return s
 }
 
-// ReadRules reads the rules of a chain in order, "" = of all chains, each chain's in order.
+// ReadRules reads the rules of a chain in order; "" = of all chains, each in order.
 func (c *Conn) ReadRules(chain string, fn func(chain string, r Installed)) error {
 	err := c.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, c.named(chain), func(body []byte) {
 		if text(attr(body, attrTable)) == c.table {
@@ -163,7 +162,7 @@ func parseRule(body []byte) Installed {
 	return r
 }
 
-// Packets is how many packets the rules of a chain have counted.
+// Packets returns how many packets the rules of a chain have counted.
 func (c *Conn) Packets(chain string) (total uint64, err error) {
 	err = c.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, c.named(chain), func(body []byte) {
 		if text(attr(body, attrTable)) != c.table || text(attr(body, attrName)) != chain {

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// ReadElements reads all elements of a set. Where there is none of its name, the error is os.ErrNotExist.
+// ReadElements reads all elements of a set. If the set doesn't exist, the error is os.ErrNotExist.
 func (c *Conn) ReadElements(def *table.Set, fn func(Element)) error {
 	err := c.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, c.named(def.Name), func(body []byte) { parseElements(def, body, fn) })
 	if err != nil {
@@ -24,16 +24,15 @@ func (c *Conn) ReadElements(def *table.Set, fn func(Element)) error {
 	return nil
 }
 
-// maxAsked is how many elements are asked for at once: all answers must fit into the buffer that
-// anyone gets.
+// maxAsked is how many elements are requested at once: all answers must fit into a receive buffer of the size that any process gets.
 const maxAsked = 50
 
-// Lookup asks for one element of a set.
+// Lookup requests one element of a set.
 type Lookup struct {
 	Set *table.Set
 	Key string
 	End bool // see Element
-	// There says whether the kernel has it, Data what it has with it.
+	// There says whether the kernel has it, Data its value.
 	There bool
 	Data  string
 }
@@ -90,8 +89,7 @@ func parseElements(def *table.Set, body []byte, fn func(Element)) {
 	}
 }
 
-// parseData is the data of an element of a map: of a verdict map the chain to go
-// to, and what is never wanted for any other verdict.
+// parseData returns the data of a map's element: for a verdict map, the chain, or for another verdict a text that is never wanted.
 func parseData(def *table.Set, b []byte) string {
 	v := attr(b, unix.NFTA_DATA_VERDICT)
 	if v == nil {

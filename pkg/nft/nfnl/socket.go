@@ -13,23 +13,21 @@ import (
 )
 
 const (
-	// receiveSize is the room for an answer. The kernel makes none of more than 32 KiB, and ends a dump at a
-	// rule that doesn't fit into what was last received with, as if there were no more (netlink_dump in
-	// net/netlink/af_netlink.c): mdlayher/netlink receives with a page.
+	// receiveSize is the buffer for an answer. The kernel's answers have at most 32 KiB, and it ends a dump at a rule that doesn't fit into
+	// the last receive buffer, as if there were no more (netlink_dump in net/netlink/af_netlink.c): mdlayher/netlink receives with a page.
 	receiveSize   = 1 << 17
 	receiveBuffer = 8 << 20
 	answerSeconds = 30
 )
 
-// socket is one of nfnetlink that asks. It is good for one goroutine at a time.
+// socket is an nfnetlink socket for requests. It is not safe for concurrent use.
 type socket struct {
 	fd     int
 	family byte // of the table
 	port   uint32
 	seq    uint32
 	buf    []byte
-	// most is how large a batch may be where buffers can't be made larger, 0 = as
-	// the kernel says.
+	// most is the largest batch if buffers can't be enlarged, 0 = as the kernel says.
 	most int
 }
 
@@ -51,7 +49,7 @@ func (s *socket) setUp() error {
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerSeconds}); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	// An error repeats what it is about only up to the header: the batch is large.
+	// An error repeats only the header of its message: the batch is large.
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
@@ -68,7 +66,7 @@ func (s *socket) setUp() error {
 	return nil
 }
 
-// setBuffer makes a buffer as large as is allowed.
+// setBuffer makes a buffer as large as allowed.
 func setBuffer(fd, force, option, size int) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size); err != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size)
@@ -92,7 +90,7 @@ func (s *socket) send(b []byte) error {
 	}
 }
 
-// sendBuffer makes room for a batch and reports how large one can be.
+// sendBuffer makes room for a batch and returns how large one may be.
 func (s *socket) sendBuffer(size int) int {
 	have, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	if err == nil && have/2 < size {
@@ -123,7 +121,7 @@ func (s *socket) receive() ([]byte, error) {
 	}
 }
 
-// header is of a netlink message.
+// header is the header of a netlink message.
 type header struct {
 	kind, flags uint16
 	seq, port   uint32
@@ -144,7 +142,7 @@ func appendMessage(b []byte, family byte, kind int, flags uint16, seq uint32, bo
 	return append(append(b, family, unix.NFNETLINK_V0, 0, 0), body...)
 }
 
-// messages are those in what was received.
+// messages iterates over the messages in b.
 func messages(b []byte) iter.Seq2[header, []byte] {
 	return func(yield func(header, []byte) bool) {
 		for len(b) >= headerSize {
@@ -164,7 +162,7 @@ func messages(b []byte) iter.Seq2[header, []byte] {
 	}
 }
 
-// request is a question, which has one answer unless it is for a dump.
+// request is a request, which has one answer unless it is for a dump.
 type request struct {
 	kind  int
 	flags uint16
@@ -173,8 +171,7 @@ type request struct {
 	err   error             // the kernel's
 }
 
-// exchange sends requests in one piece, of which no more than one may be for a dump,
-// and waits for the answers to each. The error is the socket's.
+// exchange sends requests in one piece, at most one of them for a dump, and waits for the answers to each. The error is the socket's.
 func (s *socket) exchange(requests []*request) error {
 	first := s.seq + 1
 	var b []byte
@@ -191,7 +188,7 @@ func (s *socket) exchange(requests []*request) error {
 		}
 		for h, body := range messages(b) {
 			if h.seq-first >= uint32(len(requests)) {
-				continue // of a request that was given up
+				continue // the answer to an abandoned request
 			}
 			r := requests[h.seq-first]
 			if h.flags&unix.NLM_F_DUMP_INTR != 0 {
@@ -213,7 +210,7 @@ func (s *socket) exchange(requests []*request) error {
 	return nil
 }
 
-// errnoOf is the error in an answer, nil where it is an acknowledgement.
+// errnoOf returns the error in an answer, nil for an acknowledgement.
 func errnoOf(body []byte) error {
 	if len(body) < 4 {
 		return nil

@@ -12,27 +12,25 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Uses are what the chains that every packet passes are needed for; what isn't
-// needed costs nothing: an empty chain of a hook isn't free.
+// Uses say what the chains that every packet passes are needed for. What isn't needed costs nothing: an empty base chain isn't free.
 type Uses struct {
 	Wildcard, Hosts, Untracked, PreDNAT, Forward, NAT, Masquerade, Shut bool
-	// Translated says that there was NAT, Masquerade or one of Tunnels once. Without any chain of type nat the kernel stops translating
-	// the connections that run, and their packets leave with the workload's own address.
+	// Translated: NAT, Masquerade or Tunnels were once in use. Without any chain of type nat the kernel stops translating existing
+	// connections, and their packets leave with the workload's own address.
 	Translated bool
 	Tunnels    Tunnels
-	BGPPort    uint16 // that the host's own speaker listens at, 0 = none
-	Metrics    bool   // there is the chain of the metrics ports
+	BGPPort    uint16 // of the host's own speaker, 0 = none
+	Metrics    bool   // the chain of the metrics ports exists
 	Bounds     bool   // on how many connections a workload begins
 }
 
-// All are uses for which there is each chain that Base may have.
+// All returns uses for which Base returns every chain that it can.
 func All() Uses {
 	return Uses{Wildcard: true, Hosts: true, Untracked: true, PreDNAT: true, Forward: true, NAT: true, Masquerade: true, Translated: true, Shut: true, BGPPort: 179, Metrics: true, Bounds: true}
 }
 
-// Base are the chains that don't belong to an endpoint, policy or profile. They
-// follow the order of policy.Evaluate. Each hook comes one before the place that kube-proxy and iptables
-// take, so that the order isn't that in which programs started.
+// Base returns the chains that don't belong to an endpoint, policy or profile. They follow the order of policy.Evaluate. Each hook comes
+// one before the priority that kube-proxy and iptables use, so that the order doesn't depend on which program started first.
 func (x Renderer) Base(u Uses) []table.Chain {
 	last := accepted("both sides allow it")
 	last.Do = slices.Insert(last.Do, 0, table.Statement(table.MarkIs{Mask: markLast, Value: markLast}))
@@ -88,17 +86,16 @@ func (x Renderer) Base(u Uses) []table.Chain {
 	return chains
 }
 
-// The bits of a packet's mark that are ours. They are cleared where a packet
-// enters, and mean something within the table alone.
+// Our bits of a packet's mark. They are cleared where a packet enters, and have a meaning only within the table.
 const (
 	markAllowed   uint32 = 0x01000000 // a policy or profile allowed it
 	markNextTier  uint32 = 0x02000000 // a policy of this tier sent it on to the next
-	markUntracked uint32 = 0x04000000 // an untracked policy allowed it; of what is tracked, one before DNAT
-	markLast      uint32 = 0x08000000 // nobody else is to be asked
+	markUntracked uint32 = 0x04000000 // an untracked policy allowed it; for tracked packets, one before DNAT
+	markLast      uint32 = 0x08000000 // no other endpoint follows
 	markAll              = markAllowed | markNextTier | markUntracked | markLast
 )
 
-// fromWorkload and toWorkload are a rule per prefix of workload interfaces.
+// workload returns a rule per prefix of workload interfaces.
 func (x Renderer) workload(f table.Field, rule func(table.Statement) table.Rule) []table.Rule {
 	var out []table.Rule
 	for _, p := range x.Settings.Prefixes {
@@ -107,7 +104,7 @@ func (x Renderer) workload(f table.Field, rule func(table.Statement) table.Rule)
 	return out
 }
 
-// notWorkload matches every other interface.
+// notWorkload matches all other interfaces.
 func (x Renderer) notWorkload(f table.Field) []table.Statement {
 	var out []table.Statement
 	for _, p := range x.Settings.Prefixes {
@@ -122,14 +119,14 @@ func verdict(kind table.VerdictKind, chain string) func(table.Statement) table.R
 	}
 }
 
-// noEndpoint drops what goes to a workload interface that no endpoint has.
+// noEndpoint drops packets to a workload interface without an endpoint.
 func noEndpoint(s table.Statement) table.Rule {
 	r := drop("no endpoint has the interface")
 	r.Do = append([]table.Statement{s, table.InSet{Fields: []table.Field{outName}, Not: true, Set: SetWorkloads}}, r.Do...)
 	return r
 }
 
-// rawIn is short: it is for what comes from anywhere.
+// rawIn is short: packets from everywhere pass it.
 func (x Renderer) rawIn(u Uses) []table.Rule {
 	out := append(indexedSources(), x.workload(inName, verdict(table.Goto, chainSpoof))...)
 	out = append(out, shut(u, inName)...)
@@ -140,8 +137,8 @@ func (x Renderer) rawIn(u Uses) []table.Rule {
 	return out
 }
 
-// decide goes back to who asked policies, with a mark. It is a chain of its own to
-// keep rules small: with each commit the kernel walks them all.
+// decide returns to the caller of policies, with a mark. It has its own chain to keep rules small: with each commit the kernel walks them
+// all.
 func decide(mark uint32, why string) []table.Rule {
 	return []table.Rule{{Do: []table.Statement{table.MarkSet{Set: mark}, table.Verdict{Kind: table.Return}}, Comment: why}}
 }
@@ -150,8 +147,8 @@ func clearMarks() table.Rule {
 	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAll}}, Comment: "what others marked means nothing"}
 }
 
-// shut drops what an interface passes whose endpoint no prefix covers: to all else it
-// would be the host's own. Where there is none it costs nothing.
+// shut drops packets of an interface whose endpoint no prefix covers: other rules would take it for the host's own. Without such interfaces
+// it costs nothing.
 func shut(u Uses, f table.Field) []table.Rule {
 	if !u.Shut {
 		return nil
@@ -169,8 +166,8 @@ func (x Renderer) rawOut(u Uses) []table.Rule {
 	return append(append(out, clearMarks()), x.asksHost(u, outName, MapUntrackOut, UntrackedChain(Everywhere, model.Outbound))...)
 }
 
-// indexedSources let pass at once what a workload sends from its own addresses, as most
-// packets are. The rest, and what is sent by a link whose index isn't known yet, is for sources.
+// indexedSources accept at once what a workload sends from its own addresses, which most packets are. sources handles the rest, and links
+// whose index isn't known yet.
 func indexedSources() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
@@ -180,7 +177,7 @@ func indexedSources() []table.Rule {
 	return out
 }
 
-// sources let pass what a workload sends from its own addresses.
+// sources accept what a workload sends from its own addresses.
 func sources() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
@@ -202,12 +199,12 @@ func sources() []table.Rule {
 	return append(out, drop("spoofed source"))
 }
 
-// maxLinkLocals is how many link-local addresses a workload may come with at once, and then in an hour. One is made from its MAC
-// address, or by rules of the workload's own (RFC 7217); the others are for its next operating systems.
+// maxLinkLocals is how many link-local addresses a workload may use at once, and then per hour. One derives from its MAC address, or from
+// rules of the workload's own (RFC 7217); the others are for its next operating systems.
 const maxLinkLocals = 8
 
-// linkLocals are asked about a link-local address that the link hasn't used in the last hour. The host enters each into its table of
-// neighbours, which is one for all of its interfaces, until the link goes: a workload made anew by the same name has another index.
+// linkLocals check a link-local address that the link hasn't used in the last hour. The host enters each into its table of neighbours,
+// shared by all of its interfaces, until the link is gone: a workload recreated with the same name has another index.
 func linkLocals() []table.Rule {
 	many := drop("too many link-local addresses")
 	many.Do = append([]table.Statement{table.Exceeds{Add: table.Add{Fields: []table.Field{inIndex}, Set: setLearning}, PerHour: maxLinkLocals}}, many.Do...)
@@ -220,8 +217,7 @@ func linkLocal() table.Statement {
 	return table.Within{Field: address(6, false), Prefix: netip.MustParsePrefix("fe80::/10")}
 }
 
-// foreign is sources again, without what is exempt: that is for the host itself, and
-// nothing that is forwarded needs it.
+// foreign repeats sources without the exceptions: those are for the host itself, and forwarded packets don't need them.
 func (x Renderer) foreign() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
@@ -235,8 +231,8 @@ func (x Renderer) foreign() []table.Rule {
 	return out
 }
 
-// macs are for the first packet of a connection only: to compare each costs a
-// small one 2 % of its way, and those that follow are of what was accepted.
+// macs only check the first packet of a connection: checking each costs a small one 2 % of its path, and later packets belong to what was
+// accepted.
 func macs() []table.Rule {
 	return []table.Rule{
 		accept(table.Return, "", table.InSet{Fields: []table.Field{inName, etherSource}, Set: SetMACs}),
@@ -246,19 +242,18 @@ func macs() []table.Rule {
 	}
 }
 
-// discovers lets neighbour discovery pass from any MAC address. The tracker leaves it alone by itself.
+// discovers lets neighbour discovery pass from any MAC address. The tracker ignores it anyway.
 func discovers() table.Rule { return accept(table.Return, "neighbour discovery", neighbours(true)) }
 
-// notTracked keeps from the connection tracker what a rule lets pass: a forged address
-// would be given a connection, by which its owner comes past policy.
+// notTracked keeps what a rule lets pass from the connection tracker: a forged address would get a connection entry, by which its owner
+// bypasses policy.
 func notTracked(r table.Rule) table.Rule {
 	r.Do = slices.Insert(r.Do, len(r.Do)-1, table.Statement(table.NoTrack{}))
 	return r
 }
 
-// forwardHook is short for what most packets are, those of connections that were
-// accepted. What isn't decided here goes on in one place: with every change of a
-// rule the kernel walks all that a hook can reach.
+// forwardHook is short for most packets, those of accepted connections. All others go on to one chain: with every change of a rule the
+// kernel walks all that a hook can reach.
 func (x Renderer) forwardHook(u Uses) []table.Rule {
 	out := append(connected(), x.workload(outName, noEndpoint)...)
 	out = append(out, shut(u, outName)...)
@@ -268,7 +263,7 @@ func (x Renderer) forwardHook(u Uses) []table.Rule {
 	return append(out, table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: chainForward}}})
 }
 
-// forward is for packets of connections that are new, or invalid.
+// forward handles packets of new or invalid connections.
 func (x Renderer) forward(u Uses) []table.Rule {
 	out := append([]table.Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
 	out = append(append(out, jump(chainCut, "")), x.foreign()...)
@@ -285,14 +280,14 @@ func (x Renderer) forward(u Uses) []table.Rule {
 	return append(out, accepted("both sides allow it"))
 }
 
-// accepted leaves no mark of ours.
+// accepted leaves none of our marks.
 func accepted(why string) table.Rule {
 	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAll}, table.Count{}, table.Verdict{Kind: table.Accept}}, Comment: why}
 }
 
 const othersConnection = "about a connection of others"
 
-// connected accepts what is of a connection, or about one.
+// connected accepts packets of a connection, or about one.
 func connected() []table.Rule {
 	return []table.Rule{
 		accept(table.Accept, "", table.State{Established: true}),
@@ -300,9 +295,8 @@ func connected() []table.Rule {
 	}
 }
 
-// related is for errors of ICMP about connections that were accepted. They come from its
-// ends, and from routers, which workloads are not: theirs would shrink the path MTU of
-// anybody. Connections that a helper of the tracker's expects have the workload as an end.
+// related handles ICMP errors about accepted connections. They come from its ends, and from routers, which workloads are not: theirs could
+// shrink the path MTU of any connection. Connections that a helper of the tracker expects have the workload as an end.
 func (x Renderer) related() []table.Rule {
 	out := []table.Rule{accept(table.Accept, "", x.notWorkload(inName)...)}
 	for _, version := range [...]int{4, 6} {
@@ -325,7 +319,7 @@ func dropInvalid() table.Rule {
 	return table.Rule{Do: []table.Statement{table.State{Invalid: true}, table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: "invalid"}
 }
 
-// asksCut asks whether a packet that isn't of a connection belongs to one that was cut.
+// asksCut checks whether a packet without a connection belongs to one that was cut.
 func asksCut(chain string, match ...table.Statement) table.Rule {
 	return table.Rule{Do: append(match, table.State{Invalid: true, New: true}, table.Verdict{Kind: table.Jump, Chain: chain})}
 }
@@ -356,8 +350,8 @@ func (x Renderer) output(u Uses) []table.Rule {
 	return out
 }
 
-// loopbackIPv4 is where workloads come through route_localnet, which is there for what is
-// translated to it: so the connection's own destination tells, before any translation.
+// loopbackIPv4 is reachable for workloads through route_localnet, which is set for what is translated to it. So the connection's original
+// destination, before any translation, tells.
 var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
 
 func (x Renderer) toHost(u Uses) []table.Rule {
@@ -379,8 +373,7 @@ func (x Renderer) toHost(u Uses) []table.Rule {
 		out = append(append(out, jump(chainFrom, "")), u.asksServices()...)
 		return append(out, accepted("endpoint to host action "+string(x.Settings.EndpointToHost)))
 	}
-	// Policy isn't asked: it could only log. With each commit the kernel walks all
-	// that a hook reaches, for each hook.
+	// Policy isn't evaluated: it could only log. With each commit the kernel walks all that a hook reaches, for each hook.
 	return append(out, drop("endpoint to host action DROP"))
 }
 

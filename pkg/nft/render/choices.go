@@ -10,17 +10,17 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Effect is what the rules of a policy or profile may do.
+// Effect is what the rules of a policy or profile can do.
 type Effect int
 
 const (
 	decides Effect = iota // allow or deny
-	passes                // that, or send a packet on to the next tier
-	nothing               // there are none, but in the other direction
+	passes                // allow, deny, or send a packet on to the next tier
+	nothing               // there are rules only in the other direction
 )
 
-// EffectOf is the effect in one direction. What isn't there, or isn't valid, denies. One without
-// any rules is there to close what it applies to, and people look for it.
+// EffectOf returns the effect in one direction. A missing or invalid policy denies. So does one without any rules: it exists to close its
+// endpoints, and people look for it.
 func EffectOf(r *policy.Rules, d model.Direction) Effect {
 	if r == nil || r.Invalid != "" {
 		return decides
@@ -38,22 +38,21 @@ func EffectOf(r *policy.Rules, d model.Direction) Effect {
 	return decides
 }
 
-// choices make the rules that ask policies and profiles of an unmarked packet: one for each, but
-// those whose rules are all of the other direction, and one for the end of each tier.
+// choices builds the rules that evaluate policies and profiles for an unmarked packet: one for each, except those with rules only in the
+// other direction, and one for the end of each tier.
 type choices struct {
 	direction model.Direction
 	effect    func(policy.RulesID) Effect
-	// last: nobody is asked afterwards. A packet that is allowed doesn't come back.
+	// last: nothing is evaluated afterwards. An allowed packet doesn't return.
 	last bool
-	// deny is what a tier does with what it denies.
+	// deny is the verdict for what a tier denies.
 	deny  table.VerdictKind
-	asked bool // somebody who may have allowed it
+	asked bool // a policy or profile before may have allowed it
 	rules []table.Rule
 }
 
-// Choices are the rules that ask on behalf of all endpoints that ask the same. A packet
-// comes to their end, or returns, without the mark where nothing allows it: then its caller counts
-// it with its endpoint and drops it.
+// Choices returns the rules shared by all endpoints with the same policies. A packet that nothing allows reaches their end, or returns,
+// without the mark: then the caller counts it for its endpoint and drops it.
 func Choices(v policy.Verdicts, d model.Direction, effect func(policy.RulesID) Effect) []table.Rule {
 	c := choices{direction: d, effect: effect, last: d == model.Inbound, deny: table.Return}
 	c.ask(v)
@@ -86,8 +85,7 @@ func (c *choices) ask(v policy.Verdicts) {
 	}
 }
 
-// undecided is the mark of a packet that nothing has allowed so far, nor, where a policy of
-// this tier may have, sent on.
+// undecided matches a packet that nothing has allowed so far, and that no policy of this tier has sent on, if one may have.
 func (c *choices) undecided(sentOn bool) table.MarkIs {
 	var m table.MarkIs
 	if c.asked && !c.last {
@@ -99,7 +97,7 @@ func (c *choices) undecided(sentOn bool) table.MarkIs {
 	return m
 }
 
-// askOne puts a question to packets with a mark, or to all.
+// askOne evaluates a policy or profile for packets with a mark, or for all.
 func (c *choices) askOne(id policy.RulesID, mark table.MarkIs) {
 	r := jump(RulesChain(id, c.direction), "")
 	when := ""
@@ -110,7 +108,7 @@ func (c *choices) askOne(id policy.RulesID, mark table.MarkIs) {
 	c.rules, c.asked = append(c.rules, r), true
 }
 
-// end is where a tier ends for a packet that none of its policies decided.
+// end is the end of a tier, for a packet that none of its policies decided.
 func (c *choices) end(tier string, pass bool, mark table.MarkIs) {
 	r := table.Rule{Do: []table.Statement{table.Count{}}, Comment: Comment("end of tier "+tier, ": none of its policies decides, pass")}
 	if !pass {
@@ -123,13 +121,12 @@ func (c *choices) end(tier string, pass bool, mark table.MarkIs) {
 	c.rules = append(c.rules, r)
 }
 
-// nextTier forgets what a policy of the tier before said.
+// nextTier clears the mark of the tier before.
 func nextTier() table.Rule {
 	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markNextTier}}, Comment: "the next tier"}
 }
 
-// asks are the rules that ask policies and profiles, for one endpoint. A packet
-// that they let pass reaches the end of the chain.
+// asks returns the rules that evaluate policies and profiles for one endpoint. A packet that they let pass reaches the end of the chain.
 func asks(v policy.Verdicts, d model.Direction) []table.Rule {
 	c := choices{direction: d, effect: func(policy.RulesID) Effect { return passes }, deny: table.Drop, rules: []table.Rule{unmark()}}
 	c.ask(v)

@@ -11,13 +11,13 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// decider is a policy or profile, and what it says of a packet.
+// decider is a policy or profile, and what it says about a packet.
 type decider struct {
 	says string // "allow", "deny", "next-tier", or nothing
 	has  Effect // what its rules say of this packet or of another
 }
 
-// lists are all lists of up to n of some.
+// lists returns all lists of up to n elements.
 func lists(of []decider, n int) [][]decider {
 	out, last := [][]decider{nil}, [][]decider{nil}
 	for range n {
@@ -32,13 +32,13 @@ func lists(of []decider, n int) [][]decider {
 	return out
 }
 
-// tier is one, with what it does in the end.
+// tier is a tier, with its final action.
 type tier struct {
 	policies []decider
 	pass     bool
 }
 
-// allows is what spec/policy.md says of tiers and then profiles.
+// allows decides as spec/policy.md says about tiers and then profiles.
 func allows(tiers []tier, profiles []decider) bool {
 	for _, t := range tiers {
 		says := ""
@@ -62,8 +62,8 @@ func allows(tiers []tier, profiles []decider) bool {
 	return false
 }
 
-// TestChoices has up to three policies of one tier, or one or two of each of three tiers, and two profiles say what they
-// can, and follows a packet, with any marks on it, through the rules that ask them.
+// TestChoices tries all decisions of up to three policies of one tier, or of one or two in each of three tiers, and of two profiles, and
+// follows a packet, with any marks on it, through the rules that ask them.
 func TestChoices(t *testing.T) {
 	all := []decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"", passes}, {"allow", passes}, {"deny", passes}, {"next-tier", passes}}
 	profiles := lists([]decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"next-tier", passes}}, 2)
@@ -125,7 +125,7 @@ func checkChoices(t *testing.T, tiers []tier, profiles []decider) {
 	}
 }
 
-// follow says whether a packet is allowed in the end.
+// follow reports whether a packet is allowed in the end.
 func follow(t *testing.T, list []table.Rule, chains map[string]decider, mark uint32) bool {
 	t.Helper()
 rules:

@@ -9,11 +9,11 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// The kernel walks all connections that a set counts for an interface when it counts a new one: where there may be many, it counts one in 16,
-// and the list is a sixteenth as long. With a hundred samples or more the bound is kept to within some percent.
+// When the kernel counts a new connection for an interface, it walks all those counted. If there may be many, one in 16 is counted, so that
+// the list is a sixteenth as long. With a hundred samples or more the bound is accurate to a few percent.
 const oneIn, sampledFrom = 16, 1600
 
-// CountedIn is the set that counts the connections of an interface that may begin so many, and how many of them it may count.
+// CountedIn returns the set that counts the connections of an interface that may begin most of them, and the number to put there.
 func CountedIn(most int) (set string, n int) {
 	if most < sampledFrom {
 		return SetConnections, most
@@ -21,7 +21,7 @@ func CountedIn(most int) (set string, n int) {
 	return SetSampled, most / oneIn
 }
 
-// BoundSets are the sets that there are where workloads may begin so many connections and no more.
+// BoundSets returns the sets that bound how many connections workloads may begin.
 func BoundSets() []table.Set {
 	return []table.Set{
 		{Name: SetConnections, Key: []table.Type{table.TypeInterface}, Bounds: true, Comment: "how many connections the endpoint may begin"},
@@ -32,7 +32,7 @@ func BoundSets() []table.Set {
 	}
 }
 
-// bounded asks, before each of these rules accepts what begins a connection, whether there are too many.
+// bounded checks, before each of these rules accepts the first packet of a connection, whether there are too many.
 func bounded(u Uses, accepts []table.Rule) []table.Rule {
 	if !u.Bounds {
 		return accepts
@@ -51,9 +51,9 @@ func bounded(u Uses, accepts []table.Rule) []table.Rule {
 	return out
 }
 
-// connections drop what begins a connection where the interface has as many as it may. The kernel looks at each that it counts, so that
-// it isn't asked again for a second where there are too many: else the bound would cost more than what it keeps away. The first one after
-// that is a sample in place of the one that was dropped: else of those that try again each second 15 more would pass.
+// connections drop the first packet of a connection if the interface has reached its bound. The kernel walks the counted connections, so it
+// doesn't count again for a second after there were too many: otherwise the bound would cost more than it saves. The first packet after
+// that is a sample in place of the dropped one: otherwise, of those that retry each second, 15 more would pass.
 func (x Renderer) connections() []table.Chain {
 	in := []table.Field{inName}
 	is := func(set string) table.Statement { return table.InSet{Fields: in, Set: set} }

@@ -11,15 +11,15 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Flow is one direction of a connection of a protocol with ports, as policy sees its packets: after
-// their destination was translated, and before their source is.
+// Flow is one direction of a connection of a protocol with ports, as policy sees its packets: after translation of the destination, and
+// before that of the source.
 type Flow struct {
 	Protocol         model.Protocol
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 }
 
-// Set is the name of the set that the flow belongs to.
+// Set returns the name of the flow's set.
 func (flow Flow) Set() string {
 	if flow.Src.Is4() {
 		return Versioned(setCut, 4)
@@ -27,13 +27,13 @@ func (flow Flow) Set() string {
 	return Versioned(setCut, 6)
 }
 
-// Key is that of its element in the set.
+// Key returns the key of the flow's element in the set.
 func (flow Flow) Key() string {
 	return table.Concat(table.AddrBytes(flow.Src), table.AddrBytes(flow.Dst), string([]byte{byte(flow.Protocol)}),
 		table.PortBytes(flow.SrcPort), table.PortBytes(flow.DstPort))
 }
 
-// ParseFlow reads what Key writes. A set that something else made may have other keys.
+// ParseFlow parses what Key returns. A set that another program made may have other keys.
 func ParseFlow(set table.Set, key string) (Flow, bool) {
 	if len(key) != table.KeySize(set.Key) {
 		return Flow{}, false
@@ -52,7 +52,7 @@ func ParseFlow(set table.Set, key string) (Flow, bool) {
 	return flow, true
 }
 
-// CutSets are the sets of flows, empty. The kernel removes their elements by itself.
+// CutSets returns the sets of flows, empty. The kernel removes their elements by itself.
 func CutSets() []table.Set {
 	var sets []table.Set
 	for _, version := range [...]int{4, 6} {
@@ -63,8 +63,7 @@ func CutSets() []table.Set {
 	return sets
 }
 
-// cutFlows drops the first packets of what would be a connection that was cut, the
-// other way round.
+// cutFlows drops the first packets that would begin a cut connection in the other direction.
 func cutFlows() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
@@ -74,8 +73,7 @@ func cutFlows() []table.Rule {
 	return out
 }
 
-// hostCut asks the same of what is for the host itself, and from it: fail-safe
-// ports stay open, whatever was cut.
+// hostCut does the same for packets to and from the host itself: fail-safe ports stay open, whatever was cut.
 func (x Renderer) hostCut() []table.Chain {
 	asks := func(ports []policy.ProtoPort) []table.Rule {
 		return append(failsafe(ports, true, table.Return, "fail-safe port"), table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: chainCut}}})

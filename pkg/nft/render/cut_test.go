@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// TestFlowKeys: each flow is read as it was written, that of ports 0 too.
+// TestFlowKeys: each flow is read as it was written, with ports 0 too.
 func TestFlowKeys(t *testing.T) {
 	sets := make(map[string]table.Set)
 	for _, s := range CutSets() {

@@ -4,20 +4,17 @@ package render
 
 import "github.com/calico-go/calico/pkg/nft/table"
 
-// The kernel goes through all sets of a table whenever it makes one or finds one
-// by its name: 10,000 anonymous sets take it 13 s. So a rule that lists a few
-// values becomes a few rules, and with many rules in a policy, some more.
+// The kernel walks all sets of a table whenever it creates one or finds one by name: 10,000 anonymous sets take it 13 s. So a rule that
+// lists a few values becomes a few rules, and in a policy with many rules, some more.
 const (
 	maxExpand     = 4
 	maxExpandMany = 32
 	manyRules     = 500
-	// maxOthers is how many statements tell the IP version and the protocol, count, log
-	// and decide.
+	// maxOthers is how many statements match the IP version and the protocol, count, log and decide.
 	maxOthers = 6
 )
 
-// expand replaces lists of values by single ones, as long as no more than limit
-// rules come of it, and none that is too long.
+// expand replaces lists of values by single ones, as long as that gives at most limit rules, and none that is too long.
 func expand(match []table.Statement, limit int) [][]table.Statement {
 	out := [][]table.Statement{nil}
 	long := len(match) + maxOthers
@@ -50,8 +47,7 @@ func expand(match []table.Statement, limit int) [][]table.Statement {
 	return out
 }
 
-// singles are the comparisons that a list of ranges is made of, none where it
-// isn't one.
+// singles returns the comparisons equivalent to a list of ranges, none for another statement.
 func singles(s table.Statement) []table.Statement {
 	a, ok := s.(table.Among)
 	if !ok || !a.Ranges {

@@ -24,8 +24,7 @@ var (
 	calledIPv4  = table.Field{Text: "ct original ip daddr", Type: table.TypeIPv4, From: table.FromConn}
 )
 
-// connEnds are those of the connection that a packet is of, or about: who began it, and
-// who answers, both by addresses of their own.
+// connEnds returns the ends of the connection that a packet belongs to, or is about: the client and the server, by their own addresses.
 func connEnds(version int) [2]table.Field {
 	name, kind := "ip saddr", table.TypeIPv4
 	if version == 6 {
@@ -37,7 +36,7 @@ func connEnds(version int) [2]table.Field {
 	}
 }
 
-// address is the source or destination of a packet of the IP version.
+// address returns the source or destination of a packet of the IP version.
 func address(version int, destination bool) table.Field {
 	f := table.Field{Text: "ip saddr", Type: table.TypeIPv4, From: table.FromNetwork, Offset: 12, Family: table.FamilyIPv4}
 	if version == 6 {
@@ -50,7 +49,7 @@ func address(version int, destination bool) table.Field {
 	return f
 }
 
-// port is the source or destination port of a packet of the protocol.
+// port returns the source or destination port of a packet of the protocol.
 func port(p model.Protocol, destination bool) table.Field {
 	name := table.TypeProtocol.Text(string([]byte{byte(p)}))
 	f := table.Field{Text: name + " sport", Type: table.TypeService, From: table.FromTransport, Protocol: byte(p)}
@@ -60,7 +59,7 @@ func port(p model.Protocol, destination bool) table.Field {
 	return f
 }
 
-// icmp is the type or the code of an ICMP message of the IP version.
+// icmp returns the type or the code of an ICMP message of the IP version.
 func icmp(version int, code bool) table.Field {
 	f := table.Field{Text: "icmp type", Type: table.TypeICMP, From: table.FromTransport, Family: table.FamilyIPv4, Protocol: byte(model.ProtocolICMP)}
 	if version == 6 {

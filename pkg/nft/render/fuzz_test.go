@@ -4,7 +4,7 @@ package render
 
 import "testing"
 
-// FuzzFlow: a key of a set of flows, whoever made it, is read as what has that key, or not at all.
+// FuzzFlow: any key of a set of flows is read as the flow that has this key, or not at all.
 func FuzzFlow(f *testing.F) {
 	sets := CutSets()
 	f.Add(string(make([]byte, 20)), false)

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// early asks policies of which none need decide, tier by tier; what they allow goes to a chain.
+// early evaluates policies of which none need decide, tier by tier; allowed packets go to a chain.
 func early(ids []policy.RulesID, d model.Direction, kind, chain string) []table.Rule {
 	out := []table.Rule{unmark()}
 	first := true
@@ -31,7 +31,7 @@ func early(ids []policy.RulesID, d model.Direction, kind, chain string) []table.
 	return out
 }
 
-// preDNAT are the chains before anybody's translation of destinations: asked is what begins a connection, or is invalid.
+// preDNAT returns the chains before any program translates destinations. They judge the first packets of connections, and invalid ones.
 func (x Renderer) preDNAT(u Uses) []table.Chain {
 	rules := append([]table.Rule{accept(table.Accept, "", table.State{Established: true, Related: true, Untracked: true}), clearMarks()},
 		x.asksHost(u, inName, MapPreDNAT, PreDNATChain(Everywhere))...)
@@ -43,15 +43,15 @@ func (x Renderer) preDNAT(u Uses) []table.Chain {
 	}
 }
 
-// notAdmitted matches what no policy before DNAT has allowed.
+// notAdmitted matches packets that no policy before DNAT has allowed.
 func notAdmitted(u Uses) []table.Statement {
 	if !u.PreDNAT {
-		return nil // the mark could be anybody's
+		return nil // the mark could be another program's
 	}
 	return []table.Statement{table.MarkIs{Mask: markUntracked}}
 }
 
-// asksHost goes to the chain of the host endpoint that has the interface: by a verdict map, else to that of Everywhere.
+// asksHost dispatches to the chain of the host endpoint that has the interface, by a verdict map, or else to that of Everywhere.
 func (x Renderer) asksHost(u Uses, f table.Field, byName, everywhere string, match ...table.Statement) []table.Rule {
 	rules := []table.Rule{{Do: append(slices.Clone(match), table.Dispatch{Field: f, Map: byName})}}
 	if u.Wildcard {
@@ -62,7 +62,7 @@ func (x Renderer) asksHost(u Uses, f table.Field, byName, everywhere string, mat
 	return rules
 }
 
-// PreDNAT is the chain of a host endpoint's policies before DNAT.
+// PreDNAT returns the chain of a host endpoint's policies before DNAT.
 func (x Renderer) PreDNAT(name string, ep *policy.Endpoint) table.Chain {
 	out := []table.Rule{accept(table.Return, "neighbour discovery", neighbours(false))}
 	out = append(out, failsafe(x.Settings.FailsafeInbound, true, table.Return, "fail-safe")...)
@@ -71,7 +71,7 @@ func (x Renderer) PreDNAT(name string, ep *policy.Endpoint) table.Chain {
 	return table.Chain{Name: PreDNATChain(name), Comment: Comment("policies before DNAT of the host endpoint of "+name, ""), Rules: owned(out, ep.Path)}
 }
 
-// Forward is the chain of a host endpoint's policies of forwarded packets, for one direction. What no tier drops goes on.
+// Forward returns the chain of a host endpoint's policies for forwarded packets, for one direction. What no tier drops goes on.
 func Forward(name string, ep *policy.Endpoint, d model.Direction) table.Chain {
 	v := ep.ForwardInbound
 	if d == model.Outbound {
@@ -82,8 +82,8 @@ func Forward(name string, ep *policy.Endpoint, d model.Direction) table.Chain {
 	return table.Chain{Name: ForwardChain(name, d), Comment: Comment("what is forwarded by the host endpoint of "+name, ", "+string(d)), Rules: owned(c.rules, ep.Path)}
 }
 
-// Untracked is the chain of the untracked policies of a host endpoint that has the interface, for one
-// direction. None of them need decide.
+// Untracked returns the chain of the untracked policies of a host endpoint that has the interface, for one direction. None of them need
+// decide.
 func (x Renderer) Untracked(name string, ep *policy.Endpoint, d model.Direction) table.Chain {
 	ids, there, back := ep.UntrackedInbound, x.Settings.FailsafeInbound, x.Settings.FailsafeOutbound
 	if d == model.Outbound {
@@ -97,22 +97,21 @@ func (x Renderer) Untracked(name string, ep *policy.Endpoint, d model.Direction)
 	return table.Chain{Name: UntrackedChain(name, d), Comment: Comment("untracked policies of the host endpoint of "+name, ", "+string(d)), Rules: out}
 }
 
-// Host is the chain of a host endpoint that has the interface, for one direction.
+// Host returns the chain of a host endpoint that has the interface, for one direction.
 func (x Renderer) Host(name string, ep *policy.Endpoint, d model.Direction) table.Chain {
 	v, ports := ep.Inbound, x.Settings.FailsafeInbound
 	if d == model.Outbound {
 		v, ports = ep.Outbound, x.Settings.FailsafeOutbound
 	}
 	out := append(tracked(),
-		// The mark alone could be anybody's.
+		// The mark alone could be another program's.
 		accept(table.Accept, "allowed by untracked policy", table.State{Untracked: true}, table.MarkIs{Mask: markUntracked, Value: markUntracked}),
 		accept(table.Accept, "neighbour discovery", neighbours(false)))
 	out = append(out, failsafe(ports, true, table.Accept, "fail-safe")...)
 	return table.Chain{Name: HostChain(name, d), Comment: Comment("host endpoint of "+name, ", "+string(d)), Rules: owned(append(out, asks(v, d)...), ep.Path)}
 }
 
-// owned names the endpoint whose chain it is, in its first rule: the comment of
-// a chain can't be changed, and another endpoint may come to have the chain.
+// owned names the chain's endpoint in its first rule: the comment of a chain can't be changed, and another endpoint may get the chain.
 func owned(rules []table.Rule, path string) []table.Rule {
 	rules[0].Comment = Comment(path, "")
 	return rules

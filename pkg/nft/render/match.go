@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// matcher gathers what a rule matches for one IP version.
+// matcher collects what a rule matches for one IP version.
 type matcher struct {
 	version  int
 	protocol model.Protocol
@@ -22,7 +22,7 @@ type matcher struct {
 
 func (m *matcher) add(s table.Statement) { m.match = append(m.match, s) }
 
-// addresses: in each of the sets, in any of the nets; negated: in none.
+// addresses matches an address in each of the sets and in any of the nets; negated, in none.
 func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destination, not bool) {
 	field := address(m.version, destination)
 	if len(nets) > 0 {
@@ -41,8 +41,7 @@ func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destinatio
 	}
 }
 
-// isAll says of a range of addresses that each is in it, as with both halves of all
-// there are. The kernel takes no comparison for that.
+// isAll reports whether a range contains all addresses, such as both halves of them. The kernel accepts no comparison for that.
 func isAll(r table.Element) bool { return r.End == "" && strings.Trim(r.Key, "\x00") == "" }
 
 // icmp matches type and code; negated, the two are one criterion.
@@ -63,10 +62,10 @@ func (m *matcher) icmp(match, not policy.Criteria) {
 	}
 }
 
-// alternative is one of several matches of a port.
+// alternative is one of several ways to match a port.
 type alternative struct{ in, out table.Statement } // out is the opposite of in
 
-// ports are the alternatives for one end; none = any port.
+// ports returns the alternatives for one end; none = any port.
 func (m *matcher) ports(ports []model.Port, sets []policy.SetID, destination bool) []alternative {
 	var out []alternative
 	field := port(m.protocol, destination)
@@ -89,7 +88,7 @@ func (m *matcher) ports(ports []model.Port, sets []policy.SetID, destination boo
 	return out
 }
 
-// portRanges are sorted, apart and not adjacent.
+// portRanges returns sorted ranges that neither overlap nor touch.
 func portRanges(ports []model.Port) []table.Element {
 	sorted := slices.SortedFunc(slices.Values(ports), func(a, b model.Port) int { return int(a.Min) - int(b.Min) })
 	var merged []model.Port
@@ -111,8 +110,7 @@ func portRanges(ports []model.Port) []table.Element {
 	return out
 }
 
-// product is each alternative of one end with each of the other. Where apart,
-// no packet matches two of them.
+// product combines each alternative of one end with each of the other. If apart, no packet matches two of them.
 func product(src, dst []alternative, apart bool) [][]table.Statement {
 	var out [][]table.Statement
 	for _, s := range combinations(src, apart) {
@@ -123,7 +121,7 @@ func product(src, dst []alternative, apart bool) [][]table.Statement {
 	return out
 }
 
-// combinations are the matches of one of the alternatives.
+// combinations returns the matches of each alternative.
 func combinations(list []alternative, apart bool) [][]table.Statement {
 	if len(list) == 0 {
 		return [][]table.Statement{nil}
@@ -141,7 +139,7 @@ func combinations(list []alternative, apart bool) [][]table.Statement {
 	return out
 }
 
-// demands are the IP version and the protocol, where no field implies them.
+// demands returns the matches of the IP version and the protocol, unless fields imply them.
 func (m *matcher) demands(match []table.Statement, version bool) []table.Statement {
 	protocol := m.protocol != 0
 	for _, s := range match {
@@ -167,7 +165,7 @@ func isFamily(version int) table.Statement {
 	return table.Is{Field: nfproto, Value: string([]byte{table.FamilyIPv4})}
 }
 
-// fieldsOf are the fields that a match looks at.
+// fieldsOf returns the fields that a match uses.
 func fieldsOf(s table.Statement) []table.Field {
 	switch s := s.(type) {
 	case table.Is:

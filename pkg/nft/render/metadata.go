@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// taps are a rule per prefix of workload interfaces that taps may have.
+// taps returns a rule per prefix that taps may have.
 func (x Renderer) taps(match ...table.Statement) []table.Rule {
 	var out []table.Rule
 	for _, p := range x.Settings.Prefixes {
@@ -34,7 +34,7 @@ func commented(rules []table.Rule, why string) []table.Rule {
 	return rules
 }
 
-// asksMetadata match what machines ask where they believe metadata to be.
+// asksMetadata matches machines' requests to the well-known address of metadata.
 func asksMetadata() []table.Statement {
 	return []table.Statement{
 		table.Is{Field: address(4, true), Value: table.AddrBytes(policy.MetadataService().Addr())},
@@ -42,7 +42,7 @@ func asksMetadata() []table.Statement {
 	}
 }
 
-// answersMetadata match the same once it is on its way to where metadata is.
+// answersMetadata matches the same requests on their way to the configured server.
 func (x Renderer) answersMetadata() []table.Statement {
 	return []table.Statement{
 		table.Is{Field: calledIPv4, Value: table.AddrBytes(policy.MetadataService().Addr())},
@@ -51,7 +51,7 @@ func (x Renderer) answersMetadata() []table.Statement {
 	}
 }
 
-// toMetadata leads there what machines ask, past kube-proxy's and others' rules.
+// toMetadata translates machines' requests to the server, before kube-proxy's and others' rules.
 func (x Renderer) toMetadata() []table.Rule {
 	if !x.Settings.Metadata.IsValid() {
 		return nil
@@ -59,7 +59,7 @@ func (x Renderer) toMetadata() []table.Rule {
 	return commented(x.taps(append(asksMetadata(), table.TranslateTo{To: x.Settings.Metadata})...), "metadata")
 }
 
-// metadata accepts it before policy is asked. Where there is none, a machine that asks is refused at once, and doesn't wait.
+// metadata accepts the requests before policy is evaluated. Without a server it refuses them at once, so that a machine doesn't wait.
 func (x Renderer) metadata() []table.Rule {
 	if !x.Settings.Metadata.IsValid() {
 		return commented(x.taps(append(asksMetadata(), table.Count{}, table.Reject{})...), "there is no metadata")
@@ -67,7 +67,7 @@ func (x Renderer) metadata() []table.Rule {
 	return commented(x.taps(append(x.answersMetadata(), table.MarkSet{Clear: markAll}, table.Verdict{Kind: table.Accept})...), "metadata")
 }
 
-// unmasqueraded has metadata see the machine's own address.
+// unmasqueraded preserves the machine's own address for the server.
 func (x Renderer) unmasqueraded() []table.Rule {
 	if !x.Settings.Metadata.IsValid() || len(x.taps()) == 0 {
 		return nil

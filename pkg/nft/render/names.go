@@ -12,49 +12,49 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// The sets and maps that there always are: the caller fills them from endpoints, pools and tunnels.
+// The sets and maps that always exist: the caller fills them from endpoints, pools and tunnels.
 const (
 	SetWorkloads   = "workloads"           // interfaces with an endpoint
-	SetClosed      = "closed"              // those whose endpoint is inactive
-	SetShut        = "shut"                // those that an endpoint names and no prefix covers
+	SetClosed      = "closed"              // interfaces whose endpoint is inactive
+	SetShut        = "shut"                // interfaces that an endpoint names and no prefix covers
 	MapFrom        = "workloads-from"      // what their endpoints send
 	MapTo          = "workloads-to"        // what is for their endpoints
-	SetDeniedFrom  = "denied-from"         // counts what nothing allowed them to send
-	SetDeniedTo    = "denied-to"           // and to receive
+	SetDeniedFrom  = "denied-from"         // counts packets from them that nothing allowed
+	SetDeniedTo    = "denied-to"           // and packets to them
 	SetMACs        = "macs"                // interface and MAC
 	SetAnyMAC      = "any-mac"             // interfaces whose endpoint has none
-	SetConnections = "connections"         // interfaces, with how many connections they may begin
+	SetConnections = "connections"         // interfaces, and how many connections they may begin
 	SetSampled     = "connections-sampled" // the same, counted by samples
-	SetReached     = "connections-reached" // those that came to that of late
+	SetReached     = "connections-reached" // interfaces that lately reached that number
 	SetNamed       = "hosts-named"         // interfaces with a host endpoint of their own
-	MapHostIn      = "hosts-in"            // what comes for the host itself, by interfaces of host endpoints
-	MapHostOut     = "hosts-out"           // and what it sends
+	MapHostIn      = "hosts-in"            // packets for the host itself, by interfaces of host endpoints
+	MapHostOut     = "hosts-out"           // and packets from it
 	MapUntrackIn   = "untracked-in"        // the same, before connection tracking
 	MapUntrackOut  = "untracked-out"
-	MapPreDNAT     = "hosts-pre-dnat"    // what comes in, before its destination is translated
-	MapForwardIn   = "hosts-forward-in"  // what is forwarded from interfaces of host endpoints
+	MapPreDNAT     = "hosts-pre-dnat"    // incoming packets, before their destination is translated
+	MapForwardIn   = "hosts-forward-in"  // packets forwarded from interfaces of host endpoints
 	MapForwardOut  = "hosts-forward-out" // and to them
 )
 
-// Those of which there is one per IP version: see Versioned.
+// Sets and maps that exist once per IP version: see Versioned.
 const (
 	SetHosts      = "hosts"      // addresses of other hosts
 	SetPeers      = "bgp-peers"  // addresses from which BGP sessions are opened
 	MapDNAT       = "dnat"       // 1:1 NAT: own address by the outer one
-	MapHairpin    = "hairpin"    // of an endpoint that calls itself by it
+	MapHairpin    = "hairpin"    // outer address with which an endpoint connects to itself
 	SetPools      = "pools"      // all
-	SetMasquerade = "masquerade" // those whose addresses are masqueraded
+	SetMasquerade = "masquerade" // those with masquerading
 )
 
-// Sets per IP version that are named here alone.
+// Sets per IP version that only this package names.
 const (
 	setSources    = "sources" // see Source
 	setIndexed    = "sources-by-index"
-	setSessions   = "bgp-sessions"         // peers that opened one of late
-	setLinkLocals = "link-locals-by-index" // of links, as they were seen
-	setFull       = "connections-full"     // interfaces that aren't asked for a moment
+	setSessions   = "bgp-sessions"         // how often each peer lately opened a session
+	setLinkLocals = "link-locals-by-index" // of links, as last seen
+	setFull       = "connections-full"     // interfaces that aren't counted for a moment
 	setNext       = "connections-next"     // interfaces whose next connection is a sample
-	setLearning   = "learning-by-index"    // links that had another one of late
+	setLearning   = "learning-by-index"    // links that lately used another one
 	setCut        = "cut"                  // flows that can't begin a connection
 	setAddrs      = "s"                    // + IP version - ID
 	setPorts      = "p"                    // + IP version - ID
@@ -87,7 +87,7 @@ const (
 	chainAdmitted    = "accept-pre-dnat"
 )
 
-// Versioned is the name of what there is one of per IP version.
+// Versioned returns the name of a set or map for an IP version.
 func Versioned(name string, version int) string {
 	if version == 6 {
 		return name + "6"
@@ -95,7 +95,7 @@ func Versioned(name string, version int) string {
 	return name + "4"
 }
 
-// PolicySetName is the name of policy's set of one IP version.
+// PolicySetName returns the name of a policy's set for an IP version.
 func PolicySetName(version int, id policy.SetID, kind policy.SetKind) string {
 	name := setAddrs
 	if kind == policy.KindPorts {
@@ -104,8 +104,8 @@ func PolicySetName(version int, id policy.SetID, kind policy.SetKind) string {
 	return Versioned(name, version) + "-" + string(id)
 }
 
-// RulesChain is the chain of one direction of a policy or profile: like in-policy-web, and in-tier-tier/web
-// for a policy of another tier than model.DefaultTier.
+// RulesChain returns the chain of one direction of a policy or profile: for example in-policy-web, or in-tier-tier/web for a policy of a
+// tier other than model.DefaultTier.
 func RulesChain(id policy.RulesID, d model.Direction) string {
 	prefix := "in-"
 	if d == model.Outbound {
@@ -120,20 +120,20 @@ func RulesChain(id policy.RulesID, d model.Direction) string {
 // Everywhere is the name of the host endpoint of all interfaces that have no other.
 const Everywhere = "*"
 
-// HostChain is the chain of one direction of the host endpoint that has an interface, or of Everywhere.
+// HostChain returns the chain of one direction of the host endpoint that has an interface, or of Everywhere.
 func HostChain(name string, d model.Direction) string {
 	return directed("host", d) + identifier(name, maxIdentifier)
 }
 
-// UntrackedChain is that of its untracked policies.
+// UntrackedChain returns the chain of its untracked policies.
 func UntrackedChain(name string, d model.Direction) string {
 	return directed("untracked", d) + identifier(name, maxIdentifier)
 }
 
-// PreDNATChain is that of its policies before DNAT.
+// PreDNATChain returns the chain of its policies before DNAT.
 func PreDNATChain(name string) string { return "pre-dnat-in-" + identifier(name, maxIdentifier) }
 
-// ForwardChain is that of its policies of forwarded packets.
+// ForwardChain returns the chain of its policies for forwarded packets.
 func ForwardChain(name string, d model.Direction) string {
 	return directed("forward", d) + identifier(name, maxIdentifier)
 }
@@ -145,14 +145,14 @@ func directed(name string, d model.Direction) string {
 	return name + "-in-"
 }
 
-// The kernel takes 127 bytes in the name of a chain.
+// The kernel allows 127 bytes in the name of a chain.
 const (
 	maxIdentifier = 64
 	maxTier       = 48
 )
 
-// identifier makes of any bytes what nft takes in a name, not much longer than most. What had to be changed
-// ends with a slash and a hash, which nothing else does.
+// identifier turns any bytes into a name that nft accepts, not much longer than most. A changed name ends with a slash and a hash, which no
+// other does.
 func identifier(s string, most int) string {
 	if s == Everywhere {
 		return "/all"
@@ -171,7 +171,7 @@ func identifier(s string, most int) string {
 	return clean[:min(len(clean), most/2)] + "/" + hex.EncodeToString(sum[:8])
 }
 
-// Comment fits two texts into one: the name, shortened in its middle, and what follows.
+// Comment joins a name, shortened in its middle, and a rest to one comment.
 func Comment(name, rest string) string {
 	name, rest = table.Plain(name), table.Plain(rest)
 	rest = rest[:min(len(rest), table.MaxComment/2)]

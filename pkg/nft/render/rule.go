@@ -11,25 +11,22 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// maxAlternatives is into how many rules one rule with named ports may fall
-// apart. One that would need more is one that can't be expressed.
+// maxAlternatives is how many rules one rule with named ports may become. One that would need more can't be expressed.
 const maxAlternatives = 256
 
-// Renderer makes rules of policy. Its fields are all that rules depend on
-// besides the policy itself.
+// Renderer renders policy to rules. Its fields are all that rules depend on besides the policy itself.
 type Renderer struct {
 	Settings policy.Settings
 	Tunnels  Tunnels
-	// Known says whether the set is there.
+	// Known reports whether a set exists.
 	Known func(policy.SetID) bool
-	// expand is how many rules may take the place of a set.
+	// expand is how many rules may replace a set.
 	expand int
-	// Fits says whether the kernel takes a rule of these statements.
+	// Fits reports whether the kernel accepts a rule of these statements.
 	Fits func(do ...table.Statement) bool
 }
 
-// Rules is the chain of one direction of a policy or profile; r is nil where
-// there is no such thing.
+// Rules returns the chain of one direction of a policy or profile; r is nil if that doesn't exist.
 func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) table.Chain {
 	what := id.String()
 	c := table.Chain{Name: RulesChain(id, d), Comment: Comment(what, ", "+string(d))}
@@ -57,8 +54,7 @@ func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) t
 	return c
 }
 
-// rule renders one rule of a policy. It is one rule of nftables where the IP
-// version doesn't matter, else one for each.
+// rule renders one rule of a policy: one rule of nftables if the IP version doesn't matter, else one for each version.
 func (x Renderer) rule(r policy.Rule, name func(why string) string) []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
@@ -81,7 +77,7 @@ func (x Renderer) rule(r policy.Rule, name func(why string) string) []table.Rule
 	return out
 }
 
-// neutral says whether a rule is the same for both IP versions.
+// neutral reports whether a rule is the same for both IP versions.
 func neutral(r policy.Rule) bool {
 	if r.IPVersion != 0 {
 		return false
@@ -95,8 +91,8 @@ func neutral(r policy.Rule) bool {
 	return true
 }
 
-// present reduces a rule to the sets that are there. As with policy.Rule.Reduced,
-// a rule that had to be reduced drops; err is what had to be before.
+// present reduces a rule to the sets that exist. As with policy.Rule.Reduced, a reduced rule drops; err is the reason of an earlier
+// reduction.
 func (x Renderer) present(r policy.Rule, err error) (policy.Rule, error) {
 	for _, c := range [...]*policy.Criteria{&r.Match, &r.Not} {
 		for _, sets := range [...]*[]policy.SetID{&c.SrcSets, &c.DstSets} {
@@ -109,7 +105,7 @@ func (x Renderer) present(r policy.Rule, err error) (policy.Rule, error) {
 			had := len(*side.sets)
 			*side.sets = slices.DeleteFunc(slices.Clone(*side.sets), func(id policy.SetID) bool { return x.missing(id, &err) })
 			if len(*side.sets) < had && c == &r.Match {
-				// The port may be any: it may be in the set that isn't there.
+				// The port may be any: it may be in the missing set.
 				*side.sets, *side.ports = nil, nil
 			}
 		}
@@ -166,8 +162,8 @@ func (x Renderer) family(r policy.Rule, version int, name string) []table.Rule {
 	return out
 }
 
-// fit makes a rule that the kernel takes. One that is too long drops all that a part of
-// it matches, which is more. The data model has bounds that keep rules from that.
+// fit returns a rule that the kernel accepts. One that is too long drops all that a part of it matches, which is more. The data model has
+// bounds that prevent this.
 func (x Renderer) fit(match, action []table.Statement, name string) table.Rule {
 	r := table.Rule{Do: slices.Concat(match, []table.Statement{table.Count{}}, action), Comment: name}
 	if len(r.Do) <= surelyFit || x.Fits(r.Do...) {
@@ -180,11 +176,11 @@ func (x Renderer) fit(match, action []table.Statement, name string) table.Rule {
 	return table.Rule{Do: slices.Concat(match, last), Comment: name + ", cannot be expressed: it is too long"}
 }
 
-// surelyFit is how many statements are never too long: each is at most 4 expressions of
-// 128 bytes together, and a few tell the IP version and the protocol.
+// surelyFit is how many statements are never too long: each has at most 4 expressions with 128 bytes together, and a few match the IP
+// version and the protocol.
 const surelyFit = 28
 
-// action is what a rule that matches does.
+// action returns what a matching rule does.
 func (x Renderer) action(r policy.Rule) []table.Statement {
 	var do []table.Statement
 	if r.LogPrefix != "" || r.Action == model.ActionLog {

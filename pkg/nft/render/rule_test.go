@@ -23,7 +23,7 @@ func rendered(list []table.Rule) string {
 	return b.String()
 }
 
-// TestRules has each sentence of the specification about rules.
+// TestRules covers each sentence of the specification about rules.
 func TestRules(t *testing.T) {
 	tcp, icmp4, icmp6 := model.ProtocolTCP, model.ProtocolICMP, model.ProtocolICMPv6
 	port := func(list ...uint16) (out []model.Port) {
@@ -131,7 +131,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestTooLong: a rule that is too long, as none that the data model lets pass, drops what a part of it matches.
+// TestTooLong: a rule that is too long, which the data model never accepts, drops what a part of it matches.
 func TestTooLong(t *testing.T) {
 	r := policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: model.ProtocolTCP, SrcNets: cidrs("10.0.0.0/8")}}
 	for i := range 200 {

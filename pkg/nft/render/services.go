@@ -8,11 +8,11 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// servesHost is whether there is the chain of what the agents of the cluster themselves serve.
+// servesHost reports whether there is the chain for what the cluster's agents themselves serve.
 func (u Uses) servesHost() bool { return u.BGPPort != 0 || u.Metrics }
 
-// asksServices has what begins a connection with the host itself go by the chain of services, which returns what may go on. What is
-// of a connection pays one comparison.
+// asksServices sends the first packets of connections with the host itself through the chain of services, which returns those that may go
+// on. Packets of a connection cost one comparison.
 func (u Uses) asksServices(match ...table.Statement) []table.Rule {
 	if !u.servesHost() {
 		return nil
@@ -22,10 +22,10 @@ func (u Uses) asksServices(match ...table.Statement) []table.Rule {
 	return []table.Rule{r}
 }
 
-// maxSessions is how many times an hour a peer may open a session. One that fails is tried again after seconds.
+// maxSessions is how many times an hour a peer may open a session. A peer retries a failed one after seconds.
 const maxSessions = 3600
 
-// services drops what strangers say to servers of the agent's own, which would cost the host each time.
+// services drops strangers' packets for the agent's own servers, which would cost the host each time.
 func (x Renderer) services(u Uses) []table.Rule {
 	var out []table.Rule
 	if u.BGPPort != 0 {
@@ -47,7 +47,7 @@ func (x Renderer) services(u Uses) []table.Rule {
 	return out
 }
 
-// Metrics is the chain of the endpoint that has the metrics ports: what it allows comes back.
+// Metrics returns the chain of the endpoint that has the metrics ports: allowed packets return.
 func (x Renderer) Metrics(ep *policy.Endpoint) table.Chain {
 	out := append(failsafe(x.Settings.FailsafeInbound, true, table.Return, "fail-safe"), asks(ep.Inbound, model.Inbound)...)
 	return table.Chain{Name: ChainMetrics, Comment: "who may read the metrics of this host", Rules: out}

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Sets are the sets that there always are, empty.
+// Sets returns the sets that always exist, empty.
 func Sets() []table.Set {
 	sets := []table.Set{
 		{Name: SetWorkloads, Key: []table.Type{table.TypeInterface}, Comment: "the workloads' interfaces, and whose they are"},
@@ -49,7 +49,7 @@ func Sets() []table.Set {
 	return append(sets, CutSets()...)
 }
 
-// PolicySet is policy's set of one IP version, empty.
+// PolicySet returns a policy's set for one IP version, empty.
 func PolicySet(version int, id policy.SetID, kind policy.SetKind, text string) table.Set {
 	s := table.Set{Name: PolicySetName(version, id, kind), Key: []table.Type{address(version, false).Type}, Comment: Comment(text, "")}
 	if kind == policy.KindPorts {

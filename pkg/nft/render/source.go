@@ -11,14 +11,14 @@ import (
 // Source is an address that the endpoint of an interface sends from.
 type Source struct {
 	Interface string
-	Index     int        // that its link has; 0 = it isn't known
+	Index     int        // of its link; 0 = unknown
 	Addr      netip.Addr // not IPv4 in IPv6
 }
 
-// Set is the name of the set that it belongs to.
+// Set returns the name of the set for the source.
 func (s Source) Set() string { return Versioned(setSources, s.version()) }
 
-// IndexedSet is the name of the one that has it by the link's index.
+// IndexedSet returns the name of the set with the source by its link's index.
 func (s Source) IndexedSet() string { return Versioned(setIndexed, s.version()) }
 
 func (s Source) version() int {
@@ -28,12 +28,12 @@ func (s Source) version() int {
 	return 6
 }
 
-// Key is that of its element in the set.
+// Key returns the key of the source's element in Set.
 func (s Source) Key() string {
 	return table.Concat(table.NameBytes(s.Interface), table.AddrBytes(s.Addr))
 }
 
-// IndexedKey is that of its element in IndexedSet.
+// IndexedKey returns the key of the source's element in IndexedSet.
 func (s Source) IndexedKey() string {
 	return table.Concat(table.IndexBytes(s.Index), table.AddrBytes(s.Addr))
 }
@@ -45,7 +45,7 @@ func sourceSet(version int) table.Set {
 	}
 }
 
-// indexedSet is for speed alone. Its elements are of sources, none more: what it lacks is looked up there.
+// indexedSet is only for speed. Its elements are a subset of sources: what it lacks is looked up there.
 func indexedSet(version int) table.Set {
 	return table.Set{
 		Name: Versioned(setIndexed, version), Key: []table.Type{table.TypeIndex, address(version, false).Type},

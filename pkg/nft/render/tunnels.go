@@ -8,17 +8,15 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Tunnels are those that rules are made for.
+// Tunnels are the tunnels that rules are rendered for.
 type Tunnels struct {
-	VXLANPort uint16 // 0 = there is none
+	VXLANPort uint16 // 0 = none
 	IPIP      bool
 }
 
-// strangers drops what would come out of a tunnel and wasn't put in by a host of
-// the cluster: its sender could have any source address, and pass as
-// any endpoint. It is looked at where packets for the host itself come by, when
-// fragments have been put together and before the tunnel's device has them, so
-// that what is forwarded pays nothing.
+// strangers drops tunnelled packets that no host of the cluster sent: their sender could forge any source address, and pass as any
+// endpoint. The check is where packets for the host itself pass, after fragments are reassembled and before the tunnel's device gets them,
+// so that forwarded packets cost nothing.
 func strangers(t Tunnels) []table.Rule {
 	var out []table.Rule
 	for _, p := range t.packets() {
@@ -30,9 +28,8 @@ func strangers(t Tunnels) []table.Rule {
 	return out
 }
 
-// imitations drops what a workload sends to where it would be masqueraded, by us or
-// by somebody else, as if a tunnel of this host had sent it: with the host's address
-// as its source the other hosts would take it for that.
+// imitations drops a workload's packets that imitate a tunnel's and would be masqueraded, by us or another program: with this host's
+// address as their source, other hosts would take them for the tunnel's.
 func (x Renderer) imitations(t Tunnels) []table.Rule {
 	var out []table.Rule
 	for _, p := range t.packets() {
@@ -46,9 +43,8 @@ func (x Renderer) imitations(t Tunnels) []table.Rule {
 	return out
 }
 
-// between lets pass what tunnels carry between hosts, from them or to them, before a
-// host endpoint's policy is asked: that is about the host itself, and what is inside
-// has policies of its own.
+// between lets tunnelled packets between hosts pass, from them or to them, before a host endpoint's policy: that is about the host itself,
+// and the inner packets have policies of their own.
 func between(t Tunnels, toHosts bool, kind table.VerdictKind) []table.Rule {
 	var out []table.Rule
 	for _, p := range t.packets() {
@@ -58,14 +54,14 @@ func between(t Tunnels, toHosts bool, kind table.VerdictKind) []table.Rule {
 	return out
 }
 
-// tunnelPackets are those of one kind of tunnel over one version of IP.
+// tunnelPackets match the packets of one kind of tunnel over one version of IP.
 type tunnelPackets struct {
 	kind    string
 	version int
 	match   table.Statement
 }
 
-// packets are those of the tunnels that there are.
+// packets returns matches for the existing tunnels.
 func (t Tunnels) packets() []tunnelPackets {
 	var out []tunnelPackets
 	if t.VXLANPort != 0 {
@@ -78,15 +74,15 @@ func (t Tunnels) packets() []tunnelPackets {
 	return out
 }
 
-// Types of addresses, in the host's order as linux/rtnetlink.h has them.
+// Types of addresses in the host's byte order, from linux/rtnetlink.h.
 const (
 	typeUnicast = "\x01\x00\x00\x00"
 	typeLocal   = "\x02\x00\x00\x00"
 )
 
-// ownSources give what the host itself sends by a tunnel that tunnel's address. It chose another where it meant to
-// send elsewhere, and a rule of somebody else's, such as kube-proxy's for a service, led it to a workload. The answer to another
-// address would come by no tunnel, where a filter of return paths or of the network between hosts drops it.
+// ownSources give what the host itself sends by a tunnel that tunnel's address. The host chose another source if it meant to send
+// elsewhere, and another program's rule, such as kube-proxy's for a service, redirected it to a workload. The answer to another address
+// would come outside the tunnel, where reverse-path filters, or filters of the network between hosts, drop it.
 func ownSources(t Tunnels) []table.Rule {
 	var out []table.Rule
 	for _, device := range t.devices() {
@@ -99,7 +95,7 @@ func ownSources(t Tunnels) []table.Rule {
 	return out
 }
 
-// devices are the names of those that there may be.
+// devices returns the names of the devices that may exist.
 func (t Tunnels) devices() []string {
 	var out []string
 	for _, own := range plan.OwnTunnels("") {

@@ -25,39 +25,38 @@ func unmark() table.Rule {
 	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAllowed | markNextTier | markLast}}, Comment: "nothing is decided"}
 }
 
-// unmarkLast is unmark for those who are asked last: what they allow is accepted.
+// unmarkLast is unmark before the last evaluation: what that allows is accepted.
 func unmarkLast() table.Rule {
 	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}, Comment: "nothing is decided, and nobody is asked after this one"}
 }
 
-// asksSender are the rules that ask what the endpoint of the interface asks that
-// a packet comes from: it comes back with a mark, or is dropped.
+// asksSender returns the rules that evaluate the policies of the endpoint that a packet comes from: the packet returns with a mark, or is
+// dropped.
 func asksSender(u Uses) []table.Rule {
 	out := []table.Rule{unmark(), {Do: []table.Statement{table.Dispatch{Field: inName, Map: MapFrom}}}}
 	out = append(out, bounded(u, []table.Rule{accept(table.Return, "allowed", allowed)})...)
 	return append(out, denied(inName, SetDeniedFrom)...)
 }
 
-// asksReceiver are those of the endpoint that a packet goes to. It is asked last.
+// asksReceiver returns those of the endpoint that a packet goes to, which is evaluated last.
 func asksReceiver() []table.Rule {
 	out := []table.Rule{unmarkLast(), {Do: []table.Statement{table.Dispatch{Field: outName, Map: MapTo}}}}
 	return append(out, denied(outName, SetDeniedTo)...)
 }
 
-// denied are the rules that drop what comes back from an endpoint's chain, and
-// count it with the endpoint.
+// denied returns the rules that drop what returns from an endpoint's chain, and count it for the endpoint.
 func denied(f table.Field, set string) []table.Rule {
 	nobody := drop(noneAllows)
 	nobody.Do = slices.Insert(nobody.Do, 0, table.Statement(table.InSet{Fields: []table.Field{f}, Set: set}))
 	return []table.Rule{nobody, drop("no endpoint has the interface")}
 }
 
-// accept is a rule that ends with a verdict where all of the matches hold.
+// accept returns a rule that ends with a verdict if all matches hold.
 func accept(kind table.VerdictKind, why string, match ...table.Statement) table.Rule {
 	return table.Rule{Do: append(match, table.Verdict{Kind: kind}), Comment: why}
 }
 
-// neighbours are the messages of neighbour discovery and MLD. A workload is no router.
+// neighbours match the messages of neighbour discovery and MLD. A workload is no router.
 func neighbours(workload bool) table.Statement {
 	types := []byte{130, 131, 132, 133, 134, 135, 136, 143}
 	if workload {
@@ -70,7 +69,7 @@ func neighbours(workload bool) table.Statement {
 	return s
 }
 
-// dhcp are the requests of a DHCP client, for both IP versions.
+// dhcp returns rules for the requests of a DHCP client, for both IP versions.
 func dhcp() []table.Rule {
 	return []table.Rule{
 		accept(table.Accept, "DHCP", udpBetween(isFamily(4), 68, 67)...),
@@ -78,8 +77,8 @@ func dhcp() []table.Rule {
 	}
 }
 
-// asksDHCP are those of them that may come before an address is known: from 0.0.0.0, or from a link-local address
-// to all servers (RFC 8415, section 7.1) or the host.
+// asksDHCP returns rules for those that may come before an address is known: from 0.0.0.0, or from a link-local address to all servers (RFC
+// 8415, section 7.1) or to the host.
 func asksDHCP() []table.Rule {
 	out, to := []table.Rule{accept(table.Return, "DHCP", asksDHCPv4()...)}, address(6, true)
 	for _, server := range [...]table.Statement{
@@ -95,7 +94,7 @@ func asksDHCPv4() []table.Statement {
 	return udpBetween(table.Is{Field: address(4, false), Value: table.AddrBytes(netip.IPv4Unspecified())}, 68, 67)
 }
 
-// dhcpBefore and dhcpAnswer are for an interface without an endpoint yet, whose address is asked for.
+// dhcpBefore and dhcpAnswer are for an interface whose endpoint doesn't exist yet, and whose address is requested.
 func dhcpBefore() table.Rule {
 	return accept(table.Return, "DHCP asks for the endpoint's address", append(asksDHCPv4(), table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetClosed})...)
 }
@@ -112,7 +111,7 @@ func udpBetween(from table.Statement, source, destination uint16) []table.Statem
 	}
 }
 
-// failsafe are rules for ports that policy must never close.
+// failsafe returns rules for ports that policy must never close.
 func failsafe(ports []policy.ProtoPort, destination bool, kind table.VerdictKind, why string) []table.Rule {
 	var out []table.Rule
 	for _, p := range [...]model.Protocol{model.ProtocolTCP, model.ProtocolUDP} {

@@ -11,18 +11,17 @@ import (
 	"go4.org/netipx"
 )
 
-// Element is in bytes as the kernel has them, the parts of a concatenation
-// padded to 4.
+// Element is an element in the kernel's bytes, the parts of a concatenation padded to 4.
 type Element struct {
 	Key  string
-	End  string // first after the range; "" = up to the last there is
-	Data string // of a map; the chain to go to, of a verdict map; of a set, a comment
+	End  string // first after the range; "" = up to the last value
+	Data string // a map's value; a verdict map's chain; a set's comment
 }
 
-// MaxInterface is how long an interface's name may be (IFNAMSIZ, less the NUL).
+// MaxInterface is the longest name of an interface (IFNAMSIZ, less the NUL).
 const MaxInterface = 15
 
-// Concat makes one key of several data.
+// Concat makes one key of several parts.
 func Concat(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -34,28 +33,28 @@ func Concat(parts ...string) string {
 	return b.String()
 }
 
-// AddrBytes is an address as an element or a statement has it.
+// AddrBytes returns an address as it is in an element or a statement.
 func AddrBytes(a netip.Addr) string { return string(a.AsSlice()) }
 
-// NameBytes is the name of an interface, padded.
+// NameBytes returns the name of an interface, padded.
 func NameBytes(name string) string {
 	var b [16]byte
 	copy(b[:MaxInterface], name)
 	return string(b[:])
 }
 
-// IndexBytes is the index of a link.
+// IndexBytes returns the index of a link as it is in keys.
 func IndexBytes(index int) string {
 	return string(binary.NativeEndian.AppendUint32(nil, uint32(index)))
 }
 
-// VNIBytes are a VNI as keys have it.
+// VNIBytes returns a VNI as it is in keys.
 func VNIBytes(vni uint32) string { return string(binary.BigEndian.AppendUint32(nil, vni)[1:]) }
 
-// PortBytes is a port in network order.
+// PortBytes returns a port in network order.
 func PortBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(nil, p)) }
 
-// Last is the last value of a range.
+// Last returns the last value of a range.
 func (e Element) Last() string {
 	if e.End == "" {
 		return strings.Repeat("\xff", len(e.Key))
@@ -70,8 +69,8 @@ func (e Element) Last() string {
 	return string(b)
 }
 
-// Ranges are the addresses of prefixes as ranges that are sorted and don't touch: the
-// kernel takes neighbours for an overlap of their ends.
+// Ranges returns the addresses of prefixes as sorted ranges that don't touch: the kernel takes adjacent ranges for an overlap of their
+// ends.
 func Ranges(nets []netip.Prefix) []Element {
 	var b netipx.IPSetBuilder
 	for _, p := range nets {
@@ -92,14 +91,14 @@ func Ranges(nets []netip.Prefix) []Element {
 	return out
 }
 
-// Prefix is the prefix that a range of addresses is, if it is one.
+// Prefix returns a range of addresses as a prefix, if it is one.
 func (e Element) Prefix() (netip.Prefix, bool) {
 	first, _ := netip.AddrFromSlice([]byte(e.Key))
 	last, _ := netip.AddrFromSlice([]byte(e.Last()))
 	return netipx.IPRangeFrom(first, last).Prefix()
 }
 
-// sorted are the elements in order of their keys.
+// sorted returns the elements in order of their keys.
 func sorted(elements []Element) []Element {
 	return slices.SortedFunc(slices.Values(elements), func(a, b Element) int { return strings.Compare(a.Key, b.Key) })
 }

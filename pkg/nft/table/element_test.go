@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPrefix has prefixes, and what is none, as ranges and back.
+// TestPrefix converts prefixes to ranges and back, and a range that is no prefix.
 func TestPrefix(t *testing.T) {
 	for prefix, last := range map[string]string{
 		"10.0.0.0/8": "10.255.255.255", "192.0.2.1/32": "192.0.2.1", "0.0.0.0/0": "255.255.255.255", "255.255.255.0/24": "255.255.255.255",

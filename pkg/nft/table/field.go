@@ -12,12 +12,12 @@ const (
 
 // Field is a datum of a packet.
 type Field struct {
-	Text     string // what nft calls it
+	Text     string // as nft calls it
 	Type     Type
 	From     source // where it comes from
 	Offset   uint32 // in the header
-	Family   byte   // the packet must be of it, 0 = any
-	Protocol byte   // the packet must be of it, 0 = any
+	Family   byte   // the packet must have it, 0 = any
+	Protocol byte   // the packet must have it, 0 = any
 }
 
 // source is where a field comes from.
@@ -30,18 +30,18 @@ const (
 	FromOutName
 	FromNFProto
 	FromL4Proto
-	FromLink      // the header of Ethernet
-	FromNetwork   // that of IP
-	FromTransport // and of what IP carries
-	FromFib       // the type of the destination
-	FromFibSource // that of the source
-	FromFibOut    // and what it is to the interface that the packet leaves by: local to the one that has it alone
-	FromConn      // the destination of the connection's first packet, as it came
+	FromLink      // the Ethernet header
+	FromNetwork   // the IP header
+	FromTransport // the header of the protocol over IP
+	FromFib       // the type of the destination address
+	FromFibSource // the type of the source address
+	FromFibOut    // its type for the outgoing interface: local only to the interface that has it
+	FromConn      // the destination of the connection's first packet, as it arrived
 	FromCaller    // and its source
 	FromAnswerer  // the source of the connection's answers
 )
 
-// TypesOf are the types of fields.
+// TypesOf returns the types of fields.
 func TypesOf(fields []Field) []Type {
 	var types []Type
 	for _, f := range fields {

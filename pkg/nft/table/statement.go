@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Statement is one step of a rule: a match, or something done. It prints as nft syntax.
+// Statement is one step of a rule: a match, or an action. It prints as nft syntax.
 type Statement interface {
 	String() string
 	statement()
@@ -39,39 +39,37 @@ type (
 		Not         bool
 		First, Last string
 	}
-	// Among looks a field, or several concatenated, up in a list of values or
-	// ranges. Ranges are of one field only, sorted and apart.
+	// Among looks up a field, or several concatenated, in a list of values or ranges. Ranges are of one field only, sorted and apart.
 	Among struct {
 		Fields []Field
 		Not    bool
 		Values []Element
 		Ranges bool
 	}
-	// InSet looks fields up in a named set.
+	// InSet looks up fields in a named set.
 	InSet struct {
 		Fields []Field
 		Not    bool
 		Set    string
 	}
-	// Add adds fields to a set whose elements expire. It matches where they are in the set afterwards.
+	// Add adds fields to a set whose elements expire. It matches if they are in the set afterwards.
 	Add struct {
 		Fields []Field
 		Set    string
 	}
-	// Exceeds does the same, and matches where that is done more often than so many times in an hour, of which
-	// as many may be at once.
+	// Exceeds adds too, and matches if that happens more than PerHour times an hour, with a burst of as many.
 	Exceeds struct {
 		Add
 		PerHour uint32
 	}
 	// Remove removes fields from such a set.
 	Remove Add
-	// Dispatch looks a field up in a verdict map.
+	// Dispatch looks up a field in a verdict map.
 	Dispatch struct {
 		Field Field
 		Map   string
 	}
-	// State matches any of the states of connection tracking that are given.
+	// State matches any of the given states of connection tracking.
 	State struct{ Invalid, Established, Related, New, Untracked bool }
 	// Begins matches the first packet of a connection.
 	Begins struct{}
@@ -95,22 +93,22 @@ type (
 	}
 	// NoTrack keeps the packet from connection tracking.
 	NoTrack struct{}
-	// Masquerade gives the packet the source address of the interface it leaves by, and a random source port: two
-	// connections that begin at once are never given the same one, of which the kernel would drop the second.
+	// Masquerade gives the packet the source address of the outgoing interface, and a random source port: two connections that begin at
+	// once never get the same port, with which the kernel would drop the second.
 	Masquerade struct{}
 	// Translate gives the packet the address that a map has for its fields.
 	Translate struct {
-		Destination bool // else the source
+		Destination bool // otherwise the source
 		Fields      []Field
 		Map         string
 	}
-	// TranslateTo gives the packet another destination, of IPv4.
+	// TranslateTo gives the packet another IPv4 destination.
 	TranslateTo struct{ To netip.AddrPort }
-	// Reject ends a connection of TCP at once, with a reset.
+	// Reject ends a TCP connection at once, with a reset.
 	Reject struct{}
 )
 
-// VerdictKind is what becomes of a packet.
+// VerdictKind is what happens to a packet.
 type VerdictKind string
 
 const (

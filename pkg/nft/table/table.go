@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table is a table of nftables as values: sets, chains and rules that print
-// as the nft tool prints them.
+// Package table represents a table of nftables as values: sets, chains and rules that print as the nft tool prints them.
 package table
 
 import "time"
@@ -14,41 +13,40 @@ type Table struct {
 	Chains []Chain
 }
 
-// Set is a named set; where Data is given, a map.
+// Set is a named set, or a map if it has Data.
 type Set struct {
 	Name    string
 	Key     []Type // concatenated
 	Data    Type   // "" = a set
-	Jump    bool   // a verdict map's elements come back; else they go for good
+	Jump    bool   // a verdict map's verdicts are jumps, else gotos
 	Count   bool   // each element counts the packets that found it
-	Timeout bool   // the kernel removes each element after a time of its own
-	Bounds  bool   // each element finds a packet that begins a connection where it found more before than the bound in its data
-	// Expires is how long elements stay that rules add (Add), of which there are at most MaxAdded; 0 = rules add none.
+	Timeout bool   // the kernel removes each element after the element's own timeout
+	Bounds  bool   // each element matches the first packet of a connection if it counts more connections than the bound in its data
+	// Expires is how long elements that rules add (Add) stay, at most MaxAdded of them; 0 = rules add none.
 	Expires  time.Duration
 	Interval bool // each key is the start of a range, its end in End
 	Comment  string
 	Elements []Element
 }
 
-// MaxAdded is how many elements of one set rules may add.
+// MaxAdded is how many elements rules may add to one set.
 const MaxAdded = 65535
 
-// Chain is a list of rules. One with a hook is a base chain.
+// Chain is a list of rules. A base chain has a hook.
 type Chain struct {
 	Name    string
-	Hook    Hook // zero = reached by jumps alone
+	Hook    Hook // zero = reached only by jumps
 	Comment string
 	Rules   []Rule
 }
 
-// Hook is where packets enter a base chain. What no rule decides
-// is accepted.
+// Hook is where packets enter a base chain. Packets that no rule decides are accepted.
 type Hook struct {
 	Type, At string // `filter` or `nat`; `prerouting`, …
 	Priority string // `raw`, `mangle`, `filter`, `dstnat` or `srcnat`, also `filter - 1` and the like; or a number
 }
 
-// Rule does its statements in order until one doesn't match.
+// Rule executes its statements in order until one doesn't match.
 type Rule struct {
 	Do      []Statement
 	Comment string

@@ -25,7 +25,7 @@ func (t Table) String() string {
 	return b.String()
 }
 
-// String prints the set as it stands in a table.
+// String prints the set as in a table.
 func (s Set) String() string {
 	var b strings.Builder
 	kind, types := "set", make([]string, 0, len(s.Key))
@@ -70,7 +70,7 @@ func (s Set) String() string {
 	return b.String()
 }
 
-// String prints the chain as it stands in a table.
+// String prints the chain as in a table.
 func (c Chain) String() string {
 	var b strings.Builder
 	b.WriteString("\tchain " + c.Name + " {\n")
@@ -87,7 +87,7 @@ func (c Chain) String() string {
 	return b.String()
 }
 
-// String is the rule as one line.
+// String returns the rule as one line.
 func (r Rule) String() string {
 	parts := make([]string, 0, len(r.Do)+1)
 	for _, s := range r.Do {
@@ -128,7 +128,7 @@ func (s *Set) text(e Element) string {
 	return b + " : " + s.Data.Text(e.Data)
 }
 
-// rangeText prints a range of addresses, as a prefix where it is one.
+// rangeText prints a range of addresses, as a prefix if it is one.
 func rangeText(t Type, e Element) string {
 	if p, ok := e.Prefix(); ok && !p.IsSingleIP() {
 		return p.String()
@@ -140,10 +140,10 @@ func rangeText(t Type, e Element) string {
 	return t.Text(e.Key) + "-" + t.Text(last)
 }
 
-// MaxComment is what the nft tool shows of a comment, in bytes, without the NUL.
+// MaxComment is how many bytes of a comment the nft tool shows, without the NUL.
 const MaxComment = 127
 
-// quote is a string in nft's syntax, which knows no escapes.
+// quote returns a string in nft's syntax, which has no escapes.
 func quote(s string) string { return `"` + Plain(s) + `"` }
 
 // Plain replaces what cannot be written between quotes.

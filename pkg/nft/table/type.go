@@ -11,10 +11,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Type is what nftables calls the type of a datum.
+// Type is the type of a datum, as nftables calls it.
 type Type string
 
-// The types of what we match and keep in sets.
+// The types that we match and keep in sets.
 const (
 	TypeIPv4      Type = "ipv4_addr"
 	TypeIPv6      Type = "ipv6_addr"
@@ -33,7 +33,7 @@ const (
 	TypeVNI       Type = "integer" // of 3 bytes
 )
 
-// Size is that of a datum in bytes.
+// Size returns the size of a datum in bytes.
 func (t Type) Size() int {
 	switch t {
 	case TypeIPv4, TypeFibType, TypeIndex:
@@ -50,10 +50,10 @@ func (t Type) Size() int {
 	return 1
 }
 
-// Padded is the size in a concatenation, where each part begins at a register.
+// Padded returns the size in a concatenation, where each part begins at a register.
 func (t Type) Padded() int { return (t.Size() + 3) &^ 3 }
 
-// KeySize is the length of a key.
+// KeySize returns the length of a key.
 func KeySize(types []Type) int {
 	if len(types) == 1 {
 		return types[0].Size()
@@ -96,7 +96,7 @@ func (t Type) Text(b string) string {
 	return fmt.Sprint(b[0])
 }
 
-// icmpNames are what nft calls ICMP types and codes.
+// icmpNames returns nft's names of ICMP types and codes.
 func icmpNames(t Type) map[byte]string {
 	switch t {
 	case TypeICMP:
@@ -137,7 +137,7 @@ func protocolText(p byte) string {
 	return fmt.Sprint(p)
 }
 
-// KeyText prints a key of the types given.
+// KeyText prints a key of the given types.
 func KeyText(types []Type, key string) string {
 	if len(types) == 1 {
 		return types[0].Text(key)
