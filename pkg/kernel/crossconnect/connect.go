@@ -8,10 +8,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
 // Overhead of VXLAN over IPv4 and IPv6 (RFC 7348, 5): a device's MTU is smaller than the underlay's by this.
@@ -90,7 +91,10 @@ func VXLAN(n *Namespace, end End, t Tunnel) error {
 // tunnelMTU returns the MTU that fits into packets to the other node.
 func tunnelMTU(host *rtnl.Conn, remote netip.Addr) (int, error) {
 	routes, err := host.RouteGet(rtnl.IP(remote))
-	if err != nil || len(routes) == 0 {
+	if err == nil && len(routes) == 0 {
+		err = unix.ENETUNREACH
+	}
+	if err != nil {
 		return 0, fmt.Errorf("no route to the other node's address %s: %w", remote, err)
 	}
 	out, err := host.LinkByIndex(routes[0].LinkIndex)
