@@ -69,6 +69,6 @@ func (c *podCIDRs) tell() {
 			"it masquerades pods, and policy sees nodes in their place; make it contain them", stray, pools)
 	}
 	if before, after := c.problems.Note(problems.Notice, "podCIDR", err); before == "" && after != "" {
-		c.log.Warn("pods may come as nodes", "reason", after)
+		c.log.Warn("kube-proxy may masquerade pod traffic", "reason", after)
 	}
 }

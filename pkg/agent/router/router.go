@@ -437,7 +437,7 @@ func (r *Router) announceTunnels(ctx context.Context) {
 	case <-r.handover.Tell(n):
 	case <-ctx.Done():
 	case <-late.C:
-		r.log.Warn("a tunnel comes before the firewall knows of it: that takes too long")
+		r.log.Warn("starting a tunnel before the firewall knows its hosts: waited too long for the firewall")
 	}
 }
 
