@@ -47,18 +47,29 @@ type BGPPeer struct {
 	LocalWorkloadSelector string `json:"localWorkloadSelector,omitempty" refused:"not supported"`
 }
 
-func readPeers(entries []model.Entry) []Stored {
-	return each(entries, func(key model.BGPPeerKey, e model.Entry, s *Stored) {
-		s.Metadata.Name = peerName(key.Host, key.IP)
-		spec := &BGPPeer{Node: key.Host, PeerIP: &Address{key.IP}}
-		s.Spec = spec
-		if p, ok := parsed[model.BGPPeer](e); ok {
-			spec.ASNumber, spec.PasswordFile, spec.EBGPMultihop = &ASNumber{p.AS}, p.PasswordFile, p.EBGPMultihop
-			spec.setOptions(p.Options)
-			spec.Import, spec.Export = filters(p.Import), filters(p.Export)
-			s.Metadata.Name = cmp.Or(p.Name, s.Metadata.Name)
-		}
-	})
+var bgpPeerKind = row[BGPPeer]{
+	Kind: Kind{
+		Name: "BGPPeer", Plural: "BGPPeers",
+		ranges: prefix(model.BGPPrefix(), model.ConfigPrefix(), model.HostPrefix("")), of: keyed[model.BGPPeerKey],
+		Columns: []Column{
+			cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
+			cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, "(global)") }),
+			cell("ASN", false, func(p *BGPPeer) string { return text(p.ASNumber) }),
+		},
+	},
+	reads: one(readPeer), writes: writePeer,
+}.kind()
+
+func readPeer(key model.BGPPeerKey, p *model.BGPPeer, s *Stored) *BGPPeer {
+	s.Metadata.Name = peerName(key.Host, key.IP)
+	spec := &BGPPeer{Node: key.Host, PeerIP: &Address{key.IP}}
+	if p != nil {
+		spec.ASNumber, spec.PasswordFile, spec.EBGPMultihop = &ASNumber{p.AS}, p.PasswordFile, p.EBGPMultihop
+		spec.setOptions(p.Options)
+		spec.Import, spec.Export = filters(p.Import), filters(p.Export)
+		s.Metadata.Name = cmp.Or(p.Name, s.Metadata.Name)
+	}
+	return spec
 }
 
 func peerName(host string, ip netip.Addr) string {
@@ -77,35 +88,35 @@ func modelFilters(list []RouteFilter) []model.RouteFilter {
 	return converted(list, func(f RouteFilter) model.RouteFilter { return model.RouteFilter{CIDR: f.CIDR.Prefix, Action: f.Action} })
 }
 
-func writePeer(r Resource, old *Stored, entries []model.Entry) (keys, error) {
-	spec := r.Spec.(*BGPPeer)
+func writePeer(w writing[BGPPeer]) (keys, error) {
+	spec := w.spec
 	switch {
 	case spec.PeerIP == nil:
-		return keys{}, r.at("spec.peerIP", "missing")
+		return keys{}, w.at("spec.peerIP", "missing")
 	case spec.ASNumber == nil:
-		return keys{}, r.at("spec.asNumber", "missing")
+		return keys{}, w.at("spec.asNumber", "missing")
 	}
 	key := model.BGPPeerKey{Host: spec.Node, IP: spec.PeerIP.Addr}
-	options, err := spec.options(r)
+	options, err := spec.options(w.Resource)
 	if err != nil {
 		return keys{}, err
 	}
 	p := model.BGPPeer{Options: options, IP: key.IP, AS: spec.ASNumber.ASNumber, PasswordFile: spec.PasswordFile, EBGPMultihop: spec.EBGPMultihop, Import: modelFilters(spec.Import), Export: modelFilters(spec.Export)}
-	if r.Metadata.Name != peerName(key.Host, key.IP) {
-		p.Name = r.Metadata.Name
+	if w.Metadata.Name != peerName(key.Host, key.IP) {
+		p.Name = w.Metadata.Name
 	}
 	k := keys{vacant: []string{model.BGPPrefix()}} // another peer of this address, or name
-	if old != nil {
-		was := old.Entries[0].Key.(model.BGPPeerKey)
+	if w.old != nil {
+		was := w.old.Entries[0].Key.(model.BGPPeerKey)
 		if key.Host == was.Host && key.IP == was.IP {
 			key = was // written back where it is
 		} else {
 			k.deletes = append(k.deletes, was)
 		}
 	}
-	for _, e := range entries {
-		if at, ok := e.Key.(model.BGPPeerKey); ok && at.Host == key.Host && at.IP == key.IP && at != key || old == nil && e.Key == key {
-			return keys{}, r.at("spec.peerIP", "%s is a peer already, at %s", key.IP, e.Path)
+	for _, e := range w.entries {
+		if at, ok := e.Key.(model.BGPPeerKey); ok && at.Host == key.Host && at.IP == key.IP && at != key || w.old == nil && e.Key == key {
+			return keys{}, w.at("spec.peerIP", "%s is a peer already, at %s", key.IP, e.Path)
 		}
 	}
 	k.put(key, p)
@@ -164,12 +175,39 @@ func isBGPSetting(name string) bool {
 	return slices.ContainsFunc(bgpSettings, func(s bgpSetting) bool { return s.name == name })
 }
 
-func readBGPConfiguration(entries []model.Entry) []Stored {
-	s := Stored{}
+var bgpConfigurationKind = row[BGPConfiguration]{
+	Kind: Kind{
+		Name: "BGPConfiguration", Plural: "BGPConfigurations", Aliases: []string{"bgpconfig", "bgpconfigs"},
+		ranges: append(prefix(model.ConfigPrefix()), model.KeyRange(model.BGPMeshKey{}), model.KeyRange(model.BGPGlobalASKey{})),
+		of:     ofBGPConfiguration, always: isDefault,
+		Columns: []Column{
+			cell("MESH", false, func(c *BGPConfiguration) string {
+				return fmt.Sprint(c.NodeToNodeMeshEnabled == nil || *c.NodeToNodeMeshEnabled)
+			}),
+			cell("ASNUMBER", false, func(c *BGPConfiguration) string { return text(c.ASNumber) }),
+		},
+	},
+	reads: readBGPConfiguration, writes: writeBGPConfiguration,
+}.kind()
+
+func ofBGPConfiguration(e model.Entry) string {
+	switch key := e.Key.(type) {
+	case model.GlobalConfigKey:
+		if !isBGPSetting(key.Name) {
+			return ""
+		}
+	case model.BGPMeshKey, model.BGPGlobalASKey:
+	default:
+		return ""
+	}
+	return "default"
+}
+
+func readBGPConfiguration(name string, s *Stored, _ model.Entry) *BGPConfiguration {
 	spec := &BGPConfiguration{}
-	s.Spec, s.Metadata.Name = spec, "default"
+	s.Metadata.Name = name
 	legacy := false
-	for _, e := range entries {
+	for _, e := range s.Entries {
 		switch key := e.Key.(type) {
 		case model.BGPMeshKey:
 			if key.Legacy && !legacy || !key.Legacy {
@@ -184,9 +222,6 @@ func readBGPConfiguration(entries []model.Entry) []Stored {
 			}
 		case model.GlobalConfigKey:
 			i := slices.IndexFunc(bgpSettings, func(s bgpSetting) bool { return s.name == key.Name })
-			if i < 0 {
-				continue
-			}
 			text, _ := parsed[model.Text](e)
 			switch to := bgpSettings[i].field(spec).(type) {
 			case *int:
@@ -196,28 +231,18 @@ func readBGPConfiguration(entries []model.Entry) []Stored {
 			case *[]PrefixAdvertisement:
 				*to = advertisementsOf(string(text))
 			}
-		default:
-			continue
 		}
-		s.Entries = append(s.Entries, e)
 	}
-	if len(s.Entries) == 0 {
-		return nil
-	}
-	return []Stored{s}
+	return spec
 }
 
-func writeBGPConfiguration(r Resource, old *Stored, _ []model.Entry) (keys, error) {
-	spec := r.Spec.(*BGPConfiguration)
-	if r.Metadata.Name != "default" {
-		return keys{}, r.at("metadata.name", "want default: what one node says is in its Node")
+func writeBGPConfiguration(w writing[BGPConfiguration]) (keys, error) {
+	spec, was := w.spec, w.was
+	if w.Metadata.Name != "default" {
+		return keys{}, w.at("metadata.name", "want default: what one node says is in its Node")
 	}
-	if err := spec.nameCommunities(r); err != nil {
+	if err := spec.nameCommunities(w.Resource); err != nil {
 		return keys{}, err
-	}
-	was := &BGPConfiguration{}
-	if old != nil {
-		was = old.Spec.(*BGPConfiguration)
 	}
 	var k keys
 	var errs []error
@@ -238,7 +263,7 @@ func writeBGPConfiguration(r Resource, old *Stored, _ []model.Entry) (keys, erro
 	for _, setting := range bgpSettings {
 		now, before := settingText(setting.field(spec)), settingText(setting.field(was))
 		if err := checkSetting(setting.name, now); err != nil && now != "" && now != before {
-			errs = append(errs, r.at("spec."+setting.json, "%w", err))
+			errs = append(errs, w.at("spec."+setting.json, "%w", err))
 		}
 		k.set(model.GlobalConfigKey{Name: setting.name}, before, now)
 	}

@@ -4,6 +4,8 @@ package resource
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -17,18 +19,30 @@ type IPAMConfiguration struct {
 	IPCooldownSeconds  *int  `json:"ipCooldownSeconds,omitempty" doc:"Only 0 is supported yet. Of a block's free addresses, the one that was given back first is taken first."`
 }
 
-func readIPAMConfiguration(entries []model.Entry) []Stored {
-	return each(entries, func(_ model.IPAMConfigKey, e model.Entry, s *Stored) {
-		spec := &IPAMConfiguration{}
-		s.Spec, s.Metadata.Name = spec, "default"
-		if c, ok := parsed[model.IPAMConfig](e); ok {
-			spec.StrictAffinity, spec.AutoAllocateBlocks = &c.StrictAffinity, &c.AutoAllocateBlocks
-		}
-	})
+var ipamConfigurationKind = row[IPAMConfiguration]{
+	Kind: Kind{
+		Name: "IPAMConfiguration", Plural: "IPAMConfigurations", Aliases: []string{"ipamconfig", "ipamconfigs"},
+		ranges: []model.Range{model.KeyRange(model.IPAMConfigKey{})}, of: keyed[model.IPAMConfigKey], always: isDefault,
+		Columns: []Column{
+			cell("STRICTAFFINITY", false, func(c *IPAMConfiguration) string { return fmt.Sprint(orZero(c.StrictAffinity)) }),
+			cell("AUTOALLOCATEBLOCKS", false, func(c *IPAMConfiguration) string {
+				return fmt.Sprint(c.AutoAllocateBlocks == nil || *c.AutoAllocateBlocks)
+			}),
+		},
+	},
+	reads: one(readIPAMConfiguration), writes: writeIPAMConfiguration,
+}.kind()
+
+func readIPAMConfiguration(_ model.IPAMConfigKey, c *model.IPAMConfig, s *Stored) *IPAMConfiguration {
+	s.Metadata.Name = "default"
+	if c == nil {
+		return &IPAMConfiguration{}
+	}
+	return &IPAMConfiguration{StrictAffinity: &c.StrictAffinity, AutoAllocateBlocks: &c.AutoAllocateBlocks}
 }
 
-func writeIPAMConfiguration(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
-	spec := r.Spec.(*IPAMConfiguration)
+func writeIPAMConfiguration(r writing[IPAMConfiguration]) (keys, error) {
+	spec := r.spec
 	c := model.DefaultIPAMConfig
 	if spec.StrictAffinity != nil {
 		c.StrictAffinity = *spec.StrictAffinity
@@ -57,39 +71,50 @@ type ClusterInformation struct {
 	DatastoreReady *bool  `json:"datastoreReady,omitempty" doc:"False has plugins and agents change nothing: see calicoctl datastore lock."`
 }
 
-func readClusterInformation(entries []model.Entry) []Stored {
-	s := Stored{}
-	spec := &ClusterInformation{}
-	s.Spec, s.Metadata.Name = spec, "default"
-	for _, e := range entries {
-		switch key := e.Key.(type) {
-		case model.ReadyKey:
-			if ready, ok := parsed[model.Ready](e); ok {
-				spec.DatastoreReady = new(bool(ready))
-			}
-		case model.GlobalConfigKey:
-			text, _ := parsed[model.Text](e)
-			to := map[string]*string{cluster[0]: &spec.ClusterGUID, cluster[1]: &spec.ClusterType, cluster[2]: &spec.CalicoVersion}[key.Name]
-			if to == nil {
-				continue
-			}
-			*to = string(text)
-		default:
-			continue
-		}
-		s.Entries = append(s.Entries, e)
-	}
-	if len(s.Entries) == 0 {
-		return nil
-	}
-	return []Stored{s}
+var clusterInformationKind = row[ClusterInformation]{
+	Kind: Kind{
+		Name: "ClusterInformation", Plural: "ClusterInformations", Aliases: []string{"clusterinfo", "clusterinfos"},
+		ranges: append(prefix(model.ConfigPrefix()), model.KeyRange(model.ReadyKey{})), of: ofClusterInformation,
+		mayDelete: func(Stored, []model.Entry) error { return errors.New("it is always there") },
+		Columns: []Column{
+			cell("CLUSTERGUID", false, func(c *ClusterInformation) string { return c.ClusterGUID }),
+			cell("READY", false, func(c *ClusterInformation) string { return fmt.Sprint(orZero(c.DatastoreReady)) }),
+		},
+	},
+	reads: readClusterInformation, writes: writeClusterInformation,
+}.kind()
+
+// setting is where a setting of the cluster is, nil = not here.
+func (c *ClusterInformation) setting(key model.Key) *string {
+	return map[model.Key]*string{
+		model.GlobalConfigKey{Name: "ClusterGUID"}: &c.ClusterGUID, model.GlobalConfigKey{Name: "ClusterType"}: &c.ClusterType,
+		model.GlobalConfigKey{Name: "CalicoVersion"}: &c.CalicoVersion,
+	}[key]
 }
 
-func writeClusterInformation(r Resource, old *Stored, _ []model.Entry) (keys, error) {
-	spec, was := r.Spec.(*ClusterInformation), &ClusterInformation{}
-	if old != nil {
-		was = old.Spec.(*ClusterInformation)
+func ofClusterInformation(e model.Entry) string {
+	if e.Key == (model.ReadyKey{}) || new(ClusterInformation).setting(e.Key) != nil {
+		return "default"
 	}
+	return ""
+}
+
+func readClusterInformation(name string, s *Stored, _ model.Entry) *ClusterInformation {
+	spec := &ClusterInformation{}
+	s.Metadata.Name = name
+	for _, e := range s.Entries {
+		if ready, ok := parsed[model.Ready](e); ok {
+			spec.DatastoreReady = new(bool(ready))
+		}
+		if text, ok := parsed[model.Text](e); ok {
+			*spec.setting(e.Key) = string(text)
+		}
+	}
+	return spec
+}
+
+func writeClusterInformation(r writing[ClusterInformation]) (keys, error) {
+	spec, was := r.spec, r.was
 	switch {
 	case r.Metadata.Name != "default":
 		return keys{}, r.at("metadata.name", "%q: want default", r.Metadata.Name)
@@ -116,19 +141,34 @@ type DHCPSubnet struct {
 	HostRoutes []HostRoute `json:"hostRoutes,omitempty" doc:"Further routes of theirs."`
 }
 
-func readSubnets(entries []model.Entry) []Stored {
-	return each(entries, func(key model.DHCPSubnetKey, e model.Entry, s *Stored) {
-		s.Metadata.Name = key.ID
-		if n, ok := parsed[model.Subnet](e); ok {
-			spec := &DHCPSubnet{CIDR: CIDR{n.CIDR}, GatewayIP: optionalAddress(n.GatewayIP), NetworkID: n.NetworkID, DNSServers: addresses(n.DNSServers)}
-			spec.HostRoutes = converted(n.HostRoutes, func(h model.HostRoute) HostRoute { return HostRoute{CIDR{h.Destination}, Address{h.NextHop}} })
-			s.Spec = spec
-		}
-	})
+var dhcpSubnetKind = row[DHCPSubnet]{
+	Kind: Kind{
+		Name: "DHCPSubnet", Plural: "DHCPSubnets", Aliases: []string{"subnet", "subnets"},
+		ranges: prefix(model.SubnetPrefix()), of: keyed[model.DHCPSubnetKey],
+		Columns: []Column{
+			cell("CIDR", false, func(s *DHCPSubnet) string { return s.CIDR.String() }),
+			cell("GATEWAY", false, func(s *DHCPSubnet) string { return text(s.GatewayIP) }),
+			cell("NETWORK", true, func(s *DHCPSubnet) string { return s.NetworkID }),
+		},
+	},
+	reads: one(readSubnet), writes: writeSubnet,
+	narrows: func(r Resource, _ *DHCPSubnet) []model.Range {
+		return []model.Range{model.KeyRange(model.DHCPSubnetKey{ID: r.Metadata.Name})}
+	},
+}.kind()
+
+func readSubnet(key model.DHCPSubnetKey, n *model.Subnet, s *Stored) *DHCPSubnet {
+	s.Metadata.Name = key.ID
+	if n == nil {
+		return &DHCPSubnet{}
+	}
+	spec := &DHCPSubnet{CIDR: CIDR{n.CIDR}, GatewayIP: optionalAddress(n.GatewayIP), NetworkID: n.NetworkID, DNSServers: addresses(n.DNSServers)}
+	spec.HostRoutes = converted(n.HostRoutes, func(h model.HostRoute) HostRoute { return HostRoute{CIDR{h.Destination}, Address{h.NextHop}} })
+	return spec
 }
 
-func writeSubnet(r Resource, _ *Stored, _ []model.Entry) (keys, error) {
-	spec := r.Spec.(*DHCPSubnet)
+func writeSubnet(r writing[DHCPSubnet]) (keys, error) {
+	spec := r.spec
 	switch {
 	case !spec.CIDR.IsValid():
 		return keys{}, r.at("spec.cidr", "missing")

@@ -20,25 +20,37 @@ type HostEndpoint struct {
 	Ports         []string  `json:"ports,omitempty" refused:"named ports of host endpoints are not supported yet: write numbers in the rules"`
 }
 
-func readHostEndpoints(entries []model.Entry) []Stored {
-	return each(entries, func(key model.HostEndpointKey, e model.Entry, s *Stored) {
-		s.Metadata.Name = key.Endpoint
-		spec := &HostEndpoint{Node: key.Host}
-		s.Spec = spec
-		if h, ok := parsed[model.HostEndpoint](e); ok {
-			spec.InterfaceName, spec.Profiles, s.Metadata.Labels = h.Name, h.ProfileIDs, h.Labels
-			spec.ExpectedIPs = addresses(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs))
-		}
-	})
+var hostEndpointKind = row[HostEndpoint]{
+	Kind: Kind{
+		Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true,
+		ranges: prefix(model.HostPrefix("")), of: keyed[model.HostEndpointKey],
+		Columns: []Column{
+			cell("NODE", false, func(h *HostEndpoint) string { return h.Node }),
+			cell("INTERFACE", true, func(h *HostEndpoint) string { return h.InterfaceName }),
+			cell("IPS", true, func(h *HostEndpoint) string { return joined(h.ExpectedIPs) }),
+			cell("PROFILES", true, func(h *HostEndpoint) string { return strings.Join(h.Profiles, ",") }),
+		},
+	},
+	reads: one(readHostEndpoint), writes: writeHostEndpoint,
+}.kind()
+
+func readHostEndpoint(key model.HostEndpointKey, h *model.HostEndpoint, s *Stored) *HostEndpoint {
+	s.Metadata.Name = key.Endpoint
+	spec := &HostEndpoint{Node: key.Host}
+	if h != nil {
+		spec.InterfaceName, spec.Profiles, s.Metadata.Labels = h.Name, h.ProfileIDs, h.Labels
+		spec.ExpectedIPs = addresses(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs))
+	}
+	return spec
 }
 
-func writeHostEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, error) {
-	spec := r.Spec.(*HostEndpoint)
+func writeHostEndpoint(r writing[HostEndpoint]) (keys, error) {
+	spec := r.spec
 	if spec.Node == "" {
 		return keys{}, r.at("spec.node", "missing")
 	}
-	if old != nil && old.Spec.(*HostEndpoint).Node != spec.Node {
-		return keys{}, r.at("spec.node", "the endpoint is on node %s: delete it there first, or give this one another name", old.Spec.(*HostEndpoint).Node)
+	if r.old != nil && r.was.Node != spec.Node {
+		return keys{}, r.at("spec.node", "the endpoint is on node %s: delete it there first, or give this one another name", r.was.Node)
 	}
 	h := model.HostEndpoint{Name: spec.InterfaceName, ProfileIDs: spec.Profiles, Labels: r.Metadata.Labels}
 	for _, a := range spec.ExpectedIPs {
@@ -94,41 +106,77 @@ func workloadName(key model.WorkloadEndpointKey, pod string) string {
 	return strings.Join(parts, "-")
 }
 
-func readWorkloadEndpoints(entries []model.Entry) []Stored {
-	return each(entries, func(key model.WorkloadEndpointKey, e model.Entry, s *Stored) {
-		spec := &WorkloadEndpoint{Orchestrator: key.Orchestrator, Workload: key.Workload, Node: key.Host, Endpoint: key.Endpoint}
-		s.Spec, s.Metadata.Namespace = spec, "default"
-		if key.Orchestrator == "k8s" {
-			if namespace, pod, ok := strings.Cut(key.Workload, "."); ok {
-				s.Metadata.Namespace, spec.Pod = namespace, pod
-			}
+var workloadEndpointKind = row[WorkloadEndpoint]{
+	Kind: Kind{
+		Name: "WorkloadEndpoint", Plural: "WorkloadEndpoints", Aliases: []string{"wep", "weps"}, Namespaced: true, Labelled: true,
+		ranges: prefix(model.HostPrefix("")), of: keyed[model.WorkloadEndpointKey], mayDelete: ownWorkload,
+		alike: func(s *Stored) []string { // a pod's name, or another workload's, that has only one
+			key := s.Entries[0].Key.(model.WorkloadEndpointKey)
+			_, pod := key.Pod()
+			return []string{cmp.Or(pod, s.Metadata.Name), key.Workload}
+		},
+		Columns: []Column{
+			cell("WORKLOAD", false, func(w *WorkloadEndpoint) string { return w.Workload }),
+			cell("NODE", false, func(w *WorkloadEndpoint) string { return w.Node }),
+			cell("NETWORKS", false, func(w *WorkloadEndpoint) string { return joined(w.IPNetworks) }),
+			cell("INTERFACE", false, func(w *WorkloadEndpoint) string { return w.InterfaceName }),
+			cell("PROFILES", true, func(w *WorkloadEndpoint) string { return strings.Join(w.Profiles, ",") }),
+		},
+	},
+	reads: one(readWorkloadEndpoint), writes: writeWorkloadEndpoint, narrows: narrowWorkloadEndpoint,
+}.kind()
+
+func readWorkloadEndpoint(key model.WorkloadEndpointKey, w *model.WorkloadEndpoint, s *Stored) *WorkloadEndpoint {
+	namespace, pod := key.Pod()
+	s.Metadata.Namespace, s.Metadata.Name = cmp.Or(namespace, "default"), workloadName(key, pod)
+	spec := &WorkloadEndpoint{Orchestrator: key.Orchestrator, Workload: key.Workload, Node: key.Host, Endpoint: key.Endpoint, Pod: pod}
+	if w != nil {
+		s.Metadata.Labels = w.Labels
+		spec.ContainerID, spec.Profiles, spec.InterfaceName = w.ContainerID, w.ProfileIDs, w.Name
+		spec.IPNetworks = cidrs(slices.Concat(w.IPv4Nets, w.IPv6Nets))
+		spec.IPNATs = converted(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) IPNAT { return IPNAT{Address{n.IntIP}, Address{n.ExtIP}} })
+		spec.IPv4Gateway, spec.IPv6Gateway = optionalAddress(w.IPv4Gateway), optionalAddress(w.IPv6Gateway)
+		if !w.MAC.IsZero() {
+			spec.MAC = &w.MAC
 		}
-		s.Metadata.Name = workloadName(key, spec.Pod)
-		if w, ok := parsed[model.WorkloadEndpoint](e); ok {
-			s.Metadata.Labels = w.Labels
-			spec.ContainerID, spec.Profiles, spec.InterfaceName = w.ContainerID, w.ProfileIDs, w.Name
-			spec.IPNetworks = cidrs(slices.Concat(w.IPv4Nets, w.IPv6Nets))
-			spec.IPNATs = converted(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) IPNAT { return IPNAT{Address{n.IntIP}, Address{n.ExtIP}} })
-			spec.IPv4Gateway, spec.IPv6Gateway = optionalAddress(w.IPv4Gateway), optionalAddress(w.IPv6Gateway)
-			if !w.MAC.IsZero() {
-				spec.MAC = &w.MAC
-			}
-			spec.Ports = converted(w.Ports, func(p model.EndpointPort) EndpointPort {
-				return EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)}
-			})
-		}
-	})
+		spec.Ports = converted(w.Ports, func(p model.EndpointPort) EndpointPort {
+			return EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)}
+		})
+	}
+	return spec
+}
+
+func (w *WorkloadEndpoint) key() model.WorkloadEndpointKey {
+	return model.WorkloadEndpointKey{Host: w.Node, Orchestrator: w.Orchestrator, Workload: w.Workload, Endpoint: w.Endpoint}
+}
+
+// narrowWorkloadEndpoint is the key of what is written, else that which workloadName most likely made the name of.
+func narrowWorkloadEndpoint(r Resource, spec *WorkloadEndpoint) []model.Range {
+	if spec.Node != "" {
+		return []model.Range{model.KeyRange(spec.key())}
+	}
+	parts := strings.Split(strings.ReplaceAll(r.Metadata.Name, "--", "\x00"), "-")
+	if len(parts) != 4 {
+		return nil
+	}
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "\x00", "-")
+	}
+	if parts[1] == "k8s" {
+		parts[2] = r.Metadata.Namespace + "." + parts[2]
+	}
+	return []model.Range{model.KeyRange(model.WorkloadEndpointKey{Host: parts[0], Orchestrator: parts[1], Workload: parts[2], Endpoint: parts[3]})}
 }
 
 func ownWorkload(s Stored, _ []model.Entry) error {
-	if o := s.Spec.(*WorkloadEndpoint).Orchestrator; o == "k8s" || o == "cni" {
+	if o := s.Entries[0].Key.(model.WorkloadEndpointKey).Orchestrator; o == "k8s" || o == "cni" {
 		return errors.New("it belongs to the CNI plugin: delete the pod or container")
 	}
 	return nil
 }
 
-func writeWorkloadEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, error) {
-	spec := r.Spec.(*WorkloadEndpoint)
+func writeWorkloadEndpoint(r writing[WorkloadEndpoint]) (keys, error) {
+	spec := r.spec
 	for _, f := range []struct{ name, value string }{{"orchestrator", spec.Orchestrator}, {"workload", spec.Workload}, {"node", spec.Node}, {"endpoint", spec.Endpoint}, {"interfaceName", spec.InterfaceName}} {
 		if f.value == "" {
 			return keys{}, r.at("spec."+f.name, "missing")
@@ -137,13 +185,13 @@ func writeWorkloadEndpoint(r Resource, old *Stored, _ []model.Entry) (keys, erro
 	if spec.Orchestrator == "k8s" || spec.Orchestrator == "cni" {
 		return keys{}, r.at("spec.orchestrator", "endpoints of %s belong to the CNI plugin", spec.Orchestrator)
 	}
-	key := model.WorkloadEndpointKey{Host: spec.Node, Orchestrator: spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint}
+	key := spec.key()
 	if want := workloadName(key, ""); r.Metadata.Name != want || r.Metadata.Namespace != "default" {
 		return keys{}, r.at("metadata.name", "want %s in namespace default: an endpoint's name is its node, orchestrator, workload and endpoint", want)
 	}
 	w := model.WorkloadEndpoint{State: model.StateActive}
-	if old != nil {
-		if stored, ok := parsed[model.WorkloadEndpoint](old.Entries[0]); ok {
+	if r.old != nil {
+		if stored, ok := parsed[model.WorkloadEndpoint](r.old.Entries[0]); ok {
 			w = stored // what the resource has no word for stays
 		}
 	}

@@ -182,32 +182,47 @@ func (c FelixConfiguration) DropUnknown() []string {
 	return dropped
 }
 
-// cluster are settings that ClusterInformation shows, and not FelixConfiguration.
-var cluster = []string{"ClusterGUID", "ClusterType", "CalicoVersion"}
-
-func felixOf(k model.Key) (string, bool) {
-	switch k := k.(type) {
-	case model.GlobalConfigKey:
-		return "default", checks[k.Name] != nil && !isBGPSetting(k.Name)
-	case model.HostConfigKey:
-		return "node." + k.Host, checks[k.Name] != nil
-	}
-	return "", false
-}
-
-func readFelix(entries []model.Entry) []Stored {
-	return group(entries, felixOf, func(name string, s *Stored) {
-		spec := FelixConfiguration{}
-		s.Spec, s.Metadata.Name = &spec, name
-		for _, e := range s.Entries {
-			if text, ok := parsed[model.Text](e); ok {
-				spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends in the parameter's name
-			}
+var felixConfigurationKind = row[FelixConfiguration]{
+	Kind: Kind{
+		Name: "FelixConfiguration", Plural: "FelixConfigurations", Aliases: []string{"felixconfig", "felixconfigs"},
+		ranges: prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
+		always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
+	},
+	reads: readFelix, writes: writeFelix,
+	narrows: func(r Resource, _ *FelixConfiguration) []model.Range {
+		if host, isNode := strings.CutPrefix(r.Metadata.Name, "node."); isNode {
+			return prefix(model.HostPrefix(host) + "config/")
 		}
-	})
+		return prefix(model.ConfigPrefix())
+	},
+}.kind()
+
+func felixOf(e model.Entry) string {
+	switch k := e.Key.(type) {
+	case model.GlobalConfigKey:
+		if checks[k.Name] != nil && !isBGPSetting(k.Name) {
+			return "default"
+		}
+	case model.HostConfigKey:
+		if checks[k.Name] != nil {
+			return "node." + k.Host
+		}
+	}
+	return ""
 }
 
-func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+func readFelix(name string, s *Stored, _ model.Entry) *FelixConfiguration {
+	spec := FelixConfiguration{}
+	s.Metadata.Name = name
+	for _, e := range s.Entries {
+		if text, ok := parsed[model.Text](e); ok {
+			spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends in the parameter's name
+		}
+	}
+	return &spec
+}
+
+func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 	host, isNode := strings.CutPrefix(r.Metadata.Name, "node.")
 	if !isNode && r.Metadata.Name != "default" || isNode && host == "" {
 		return keys{}, r.at("metadata.name", "%q: want default, or node.<name>", r.Metadata.Name)
@@ -224,13 +239,9 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 		}
 		return model.GlobalConfigKey{Name: name}
 	}
-	was := FelixConfiguration{}
-	if old != nil {
-		was = *old.Spec.(*FelixConfiguration)
-	}
 	var k keys
 	var errs []error
-	spec := *r.Spec.(*FelixConfiguration)
+	spec, was := *r.spec, *r.was
 	for _, field := range slices.Sorted(maps.Keys(spec)) {
 		name, ok := parameters[field]
 		if !ok {

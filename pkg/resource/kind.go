@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -20,7 +18,7 @@ type Column struct {
 	Cell func(Resource) string
 }
 
-// A Kind is one row of what the operator can name: where its resources are stored, and how they are read and written.
+// A Kind is one of those that the operator can name: where its resources are stored, and how they are read and written.
 type Kind struct {
 	Name, Plural string
 	Aliases      []string
@@ -28,27 +26,129 @@ type Kind struct {
 	Labelled     bool // labels are stored
 	Columns      []Column
 
-	newSpec func() any
-	// ranges are all that is read for any decision on the kind.
-	ranges []model.Range
-	// narrow, nil = ranges, are what a write reads first. Where there is nothing of the resource, and beside isn't empty, the keys
-	// below it are read as well: the resource may be there under another one.
-	narrow func(Resource) []model.Range
-	beside string
-	// read finds the resources in these ranges.
-	read func(entries []model.Entry) []Stored
-	// write makes the keys of a resource; old is what is stored of it, if anything is.
-	write func(r Resource, old *Stored, entries []model.Entry) (keys, error)
+	// ranges hold the resources, judged what decides whether one may be written or deleted besides.
+	ranges, judged []model.Range
+	// elsewhere: a resource may be in another place than the one that a write of it looks at first.
+	elsewhere bool
+	// of says which resource of the kind an entry is of, by what is the same for all of its entries; "" = none.
+	of func(model.Entry) string
+	// shared, nil = none, is a key that all resources are read with.
+	shared model.Key
+	// implied, nil = none, is a key whose resource is there without it as well.
+	implied model.Key
+	// always, nil = none, says of which resources there is one that says nothing, to be changed, where nothing is stored.
+	always func(name string) bool
+	// also, nil = none, is a second name of a resource.
+	also func(s *Stored) string
+	// alike, nil = none, are names by which a resource may be meant, the usual one first.
+	alike func(s *Stored) []string
 	// rest, nil = nothing, are the keys that go with a resource, beside its own.
 	rest func(s Stored, entries []model.Entry) []model.Entry
-	// always: the resource default, which says nothing, is there to be changed even where nothing is stored.
-	always bool
-	// implied, nil = none, is a resource that is there without a key as well.
-	implied func() Stored
 	// mayDelete, nil = always, says why a resource must stay.
 	mayDelete func(s Stored, entries []model.Entry) error
 	// vacant, nil = none, are the prefixes below which nothing may come up while a resource is deleted.
 	vacant func(name string) []string
+
+	spec // of the row's type
+}
+
+// A spec is what a row says by its own type of spec.
+type spec interface {
+	newSpec() any
+	read(of string, s *Stored, shared model.Entry) bool
+	write(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error)
+	narrow(r Resource) []model.Range
+	retired(r Resource) (Resource, bool)
+}
+
+// A row is a kind whose specs are Ts.
+type row[T any] struct {
+	Kind
+	// reads makes the spec, and the names, of the entries of a resource, which has at least one; nil: they are none.
+	reads func(of string, s *Stored, shared model.Entry) *T
+	// writes makes the keys of a resource.
+	writes func(w writing[T]) (keys, error)
+	// narrows, nil = ranges, are where a resource is by its name, and what a write of it judges.
+	narrows func(r Resource, spec *T) []model.Range
+	// retires, nil = nothing, changes a resource so that no more depends on it, and reports whether it did: before it is deleted.
+	retires func(spec *T) bool
+}
+
+// A writing is what a write decides on.
+type writing[T any] struct {
+	Resource
+	spec    *T
+	old     *Stored // nil = nothing is stored
+	was     *T      // its spec, an empty one where nothing is stored
+	entries []model.Entry
+	alone   bool // nothing was read: whether the resource is right by itself
+}
+
+func (r row[T]) kind() *Kind {
+	k := r.Kind
+	k.spec = r
+	return &k
+}
+
+// specOf is the spec of a resource, an empty one where it has none.
+func specOf[T any](r Resource) *T {
+	if r.Spec == nil {
+		return new(T)
+	}
+	return r.Spec.(*T)
+}
+
+func (r row[T]) newSpec() any { return new(T) }
+
+func (r row[T]) read(of string, s *Stored, shared model.Entry) bool {
+	spec := r.reads(of, s, shared)
+	s.Spec = spec
+	return spec != nil
+}
+
+func (r row[T]) write(res Resource, old *Stored, entries []model.Entry, alone bool) (keys, error) {
+	w := writing[T]{Resource: res, spec: specOf[T](res), old: old, was: new(T), entries: entries, alone: alone}
+	if old != nil {
+		w.was = specOf[T](old.Resource)
+	}
+	return r.writes(w)
+}
+
+func (r row[T]) narrow(res Resource) []model.Range {
+	if r.narrows == nil {
+		return nil
+	}
+	return r.narrows(res, specOf[T](res))
+}
+
+func (r row[T]) retired(res Resource) (Resource, bool) {
+	spec := *specOf[T](res)
+	retires := r.retires != nil && r.retires(&spec)
+	res.Spec = &spec
+	return res, retires
+}
+
+// one reads resources that are one key each; v is nil where its value can't be read.
+func one[K model.Key, V, T any](fill func(key K, v *V, s *Stored) *T) func(string, *Stored, model.Entry) *T {
+	return func(_ string, s *Stored, _ model.Entry) *T {
+		var v *V
+		if value, ok := parsed[V](s.Entries[0]); ok {
+			v = &value
+		}
+		return fill(s.Entries[0].Key.(K), v, s)
+	}
+}
+
+// keyed are keys of a type, each of which is a resource.
+func keyed[K model.Key](e model.Entry) string {
+	if _, ok := e.Key.(K); ok {
+		return e.Path
+	}
+	return ""
+}
+
+func cell[T any](head string, wide bool, of func(*T) string) Column {
+	return Column{head, wide, func(r Resource) string { return of(specOf[T](r)) }}
 }
 
 // keys are what a resource is stored as. Keys of it that aren't named stay as they are.
@@ -85,53 +185,49 @@ type Stored struct {
 	Err     error
 }
 
-// Ranges are all that must be read to decide anything on the kind.
+// Ranges hold all resources of the kind.
 func (k *Kind) Ranges() []model.Range { return k.ranges }
 
-// WriteRanges are what must be read before r is written. Write may ask for more.
+// DeleteRanges are what must be read before a resource is deleted.
+func (k *Kind) DeleteRanges() []model.Range { return slices.Concat(k.ranges, k.judged) }
+
+// WriteRanges are what must be read before r is written, or looked up: those of its name, which may be all. Write may ask for more.
 func (k *Kind) WriteRanges(r Resource) []model.Range {
-	if k.narrow == nil {
-		return k.ranges
+	if narrow := k.narrow(k.inNamespace(r)); narrow != nil {
+		return narrow
 	}
-	return k.narrow(r)
+	return k.DeleteRanges()
+}
+
+// NameRanges are where a resource is, as far as its name says.
+func (k *Kind) NameRanges(namespace, name string) []model.Range {
+	if narrow := k.narrow(k.inNamespace(Resource{Metadata: Metadata{Namespace: namespace, Name: name}})); narrow != nil {
+		return narrow
+	}
+	return k.ranges
+}
+
+func (k *Kind) inNamespace(r Resource) Resource {
+	if k.Namespaced {
+		r.Metadata.Namespace = cmp.Or(r.Metadata.Namespace, "default")
+	}
+	return r
+}
+
+// Retired is a resource as it must be before it is deleted, and whether it isn't so yet. One that can't be read stays as it is.
+func (k *Kind) Retired(s *Stored) (Resource, bool) {
+	if s.Err != nil {
+		return s.Resource, false
+	}
+	return k.retired(s.Resource)
 }
 
 // Kinds are all of them.
-func Kinds() []*Kind {
-	var all []*Kind
-	for i := range kinds {
-		all = append(all, &kinds[i])
-	}
-	return all
-}
+func Kinds() []*Kind { return kinds }
 
 // All are the resources of the kind, by namespace and name, in what its Ranges hold, with what is there without a key.
 func (k *Kind) All(entries []model.Entry) []Stored {
-	all := k.read(entries)
-	if k.implied != nil {
-		s := k.implied()
-		if !slices.ContainsFunc(all, func(of Stored) bool { return of.Metadata.Name == s.Metadata.Name }) {
-			all = append(all, s)
-		}
-	}
-	for i := range all {
-		s := &all[i]
-		s.APIVersion, s.Kind = APIVersion, k.Name
-		var revision int64
-		for _, e := range s.Entries {
-			revision = max(revision, e.Revision)
-			if e.Err != nil && s.Err == nil {
-				s.Err = fmt.Errorf("%s: %w", e.Path, e.Err)
-			}
-		}
-		if s.Spec == nil {
-			s.Spec = k.newSpec()
-		}
-		s.Metadata.ResourceVersion = strconv.FormatInt(revision, 10)
-	}
-	slices.SortStableFunc(all, func(a, b Stored) int {
-		return cmp.Or(cmp.Compare(a.Metadata.Namespace, b.Metadata.Namespace), cmp.Compare(a.Metadata.Name, b.Metadata.Name))
-	})
+	all, _ := k.Track().Update(model.Update{Resync: true, Entries: entries})
 	return all
 }
 
@@ -159,43 +255,34 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 		return found, nil
 	}
 	missing := &NotFoundError{Kind: k.Name, Name: Metadata{Namespace: namespace, Name: name}.id()}
-	missing.like = func() string { return like(all, namespace, name) }
-	workloads := 0
+	missing.like = func() string { return k.like(all, namespace, name) }
+	meant := 0
 	for i := range all {
 		s := &all[i]
-		switch spec := s.Spec.(type) {
-		case *IPPool:
-			switch cidr := spec.CIDR.String(); name {
-			case cidr:
-				return s, nil
-			case strings.ReplaceAll(cidr, "/", "-"):
-				missing.other = s
-			}
-		case *Policy: // <tier>.x for x, and the reverse
-			if s.Metadata.Namespace == namespace && (spec.Tier+"."+s.Metadata.Name == name || s.Metadata.Name == spec.Tier+"."+name) {
-				missing.other = s
-			}
-		case *WorkloadEndpoint: // a pod's name, or another workload's, that has only one
-			if s.Metadata.Namespace == namespace && (spec.Pod == name || spec.Workload == name) {
-				workloads++
-				missing.other = s
-			}
+		switch {
+		case s.Metadata.Namespace != namespace:
+		case k.also != nil && k.also(s) == name:
+			return s, nil
+		case k.alike != nil && slices.Contains(k.alike(s), name):
+			missing.other = s
+			meant++
 		}
 	}
-	if workloads > 1 {
+	if meant > 1 {
 		missing.other = nil
 	}
 	return nil, missing
 }
 
 // like is a hint at the resources whose names are like one that isn't there; those of other namespaces are named as get finds them.
-func like(all []Stored, namespace, name string) string {
+func (k *Kind) like(all []Stored, namespace, name string) string {
 	var names []string
-	for _, s := range all {
+	for i := range all {
+		s := &all[i]
 		called := s.Metadata.Name
 		if s.Metadata.Namespace != namespace {
-			if w, ok := s.Spec.(*WorkloadEndpoint); ok && w.Pod != "" {
-				called = w.Pod
+			if k.alike != nil {
+				called = k.alike(s)[0]
 			}
 			called += " -n " + s.Metadata.Namespace
 		}
@@ -215,11 +302,16 @@ func (k *Kind) Resolve(all []Stored, namespace, name string) (*Stored, error) {
 }
 
 // ToChange is Lookup for a change of a resource, which may be one of nothing yet: the configuration of a cluster, or of an
-// agent, of which nothing is stored.
-func (k *Kind) ToChange(all []Stored, namespace, name string) (*Stored, error) {
-	s, err := k.Lookup(all, namespace, name)
-	var missing *NotFoundError
-	if errors.As(err, &missing) && k.always && (name == "default" || k.Name == "FelixConfiguration" && strings.HasPrefix(name, "node.")) {
+// agent, of which nothing is stored. The ranges are those that entries are of; the error may be a *model.NeedRangesError.
+func (k *Kind) ToChange(ranges []model.Range, entries []model.Entry, namespace, name string) (*Stored, error) {
+	s, err := k.Lookup(k.All(entries), namespace, name)
+	_, missing := errors.AsType[*NotFoundError](err)
+	if missing {
+		if more := k.unread(ranges, false); more != nil {
+			return nil, more
+		}
+	}
+	if missing && k.always != nil && k.always(name) {
 		return &Stored{Resource: Resource{APIVersion: APIVersion, Kind: k.Name, Metadata: Metadata{Name: name}, Spec: k.newSpec()}}, nil
 	}
 	return s, err

@@ -27,22 +27,20 @@ const (
 // the change's NoneSince lack the revision of these.
 func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mode Mode) (change model.Change, created bool, err error) {
 	old, err := k.Lookup(k.All(entries), r.Metadata.Namespace, r.Metadata.Name)
-	if k.narrow != nil && k.beside != "" {
-		keys := model.Range{Prefix: k.beside, KeysOnly: true}
-		switch {
-		case err != nil && !slices.Contains(ranges, keys) && !slices.Contains(ranges, model.PrefixRange(k.beside)):
-			return change, false, &model.NeedRangesError{Ranges: []model.Range{keys}}
-		case err == nil && old.Entries[0].Value == nil && old.Entries[0].Err == nil:
-			return change, false, &model.NeedRangesError{Ranges: []model.Range{model.KeyRange(old.Entries[0].Key)}}
+	_, missing := errors.AsType[*NotFoundError](err)
+	refused := missing && (mode == Replace || mode == Apply && r.Metadata.ResourceVersion != "" && r.Metadata.ResourceVersion != "0")
+	if refused || missing && k.elsewhere { // to find it there, or to say what else there is
+		if more := k.unread(ranges, true); more != nil {
+			return change, false, more
 		}
 	}
-	var missing *NotFoundError
 	switch {
-	case errors.As(err, &missing):
-		if mode == Replace || r.Metadata.ResourceVersion != "" && r.Metadata.ResourceVersion != "0" && mode == Apply {
-			return change, false, err
-		}
+	case refused:
+		return change, false, err
+	case missing:
 		old = nil
+	case err == nil && old.keysOnly():
+		return change, false, &model.NeedRangesError{Ranges: []model.Range{model.KeyRange(old.Entries[0].Key)}}
 	case err != nil:
 		return change, false, err
 	case mode == Create:
@@ -61,12 +59,34 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 	if err := r.checkLabels(old); err != nil {
 		return change, false, err
 	}
-	written, err := k.write(r, old, entries)
+	written, err := k.write(r, old, entries, false)
 	if err != nil {
 		return change, false, err
 	}
 	change, err = r.change(written, entries)
 	return change, old == nil, err
+}
+
+// unread asks for what Ranges have beside those that were read, by its keys alone where these are enough; nil: nothing.
+func (k *Kind) unread(ranges []model.Range, keysOnly bool) error {
+	var more []model.Range
+	for _, r := range k.ranges {
+		keys := r
+		keys.KeysOnly = keysOnly
+		if !slices.Contains(ranges, r) && !slices.Contains(ranges, keys) {
+			more = append(more, keys)
+		}
+	}
+	if more == nil {
+		return nil
+	}
+	return &model.NeedRangesError{Ranges: more}
+}
+
+// keysOnly reports whether a resource of one key was read without its value.
+func (s *Stored) keysOnly() bool {
+	e := s.Entries[0]
+	return e.Exists() && e.Value == nil && e.Err == nil
 }
 
 func stale(s Stored, read string) error {
@@ -192,15 +212,10 @@ func Check(r Resource) error {
 	if err != nil {
 		return err
 	}
-	var entries []model.Entry
-	if p, ok := r.Spec.(*Policy); ok && p.Tier != "" { // which tiers there are is the cluster's
-		key := model.TierKey{Tier: p.Tier}
-		entries = append(entries, model.Entry{Path: key.Path(), Key: key, Value: model.Tier{}})
-	}
 	if err := r.checkLabels(nil); err != nil {
 		return err
 	}
-	written, err := k.write(r, nil, entries)
+	written, err := k.write(r, nil, nil, true)
 	if err != nil {
 		return err
 	}
