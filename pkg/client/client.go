@@ -223,7 +223,10 @@ func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, nam
 // transact decides on what it has read. A key may have been read twice, without its value and with it.
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
 	var kept []model.Entry
-	var would model.Change
+	var opts []store.TransactOption
+	if c.DryRun {
+		opts = append(opts, store.DryRun(&c.would))
+	}
 	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var entries []model.Entry
 		at := map[string]int{}
@@ -253,14 +256,8 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 		kept = slices.DeleteFunc(entries, func(e model.Entry) bool {
 			return e.Unknown == nil || !slices.ContainsFunc(change.Puts, func(p model.Put) bool { return p.Key == e.Key })
 		})
-		if c.DryRun {
-			would, change = change, model.Change{}
-		}
 		return change, err
-	})
-	if err == nil && c.DryRun {
-		c.would = append(c.would, would)
-	}
+	}, opts...)
 	if err == nil && c.Kept != nil {
 		for _, e := range kept {
 			c.Kept(e.Path, e.Unknown)

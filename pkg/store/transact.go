@@ -29,6 +29,7 @@ type hooks struct {
 	lease   clientv3.LeaseID
 	before  func(*model.View) error
 	unknown func(context.Context, model.Change) error
+	would   *[]model.Change
 }
 
 // UnderLease binds the puts to the lease: etcd deletes their keys when it ends.
@@ -47,6 +48,11 @@ func BeforeCommit(fn func(*model.View) error) TransactOption {
 // answer, the transaction ends with ErrUnknownOutcome in its error.
 func AfterUnknown(fn func(context.Context, model.Change) error) TransactOption {
 	return func(t *hooks) { t.unknown = fn }
+}
+
+// DryRun has the change added to would, unless it is empty, and not committed.
+func DryRun(would *[]model.Change) TransactOption {
+	return func(t *hooks) { t.would = would }
 }
 
 // Transact changes etcd by a decision on what it holds. It reads the wanted ranges at one revision, calls decide, and
@@ -103,6 +109,10 @@ func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []
 		}
 		if err != nil || change.Empty() {
 			return change, view.Revision(), err
+		}
+		if t.would != nil {
+			*t.would = append(*t.would, change)
+			return change, view.Revision(), nil
 		}
 		revision, err := c.commit(ctx, change, t.lease, read)
 		return change, revision, err
