@@ -50,7 +50,7 @@ var layers = map[string]layer{
 	"pkg/agent/params": layerShell, "pkg/agent/reclaim": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/leftovers": layerShell, "pkg/agent/forward": layerShell, "pkg/agent/probe": layerShell, "pkg/agent/conflist": layerShell, "pkg/agent/pods": layerShell, "pkg/agent/dhcpd": layerShell,
 	"pkg/agent/availability": layerShell, "pkg/controllers/availability": layerShell,
 	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell, "pkg/nodecert": layerShell, "pkg/classicd": layerShell, "cmd/calico-classic": layerMain,
-	"pkg/ctl": layerShell, "pkg/ctl/session": layerShell, "pkg/ctl/output": layerShell, "pkg/ctl/resources": layerShell, "pkg/ctl/datastore": layerShell, "pkg/ctl/addresses": layerShell, "pkg/ctl/why": layerShell, "pkg/ctl/health": layerShell, "pkg/ctl/diags": layerShell, "pkg/ctl/doctor": layerShell, "pkg/explain": layerPure, "pkg/client": layerShell, "pkg/resource": layerPure, "cmd/calicoctl": layerMain,
+	"pkg/ctl": layerShell, "pkg/ctl/session": layerShell, "pkg/ctl/output": layerShell, "pkg/ctl/resources": layerShell, "pkg/ctl/datastore": layerShell, "pkg/ctl/ipam": layerShell, "pkg/ctl/explain": layerShell, "pkg/ctl/status": layerShell, "pkg/ctl/node": layerShell, "pkg/ctl/diags": layerShell, "pkg/ctl/doctor": layerShell, "pkg/explain": layerPure, "pkg/client": layerShell, "pkg/resource": layerPure, "cmd/calicoctl": layerMain,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-install": layerMain, "cmd/calico-lab": layerMain,
 	"pkg/controllers": layerShell, "pkg/controllers/fenced": layerShell, "pkg/controllers/writer": layerShell, "pkg/controllers/hosts": layerShell, "pkg/controllers/owned": layerShell, "pkg/controllers/endpoints": layerShell, "pkg/controllers/invalid": layerShell,
 	"cmd/calico-controllers": layerMain,
@@ -169,7 +169,7 @@ var exceptions = map[[2]string]string{
 	{"pkg/agent", "pkg/nodecert"}:       "a host's certificate is kept as a manager of network services keeps its own",
 	{"pkg/nsmanager", "pkg/nodecert"}:   "a manager's certificate is kept as the agent keeps its own",
 	{"pkg/classicd", "pkg/agent"}:       "Felix is the agent, told by others than etcd",
-	{"pkg/ctl/addresses", "pkg/client"}: "what a resource says is changed as a resource",
+	{"pkg/ctl/ipam", "pkg/client"}:      "what a resource says is changed as a resource",
 	{"pkg/ctl/datastore", "pkg/client"}: "an export of Calico's is written as resources",
 	{"pkg/ctl/resources", "pkg/client"}: "the commands on resources are built on what other programs use for the same",
 }
