@@ -51,6 +51,7 @@ var bgpPeerKind = row[BGPPeer]{
 	Kind: Kind{
 		Name: "BGPPeer", Plural: "BGPPeers",
 		ranges: prefix(model.BGPPrefix(), model.ConfigPrefix(), model.HostPrefix("")), of: keyed[model.BGPPeerKey],
+		words: []string{"as_num", "asNumber"}, fields: map[string]string{"ip": "peerIP"},
 		Columns: []Column{
 			cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
 			cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, "(global)") }),

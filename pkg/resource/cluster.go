@@ -145,6 +145,7 @@ var dhcpSubnetKind = row[DHCPSubnet]{
 	Kind: Kind{
 		Name: "DHCPSubnet", Plural: "DHCPSubnets", Aliases: []string{"subnet", "subnets"},
 		ranges: prefix(model.SubnetPrefix()), of: keyed[model.DHCPSubnetKey],
+		words: []string{"gateway_ip", "gatewayIP", "network_id", "networkID"},
 		Columns: []Column{
 			cell("CIDR", false, func(s *DHCPSubnet) string { return s.CIDR.String() }),
 			cell("GATEWAY", false, func(s *DHCPSubnet) string { return text(s.GatewayIP) }),

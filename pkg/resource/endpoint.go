@@ -24,6 +24,7 @@ var hostEndpointKind = row[HostEndpoint]{
 	Kind: Kind{
 		Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true,
 		ranges: prefix(model.HostPrefix("")), of: keyed[model.HostEndpointKey],
+		words: []string{"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles"}, fields: map[string]string{"name": "interfaceName"},
 		Columns: []Column{
 			cell("NODE", false, func(h *HostEndpoint) string { return h.Node }),
 			cell("INTERFACE", true, func(h *HostEndpoint) string { return h.InterfaceName }),
@@ -109,7 +110,11 @@ func workloadName(key model.WorkloadEndpointKey, pod string) string {
 var workloadEndpointKind = row[WorkloadEndpoint]{
 	Kind: Kind{
 		Name: "WorkloadEndpoint", Plural: "WorkloadEndpoints", Aliases: []string{"wep", "weps"}, Namespaced: true, Labelled: true,
-		ranges: prefix(model.HostPrefix("")), of: keyed[model.WorkloadEndpointKey], mayDelete: ownWorkload,
+		ranges: prefix(model.HostPrefix("")), of: keyed[model.WorkloadEndpointKey], mayDelete: ownWorkload, fields: map[string]string{"name": "interfaceName"},
+		words: []string{
+			"profile_ids", "profiles", "ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs",
+			"int_ip", "internalIP", "ext_ip", "externalIP",
+		},
 		alike: func(s *Stored) []string { // a pod's name, or another workload's, that has only one
 			key := s.Entries[0].Key.(model.WorkloadEndpointKey)
 			_, pod := key.Pod()

@@ -66,6 +66,7 @@ var ipPoolKind = row[IPPool]{
 	Kind: Kind{
 		Name: "IPPool", Plural: "IPPools", Aliases: []string{"ipp", "ipps", "pool", "pools"},
 		ranges: prefix(model.PoolPrefix()), judged: prefix(model.BlockPrefix(false), model.BlockPrefix(true)), of: keyed[model.PoolKey], mayDelete: poolInUse,
+		words: []string{"ipip", "ipipMode"},
 		also:  func(s *Stored) string { return cidrOf(s).String() },
 		alike: func(s *Stored) []string { return []string{strings.ReplaceAll(cidrOf(s).String(), "/", "-")} },
 		Columns: []Column{

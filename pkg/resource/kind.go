@@ -42,6 +42,9 @@ type Kind struct {
 	also func(s *Stored) string
 	// alike, nil = none, are names by which a resource may be meant, the usual one first.
 	alike func(s *Stored) []string
+	// words and fields are what the model's words, in pairs for a strings.Replacer, and fields are here, where that isn't the same in camel case.
+	words  []string
+	fields map[string]string
 	// rest, nil = nothing, are the keys that go with a resource, beside its own.
 	rest func(s Stored, entries []model.Entry) []model.Entry
 	// mayDelete, nil = always, says why a resource must stay.

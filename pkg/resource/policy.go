@@ -50,6 +50,7 @@ var (
 
 func policyKind(k Kind) *Kind {
 	k.ranges, k.elsewhere, k.mayDelete = prefix(model.PolicyPrefix()), true, deletablePolicy // in another tier
+	k.words = ruleWords
 	k.Columns = []Column{
 		cell("TIER", false, func(p *Policy) string { return p.Tier }),
 		cell("ORDER", true, func(p *Policy) string { return order(p.Order) }),

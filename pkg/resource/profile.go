@@ -22,7 +22,7 @@ type Profile struct {
 
 var profileKind = row[Profile]{
 	Kind: Kind{
-		Name: "Profile", Plural: "Profiles", ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile,
+		Name: "Profile", Plural: "Profiles", ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile, words: ruleWords,
 		Columns: []Column{cell("LABELS", true, func(p *Profile) string { return fmt.Sprint(len(p.LabelsToApply)) })},
 	},
 	reads: readProfile, writes: writeProfile,

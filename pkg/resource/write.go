@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -63,7 +64,7 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 	if err != nil {
 		return change, false, err
 	}
-	change, err = r.change(written, entries)
+	change, err = k.change(r, written, entries)
 	return change, old == nil, err
 }
 
@@ -97,7 +98,7 @@ func stale(s Stored, read string) error {
 }
 
 // change writes what differs from what is stored, if all keys that it looked at are as they were read.
-func (r Resource) change(written keys, entries []model.Entry) (model.Change, error) {
+func (k *Kind) change(r Resource, written keys, entries []model.Entry) (model.Change, error) {
 	stored := map[model.Key]model.Entry{}
 	for _, e := range entries {
 		if e.Key != nil {
@@ -111,7 +112,7 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 	for _, put := range written.puts {
 		text, err := model.FormatValue(put.Value)
 		if err != nil {
-			return change, r.modelError(err)
+			return change, k.modelError(r, err)
 		}
 		e := stored[put.Key]
 		change.Compares = append(change.Compares, model.Compare{Key: put.Key, Revision: e.Revision})
@@ -136,33 +137,25 @@ func noneBelow(prefixes []string) []model.NoneSince {
 }
 
 // modelError puts an error of the model in the words of the resource.
-func (r Resource) modelError(err error) error {
-	var f *model.FieldError
-	if !errors.As(err, &f) {
+func (k *Kind) modelError(r Resource, err error) error {
+	f, ok := errors.AsType[*model.FieldError](err)
+	if !ok {
 		return fmt.Errorf("%s: %w", r.Title(), err)
 	}
-	field := camel(modelWords.Replace(f.Field))
-	switch {
-	case field == "name" && r.Kind != "Node":
-		field = "interfaceName"
-	case field == "ip":
-		field = "peerIP"
-	}
+	words := strings.NewReplacer(k.words...)
+	field := cmp.Or(k.fields[f.Field], camel(words.Replace(f.Field)))
 	parts := strings.Split(f.Err.Error(), `"`) // what is quoted are values
 	for i := 0; i < len(parts); i += 2 {
-		parts[i] = camel(modelWords.Replace(parts[i]))
+		parts[i] = camel(words.Replace(parts[i]))
 	}
 	return r.at("spec."+field, "%s", strings.Join(parts, `"`))
 }
 
-// modelWords are what fields of the model are in a resource, if not the same in camel case.
-var modelWords = strings.NewReplacer(
+// ruleWords are the words of kinds that have rules.
+var ruleWords = []string{
 	"inbound_rules", "ingress", "outbound_rules", "egress", "no types but inbound", "no types but Ingress", "!src_", "source.not_", "!dst_", "destination.not_",
-	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT", "ipip", "ipipMode",
-	"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles", "as_num", "asNumber",
-	"ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs", "int_ip", "internalIP", "ext_ip", "externalIP",
-	"gateway_ip", "gatewayIP", "network_id", "networkID",
-)
+	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT",
+}
 
 // camel writes block_size as blockSize.
 func camel(text string) string {
@@ -219,6 +212,6 @@ func Check(r Resource) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.change(written, nil)
+	_, err = k.change(r, written, nil)
 	return err
 }
