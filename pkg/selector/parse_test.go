@@ -86,7 +86,7 @@ func TestRelabel(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", " all( ) ": " all( ) ", "has( a )||!has(has)": "has( <a> )||!has(<has>)",
 		"a == 'a' && (in in {\"b\"} || not not in {'x',})": "<a> == 'a' && (<in> in {\"b\"} || <not> not in {'x',})",
-		"all == 'x' && contains contains 'y'": "<all> == 'x' && <contains> contains 'y'", "global starts with 'g'": "<global> starts with 'g'",
+		"all == 'x' && contains contains 'y'":              "<all> == 'x' && <contains> contains 'y'", "global starts with 'g'": "<global> starts with 'g'",
 	} {
 		marks := strings.NewReplacer("<", "x/", ">", "")
 		got, err := Relabel(text, func(label string) (string, error) { return "x/" + label, nil })

@@ -58,7 +58,7 @@ BGPPeer of this node (own) or of all (global), or another node that has this one
 			}
 			if err == nil && all {
 				var text string
-				_, text, err = Page(ctx, url+"/debug/state?format=text")
+				text, _, err = session.Page(ctx, url+"/debug/state?format=text")
 				fmt.Fprintf(env.Stdout, "\n%s", text)
 			}
 			if err == nil && !a.Ready {
