@@ -131,8 +131,42 @@ func Kinds() []*Kind { return kinds }
 
 // All are the resources of the kind, by namespace and name, in what its Ranges hold, with what is there without a key.
 func (k *Kind) All(entries []model.Entry) []Stored {
-	all, _ := k.Track().Update(model.Update{Resync: true, Entries: entries})
-	return all
+	var shared model.Entry
+	of := make(map[string][]model.Entry, len(entries))
+	for _, e := range entries {
+		if e.Key != nil && e.Key == k.shared {
+			shared = e
+		}
+		if id := k.idOf(e); id != "" {
+			of[id] = append(of[id], e)
+		}
+	}
+	if e := k.impliedEntry(); e.Key != nil && of[e.Path] == nil {
+		of[e.Path] = []model.Entry{e}
+	}
+	all := make([]Stored, 0, len(of))
+	for id, list := range of {
+		if s, ok := k.stored(id, list, shared); ok {
+			all = append(all, s)
+		}
+	}
+	return sorted(all)
+}
+
+// idOf is of, for entries whose path is that of their key.
+func (k *Kind) idOf(e model.Entry) string {
+	if e.Key == nil || e.Path != e.Key.Path() {
+		return ""
+	}
+	return k.of(e)
+}
+
+// impliedEntry is that of a key whose resource is there without it, with no value; zero: there is none.
+func (k *Kind) impliedEntry() model.Entry {
+	if k.implied == nil {
+		return model.Entry{}
+	}
+	return model.Entry{Path: k.implied.Path(), Key: k.implied}
 }
 
 // Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. What it doesn't find

@@ -36,18 +36,13 @@ func (t *Tracker) Update(u model.Update) (changed, gone []Stored) {
 			dirty[of] = true
 		}
 		clear(t.entries)
-		if key := t.kind.implied; key != nil {
-			entries = append([]model.Entry{{Path: key.Path(), Key: key}}, entries...)
-		}
+		entries = append([]model.Entry{t.kind.impliedEntry()}, entries...)
 	}
 	for _, e := range entries {
-		if e.Key == nil || e.Path != e.Key.Path() {
-			continue
-		}
-		if e.Key == t.kind.shared {
+		if e.Key != nil && e.Key == t.kind.shared {
 			t.shared = e
 		}
-		if of := t.kind.of(e); of != "" {
+		if of := t.kind.idOf(e); of != "" {
 			dirty[of] = true
 			t.entries[of] = replaced(t.entries[of], e, e.Exists() || e.Key == t.kind.implied)
 		}
