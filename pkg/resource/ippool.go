@@ -51,11 +51,10 @@ type IPPool struct {
 var encapModes = map[Encapsulation]model.EncapMode{"": model.EncapNever, Never: model.EncapNever, Always: model.EncapAlways, CrossSubnet: model.EncapCrossSubnet}
 
 func encapsulation(m model.EncapMode) Encapsulation {
-	switch m {
-	case model.EncapAlways:
-		return Always
-	case model.EncapCrossSubnet:
-		return CrossSubnet
+	for word, mode := range encapModes {
+		if mode == m && word != "" {
+			return word
+		}
 	}
 	return Never
 }

@@ -169,8 +169,8 @@ func (k *Kind) impliedEntry() model.Entry {
 	return model.Entry{Path: k.implied.Path(), Key: k.implied}
 }
 
-// Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. What it doesn't find
-// but Resolve does is named in the error, or what the name is like.
+// Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. The error of
+// one that isn't there is a *NotFoundError.
 func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	switch {
 	case k.Namespaced && namespace == "":
@@ -229,16 +229,6 @@ func (k *Kind) like(all []Stored, namespace, name string) string {
 	return DidYouMean(name, names)
 }
 
-// Resolve is Lookup for reading alone: where there is no resource of this name, it finds the one that the name may have meant, as web
-// for default.web, or that of the only interface of a pod. No change may go by it.
-func (k *Kind) Resolve(all []Stored, namespace, name string) (*Stored, error) {
-	s, err := k.Lookup(all, namespace, name)
-	if missing, ok := errors.AsType[*NotFoundError](err); ok && missing.other != nil {
-		return missing.other, nil
-	}
-	return s, err
-}
-
 // ToChange is Lookup for a change of a resource, which may be one of nothing yet: the configuration of a cluster, or of an
 // agent, of which nothing is stored. The ranges are those that entries are of; the error may be a *model.NeedRangesError.
 func (k *Kind) ToChange(ranges []model.Range, entries []model.Entry, namespace, name string) (*Stored, error) {
@@ -274,8 +264,9 @@ func (e *NotFoundError) Error() string {
 	return text
 }
 
-// Meant reports whether there is a resource that the name may have meant.
-func (e *NotFoundError) Meant() bool { return e.other != nil }
+// Meant is the resource that the name may have meant, as web for default.web, or that of the only interface of a pod; nil = none. No
+// change may go by it.
+func (e *NotFoundError) Meant() *Stored { return e.other }
 
 // ExistsError says that a resource to be made is there already.
 type ExistsError struct{ Kind, Name string }
