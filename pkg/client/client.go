@@ -281,12 +281,12 @@ func (c *Client) Watch(ctx context.Context, kind *resource.Kind, namespace strin
 		prefixes = append(prefixes, r.Path())
 	}
 	return c.store.Watch(ctx, prefixes, func(u model.Update) error {
-		changed, gone := tracker.Update(u)
-		for i, s := range slices.Concat(changed, gone) {
+		gone, changed := tracker.Update(u)
+		for i, s := range slices.Concat(gone, changed) {
 			if namespace != "" && kind.Namespaced && s.Metadata.Namespace != namespace {
 				continue
 			}
-			if err := fn(Event{Resource: s, Deleted: i >= len(changed)}); err != nil {
+			if err := fn(Event{Resource: s, Deleted: i < len(gone)}); err != nil {
 				return err
 			}
 		}

@@ -65,20 +65,17 @@ func isBGPSetting(name string) bool {
 	return slices.ContainsFunc(bgpSettings, func(s bgpSetting) bool { return s.name == name })
 }
 
-var bgpConfigurationKind = row[BGPConfiguration]{
-	Kind: Kind{
-		Name: "BGPConfiguration", Plural: "BGPConfigurations", Aliases: []string{"bgpconfig", "bgpconfigs"},
-		ranges: append(prefix(model.ConfigPrefix()), model.KeyRange(model.BGPMeshKey{}), model.KeyRange(model.BGPGlobalASKey{})),
-		of:     ofBGPConfiguration, always: isDefault,
-		Columns: []Column{
-			cell("MESH", false, func(c *BGPConfiguration) string {
-				return fmt.Sprint(c.NodeToNodeMeshEnabled == nil || *c.NodeToNodeMeshEnabled)
-			}),
-			cell("ASNUMBER", false, func(c *BGPConfiguration) string { return text(c.ASNumber) }),
-		},
+var bgpConfigurationKind = newKind(readBGPConfiguration, writeBGPConfiguration, Kind{
+	Name: "BGPConfiguration", Plural: "BGPConfigurations", Aliases: []string{"bgpconfig", "bgpconfigs"},
+	ranges: append(keyRanges(model.BGPMeshKey{}, model.BGPGlobalASKey{}), model.PrefixRange(model.ConfigPrefix())),
+	of:     ofBGPConfiguration, always: isDefault,
+	Columns: []Column{
+		cell("MESH", false, func(c *BGPConfiguration) string {
+			return fmt.Sprint(c.NodeToNodeMeshEnabled == nil || *c.NodeToNodeMeshEnabled)
+		}),
+		cell("ASNUMBER", false, func(c *BGPConfiguration) string { return text(c.ASNumber) }),
 	},
-	reads: readBGPConfiguration, writes: writeBGPConfiguration,
-}.kind()
+})
 
 func ofBGPConfiguration(e model.Entry) string {
 	switch key := e.Key.(type) {
@@ -93,7 +90,7 @@ func ofBGPConfiguration(e model.Entry) string {
 	return "default"
 }
 
-func readBGPConfiguration(name string, s *Stored, _ model.Entry) *BGPConfiguration {
+func readBGPConfiguration(name string, s *Stored) *BGPConfiguration {
 	spec := &BGPConfiguration{}
 	s.Metadata.Name = name
 	legacy := false

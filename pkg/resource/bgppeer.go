@@ -44,19 +44,16 @@ type BGPPeer struct {
 	LocalWorkloadSelector string `json:"localWorkloadSelector,omitempty" refused:"not supported"`
 }
 
-var bgpPeerKind = row[BGPPeer]{
-	Kind: Kind{
-		Name: "BGPPeer", Plural: "BGPPeers",
-		ranges: prefix(model.BGPPrefix(), model.ConfigPrefix(), model.HostPrefix("")), of: keyed[model.BGPPeerKey],
-		words: []string{"as_num", "asNumber"}, fields: map[string]string{"ip": "peerIP"},
-		Columns: []Column{
-			cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
-			cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, "(global)") }),
-			cell("ASN", false, func(p *BGPPeer) string { return text(p.ASNumber) }),
-		},
+var bgpPeerKind = newKind(one(readPeer), writePeer, Kind{
+	Name: "BGPPeer", Plural: "BGPPeers",
+	ranges: prefix(model.BGPPrefix(), model.ConfigPrefix(), model.HostPrefix("")), of: keyed[model.BGPPeerKey],
+	words: []string{"as_num", "asNumber"}, fields: map[string]string{"ip": "peerIP"},
+	Columns: []Column{
+		cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
+		cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, "(global)") }),
+		cell("ASN", false, func(p *BGPPeer) string { return text(p.ASNumber) }),
 	},
-	reads: one(readPeer), writes: writePeer,
-}.kind()
+})
 
 func readPeer(key model.BGPPeerKey, p *model.BGPPeer, s *Stored) *BGPPeer {
 	s.Metadata.Name = peerName(key.Host, key.IP)

@@ -17,18 +17,15 @@ type ClusterInformation struct {
 	DatastoreReady *bool  `json:"datastoreReady,omitempty" doc:"False has plugins and agents change nothing: see calicoctl datastore lock."`
 }
 
-var clusterInformationKind = row[ClusterInformation]{
-	Kind: Kind{
-		Name: "ClusterInformation", Plural: "ClusterInformations", Aliases: []string{"clusterinfo", "clusterinfos"},
-		ranges: append(prefix(model.ConfigPrefix()), model.KeyRange(model.ReadyKey{})), of: ofClusterInformation,
-		mayDelete: func(Stored, []model.Entry) error { return errors.New("it is always there") },
-		Columns: []Column{
-			cell("CLUSTERGUID", false, func(c *ClusterInformation) string { return c.ClusterGUID }),
-			cell("READY", false, func(c *ClusterInformation) string { return fmt.Sprint(orZero(c.DatastoreReady)) }),
-		},
+var clusterInformationKind = newKind(readClusterInformation, writeClusterInformation, Kind{
+	Name: "ClusterInformation", Plural: "ClusterInformations", Aliases: []string{"clusterinfo", "clusterinfos"},
+	ranges: append(keyRanges(model.ReadyKey{}), model.PrefixRange(model.ConfigPrefix())), of: ofClusterInformation,
+	mayDelete: func(Stored, []model.Entry) error { return errors.New("it is always there") },
+	Columns: []Column{
+		cell("CLUSTERGUID", false, func(c *ClusterInformation) string { return c.ClusterGUID }),
+		cell("READY", false, func(c *ClusterInformation) string { return fmt.Sprint(orZero(c.DatastoreReady)) }),
 	},
-	reads: readClusterInformation, writes: writeClusterInformation,
-}.kind()
+})
 
 // setting is where a setting of the cluster is, nil = not here.
 func (c *ClusterInformation) setting(key model.Key) *string {
@@ -45,7 +42,7 @@ func ofClusterInformation(e model.Entry) string {
 	return ""
 }
 
-func readClusterInformation(name string, s *Stored, _ model.Entry) *ClusterInformation {
+func readClusterInformation(name string, s *Stored) *ClusterInformation {
 	spec := &ClusterInformation{}
 	s.Metadata.Name = name
 	for _, e := range s.Entries {

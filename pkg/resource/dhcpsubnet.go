@@ -24,22 +24,17 @@ type DHCPSubnet struct {
 	HostRoutes []HostRoute `json:"hostRoutes,omitempty" doc:"Further routes of theirs."`
 }
 
-var dhcpSubnetKind = row[DHCPSubnet]{
-	Kind: Kind{
-		Name: "DHCPSubnet", Plural: "DHCPSubnets", Aliases: []string{"subnet", "subnets"},
-		ranges: prefix(model.SubnetPrefix()), of: keyed[model.DHCPSubnetKey],
-		words: []string{"gateway_ip", "gatewayIP", "network_id", "networkID"},
-		Columns: []Column{
-			cell("CIDR", false, func(s *DHCPSubnet) string { return s.CIDR.String() }),
-			cell("GATEWAY", false, func(s *DHCPSubnet) string { return text(s.GatewayIP) }),
-			cell("NETWORK", true, func(s *DHCPSubnet) string { return s.NetworkID }),
-		},
+var dhcpSubnetKind = newKind(one(readSubnet), writeSubnet, Kind{
+	Name: "DHCPSubnet", Plural: "DHCPSubnets", Aliases: []string{"subnet", "subnets"},
+	ranges: prefix(model.SubnetPrefix()), of: keyed[model.DHCPSubnetKey],
+	words: []string{"gateway_ip", "gatewayIP", "network_id", "networkID"},
+	Columns: []Column{
+		cell("CIDR", false, func(s *DHCPSubnet) string { return s.CIDR.String() }),
+		cell("GATEWAY", false, func(s *DHCPSubnet) string { return text(s.GatewayIP) }),
+		cell("NETWORK", true, func(s *DHCPSubnet) string { return s.NetworkID }),
 	},
-	reads: one(readSubnet), writes: writeSubnet,
-	narrows: func(r Resource, _ *DHCPSubnet) []model.Range {
-		return []model.Range{model.KeyRange(model.DHCPSubnetKey{ID: r.Metadata.Name})}
-	},
-}.kind()
+	narrow: func(r Resource) []model.Range { return keyRanges(model.DHCPSubnetKey{ID: r.Metadata.Name}) },
+})
 
 func readSubnet(key model.DHCPSubnetKey, n *model.Subnet, s *Stored) *DHCPSubnet {
 	s.Metadata.Name = key.ID

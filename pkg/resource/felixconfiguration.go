@@ -182,20 +182,17 @@ func (c FelixConfiguration) DropUnknown() []string {
 	return dropped
 }
 
-var felixConfigurationKind = row[FelixConfiguration]{
-	Kind: Kind{
-		Name: "FelixConfiguration", Plural: "FelixConfigurations", Aliases: []string{"felixconfig", "felixconfigs"},
-		ranges: prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
-		always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
-	},
-	reads: readFelix, writes: writeFelix,
-	narrows: func(r Resource, _ *FelixConfiguration) []model.Range {
+var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
+	Name: "FelixConfiguration", Plural: "FelixConfigurations", Aliases: []string{"felixconfig", "felixconfigs"},
+	ranges: prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
+	always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
+	narrow: func(r Resource) []model.Range {
 		if host, isNode := strings.CutPrefix(r.Metadata.Name, "node."); isNode {
 			return prefix(model.HostPrefix(host) + "config/")
 		}
 		return prefix(model.ConfigPrefix())
 	},
-}.kind()
+})
 
 func felixOf(e model.Entry) string {
 	switch k := e.Key.(type) {
@@ -211,7 +208,7 @@ func felixOf(e model.Entry) string {
 	return ""
 }
 
-func readFelix(name string, s *Stored, _ model.Entry) *FelixConfiguration {
+func readFelix(name string, s *Stored) *FelixConfiguration {
 	spec := FelixConfiguration{}
 	s.Metadata.Name = name
 	for _, e := range s.Entries {

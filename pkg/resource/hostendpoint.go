@@ -18,20 +18,17 @@ type HostEndpoint struct {
 	Ports         []string  `json:"ports,omitempty" refused:"named ports of host endpoints are not supported yet: write numbers in the rules"`
 }
 
-var hostEndpointKind = row[HostEndpoint]{
-	Kind: Kind{
-		Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true,
-		ranges: prefix(model.HostPrefix("")), of: keyed[model.HostEndpointKey],
-		words: []string{"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles"}, fields: map[string]string{"name": "interfaceName"},
-		Columns: []Column{
-			cell("NODE", false, func(h *HostEndpoint) string { return h.Node }),
-			cell("INTERFACE", true, func(h *HostEndpoint) string { return h.InterfaceName }),
-			cell("IPS", true, func(h *HostEndpoint) string { return joined(h.ExpectedIPs) }),
-			cell("PROFILES", true, func(h *HostEndpoint) string { return strings.Join(h.Profiles, ",") }),
-		},
+var hostEndpointKind = newKind(one(readHostEndpoint), writeHostEndpoint, Kind{
+	Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true,
+	ranges: prefix(model.HostPrefix("")), of: keyed[model.HostEndpointKey],
+	words: []string{"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles"}, fields: map[string]string{"name": "interfaceName"},
+	Columns: []Column{
+		cell("NODE", false, func(h *HostEndpoint) string { return h.Node }),
+		cell("INTERFACE", true, func(h *HostEndpoint) string { return h.InterfaceName }),
+		cell("IPS", true, func(h *HostEndpoint) string { return joined(h.ExpectedIPs) }),
+		cell("PROFILES", true, func(h *HostEndpoint) string { return strings.Join(h.Profiles, ",") }),
 	},
-	reads: one(readHostEndpoint), writes: writeHostEndpoint,
-}.kind()
+})
 
 func readHostEndpoint(key model.HostEndpointKey, h *model.HostEndpoint, s *Stored) *HostEndpoint {
 	s.Metadata.Name = key.Endpoint

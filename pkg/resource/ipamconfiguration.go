@@ -16,19 +16,16 @@ type IPAMConfiguration struct {
 	IPCooldownSeconds  *int  `json:"ipCooldownSeconds,omitempty" doc:"Only 0 is supported yet. Of a block's free addresses, the one that was given back first is taken first."`
 }
 
-var ipamConfigurationKind = row[IPAMConfiguration]{
-	Kind: Kind{
-		Name: "IPAMConfiguration", Plural: "IPAMConfigurations", Aliases: []string{"ipamconfig", "ipamconfigs"},
-		ranges: []model.Range{model.KeyRange(model.IPAMConfigKey{})}, of: keyed[model.IPAMConfigKey], always: isDefault,
-		Columns: []Column{
-			cell("STRICTAFFINITY", false, func(c *IPAMConfiguration) string { return fmt.Sprint(orZero(c.StrictAffinity)) }),
-			cell("AUTOALLOCATEBLOCKS", false, func(c *IPAMConfiguration) string {
-				return fmt.Sprint(c.AutoAllocateBlocks == nil || *c.AutoAllocateBlocks)
-			}),
-		},
+var ipamConfigurationKind = newKind(one(readIPAMConfiguration), writeIPAMConfiguration, Kind{
+	Name: "IPAMConfiguration", Plural: "IPAMConfigurations", Aliases: []string{"ipamconfig", "ipamconfigs"},
+	ranges: keyRanges(model.IPAMConfigKey{}), of: keyed[model.IPAMConfigKey], always: isDefault,
+	Columns: []Column{
+		cell("STRICTAFFINITY", false, func(c *IPAMConfiguration) string { return fmt.Sprint(orZero(c.StrictAffinity)) }),
+		cell("AUTOALLOCATEBLOCKS", false, func(c *IPAMConfiguration) string {
+			return fmt.Sprint(c.AutoAllocateBlocks == nil || *c.AutoAllocateBlocks)
+		}),
 	},
-	reads: one(readIPAMConfiguration), writes: writeIPAMConfiguration,
-}.kind()
+})
 
 func readIPAMConfiguration(_ model.IPAMConfigKey, c *model.IPAMConfig, s *Stored) *IPAMConfiguration {
 	s.Metadata.Name = "default"

@@ -61,29 +61,27 @@ func encapsulation(m model.EncapMode) Encapsulation {
 
 const tunnelDevice = "tunl0"
 
-var ipPoolKind = row[IPPool]{
-	Kind: Kind{
-		Name: "IPPool", Plural: "IPPools", Aliases: []string{"ipp", "ipps", "pool", "pools"},
-		ranges: prefix(model.PoolPrefix()), judged: prefix(model.BlockPrefix(false), model.BlockPrefix(true)), of: keyed[model.PoolKey], mayDelete: poolInUse,
-		words: []string{"ipip", "ipipMode"},
-		also:  func(s *Stored) string { return cidrOf(s).String() },
-		alike: func(s *Stored) []string { return []string{strings.ReplaceAll(cidrOf(s).String(), "/", "-")} },
-		Columns: []Column{
-			cell("CIDR", false, func(p *IPPool) string { return p.CIDR.String() }),
-			cell("NAT", true, func(p *IPPool) string { return fmt.Sprint(p.NATOutgoing) }),
-			cell("IPIPMODE", true, func(p *IPPool) string { return string(p.IPIPMode) }),
-			cell("VXLANMODE", true, func(p *IPPool) string { return string(p.VXLANMode) }),
-			cell("DISABLED", true, func(p *IPPool) string { return fmt.Sprint(p.Disabled) }),
-			cell("SELECTOR", false, func(p *IPPool) string { return p.NodeSelector }),
-		},
+var ipPoolKind = newKind(one(readPool), writePool, Kind{
+	Name: "IPPool", Plural: "IPPools", Aliases: []string{"ipp", "ipps", "pool", "pools"},
+	ranges: prefix(model.PoolPrefix()), judged: prefix(model.BlockPrefix(false), model.BlockPrefix(true)), of: keyed[model.PoolKey], mayDelete: poolInUse,
+	words: []string{"ipip", "ipipMode"},
+	also:  func(s *Stored) string { return cidrOf(s).String() },
+	alike: func(s *Stored) []string { return []string{strings.ReplaceAll(cidrOf(s).String(), "/", "-")} },
+	Columns: []Column{
+		cell("CIDR", false, func(p *IPPool) string { return p.CIDR.String() }),
+		cell("NAT", true, func(p *IPPool) string { return fmt.Sprint(p.NATOutgoing) }),
+		cell("IPIPMODE", true, func(p *IPPool) string { return string(p.IPIPMode) }),
+		cell("VXLANMODE", true, func(p *IPPool) string { return string(p.VXLANMode) }),
+		cell("DISABLED", true, func(p *IPPool) string { return fmt.Sprint(p.Disabled) }),
+		cell("SELECTOR", false, func(p *IPPool) string { return p.NodeSelector }),
 	},
-	reads: one(readPool), writes: writePool,
-	retires: func(p *IPPool) bool { // so that no address is taken from it after the look at those in use
-		was := p.Disabled
-		p.Disabled = true
-		return !was
+	retired: func(r Resource) (Resource, bool) { // so that no address is taken from it after the look at those in use
+		spec := *specOf[IPPool](r)
+		was := spec.Disabled
+		spec.Disabled, r.Spec = true, &spec
+		return r, !was
 	},
-}.kind()
+})
 
 func cidrOf(s *Stored) netip.Prefix { return s.Entries[0].Key.(model.PoolKey).CIDR }
 

@@ -45,6 +45,10 @@ type Kind struct {
 	// words and fields are what the model's words, in pairs for a strings.Replacer, and fields are here, where that isn't the same in camel case.
 	words  []string
 	fields map[string]string
+	// narrow, nil = ranges, are where a resource is by its name, and by its spec where it has one, and what a write of it judges.
+	narrow func(r Resource) []model.Range
+	// retired, nil = as it is, is a resource as it must be before it is deleted, and whether it isn't yet.
+	retired func(Resource) (Resource, bool)
 	// rest, nil = nothing, are the keys that go with a resource, beside its own.
 	rest func(s Stored, entries []model.Entry) []model.Entry
 	// mayDelete, nil = always, says why a resource must stay.
@@ -52,7 +56,9 @@ type Kind struct {
 	// vacant, nil = none, are the prefixes below which nothing may come up while a resource is deleted.
 	vacant func(name string) []string
 
-	spec // of the row's type
+	newSpec func() any // by newKind
+	read    func(id string, s *Stored) bool
+	write   func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error)
 }
 
 // keys are what a resource is stored as. Keys of it that aren't named stay as they are.
@@ -87,6 +93,7 @@ type Stored struct {
 	Resource
 	Entries []model.Entry
 	Err     error
+	shared  model.Entry // that of Kind.shared
 }
 
 // Ranges hold all resources of the kind.
@@ -97,30 +104,29 @@ func (k *Kind) DeleteRanges() []model.Range { return slices.Concat(k.ranges, k.j
 
 // WriteRanges are what must be read before r is written, or looked up: those of its name, which may be all. Write may ask for more.
 func (k *Kind) WriteRanges(r Resource) []model.Range {
-	if narrow := k.narrow(k.inNamespace(r)); narrow != nil {
-		return narrow
-	}
-	return k.DeleteRanges()
+	return k.narrowed(r, k.DeleteRanges())
 }
 
 // NameRanges are where a resource is, as far as its name says.
 func (k *Kind) NameRanges(namespace, name string) []model.Range {
-	if narrow := k.narrow(k.inNamespace(Resource{Metadata: Metadata{Namespace: namespace, Name: name}})); narrow != nil {
-		return narrow
-	}
-	return k.ranges
+	return k.narrowed(Resource{Metadata: Metadata{Namespace: namespace, Name: name}}, k.ranges)
 }
 
-func (k *Kind) inNamespace(r Resource) Resource {
+func (k *Kind) narrowed(r Resource, all []model.Range) []model.Range {
 	if k.Namespaced {
 		r.Metadata.Namespace = cmp.Or(r.Metadata.Namespace, "default")
 	}
-	return r
+	if k.narrow != nil {
+		if narrow := k.narrow(r); narrow != nil {
+			return narrow
+		}
+	}
+	return all
 }
 
-// Retired is a resource as it must be before it is deleted, and whether it isn't so yet. One that can't be read stays as it is.
+// Retired is a resource as it must be before it is deleted, and whether it isn't yet. One that can't be read stays as it is.
 func (k *Kind) Retired(s *Stored) (Resource, bool) {
-	if s.Err != nil {
+	if s.Err != nil || k.retired == nil {
 		return s.Resource, false
 	}
 	return k.retired(s.Resource)

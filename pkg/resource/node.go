@@ -32,23 +32,20 @@ type Node struct {
 	Wireguard string   `json:"wireguard,omitempty" refused:"WireGuard is not supported"`
 }
 
-var nodeKind = row[Node]{
-	Kind: Kind{
-		Name: "Node", Plural: "Nodes", Labelled: true,
-		ranges: prefix(model.HostPrefix(""), model.BGPPrefix()), of: hostOf, shared: model.BGPGlobalASKey{},
-		judged:    prefix(model.StatusPrefix(""), model.AffinityPrefix(""), model.NetworkServiceEndpointPrefix()),
-		mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,
-		Columns: []Column{
-			{"ASN", true, func(r Resource) string { return r.as }},
-			cell("IPV4", true, func(n *Node) string { return text(orZero(n.BGP).IPv4Address) }),
-			cell("IPV6", true, func(n *Node) string { return text(orZero(n.BGP).IPv6Address) }),
-		},
+var nodeKind = newKind(readNode, writeNode, Kind{
+	Name: "Node", Plural: "Nodes", Labelled: true,
+	ranges: prefix(model.HostPrefix(""), model.BGPPrefix()), of: hostOf, shared: model.BGPGlobalASKey{},
+	judged:    prefix(model.StatusPrefix(""), model.AffinityPrefix(""), model.NetworkServiceEndpointPrefix()),
+	mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,
+	Columns: []Column{
+		{"ASN", true, func(r Resource) string { return r.as }},
+		cell("IPV4", true, func(n *Node) string { return text(orZero(n.BGP).IPv4Address) }),
+		cell("IPV6", true, func(n *Node) string { return text(orZero(n.BGP).IPv6Address) }),
 	},
-	reads: readNode, writes: writeNode,
-	narrows: func(r Resource, _ *Node) []model.Range {
-		return append(prefix(model.HostPrefix(r.Metadata.Name), bgpHostPrefix(r.Metadata.Name)), model.KeyRange(model.BGPGlobalASKey{}))
+	narrow: func(r Resource) []model.Range {
+		return append(keyRanges(model.BGPGlobalASKey{}), prefix(model.HostPrefix(r.Metadata.Name), bgpHostPrefix(r.Metadata.Name))...)
 	},
-}.kind()
+})
 
 func bgpHostPrefix(host string) string { return model.BGPHostPrefix() + model.EscapeName(host) + "/" }
 
@@ -66,7 +63,7 @@ func hostOf(e model.Entry) string {
 	return ""
 }
 
-func readNode(name string, s *Stored, shared model.Entry) *Node {
+func readNode(name string, s *Stored) *Node {
 	spec, bgp := &Node{}, &NodeBGP{}
 	s.Metadata.Name = name
 	there := false // once its metadata are
@@ -116,7 +113,7 @@ func readNode(name string, s *Stored, shared model.Entry) *Node {
 		spec.BGP = bgp
 	}
 	s.as = text(bgp.ASNumber)
-	if n, _ := parsed[model.ASNumber](shared); s.as == "" && n != 0 {
+	if n, _ := parsed[model.ASNumber](s.shared); s.as == "" && n != 0 {
 		s.as = n.String()
 	}
 	s.as = cmp.Or(s.as, "64512") // where none is written

@@ -66,7 +66,11 @@ func policyKind(k Kind) *Kind {
 		tier, name := s.Entries[0].Key.(model.PolicyKey).Tier, s.Metadata.Name
 		return []string{name, tier + "." + name, strings.TrimPrefix(name, tier+".")}
 	}
-	return row[Policy]{Kind: k, reads: one(readPolicy), writes: writePolicy, narrows: narrowPolicy}.kind()
+	k.narrow = func(r Resource) []model.Range {
+		tier := cmp.Or(specOf[Policy](r).Tier, model.DefaultTier)
+		return keyRanges(policyKey(r, tier), model.TierKey{Tier: tier})
+	}
+	return newKind(one(readPolicy), writePolicy, k)
 }
 
 func readPolicy(key model.PolicyKey, p *model.Policy, s *Stored) *Policy {
@@ -90,11 +94,6 @@ func policyKey(r Resource, tier string) model.PolicyKey {
 		key.Policy = r.Metadata.Namespace + "/" + key.Policy
 	}
 	return key
-}
-
-func narrowPolicy(r Resource, spec *Policy) []model.Range {
-	tier := cmp.Or(spec.Tier, model.DefaultTier)
-	return []model.Range{model.KeyRange(policyKey(r, tier)), model.KeyRange(model.TierKey{Tier: tier})}
 }
 
 func policyOf(p model.Policy, tier, namespace string) (*Policy, error) {

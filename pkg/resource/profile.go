@@ -20,17 +20,14 @@ type Profile struct {
 	Tags          []string          `json:"tags,omitempty" doc:"Ours. Names by which rules pick its endpoints. Default: those that are stored."`
 }
 
-var profileKind = row[Profile]{
-	Kind: Kind{
-		Name: "Profile", Plural: "Profiles", ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile, words: ruleWords,
-		Columns: []Column{cell("LABELS", true, func(p *Profile) string { return fmt.Sprint(len(p.LabelsToApply)) })},
-	},
-	reads: readProfile, writes: writeProfile,
-	narrows: func(r Resource, _ *Profile) []model.Range {
+var profileKind = newKind(readProfile, writeProfile, Kind{
+	Name: "Profile", Plural: "Profiles", ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile, words: ruleWords,
+	Columns: []Column{cell("LABELS", true, func(p *Profile) string { return fmt.Sprint(len(p.LabelsToApply)) })},
+	narrow: func(r Resource) []model.Range {
 		name := r.Metadata.Name
-		return []model.Range{model.KeyRange(model.ProfileRulesKey{Profile: name}), model.KeyRange(model.ProfileTagsKey{Profile: name}), model.KeyRange(model.ProfileLabelsKey{Profile: name})}
+		return keyRanges(model.ProfileRulesKey{Profile: name}, model.ProfileTagsKey{Profile: name}, model.ProfileLabelsKey{Profile: name})
 	},
-}.kind()
+})
 
 func profileOf(e model.Entry) string {
 	switch k := e.Key.(type) {
@@ -44,7 +41,7 @@ func profileOf(e model.Entry) string {
 	return ""
 }
 
-func readProfile(name string, s *Stored, _ model.Entry) *Profile {
+func readProfile(name string, s *Stored) *Profile {
 	spec := &Profile{}
 	s.Metadata.Name = name
 	for _, e := range s.Entries {

@@ -4,26 +4,26 @@ package resource
 
 import "github.com/calico-go/calico/pkg/model"
 
-// A spec is what a row says by its own type of spec.
-type spec interface {
-	newSpec() any
-	read(of string, s *Stored, shared model.Entry) bool
-	write(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error)
-	narrow(r Resource) []model.Range
-	retired(r Resource) (Resource, bool)
-}
+// keyRanges are the ranges of some keys.
+func keyRanges(keys ...model.Key) []model.Range { return converted(keys, model.KeyRange) }
 
-// A row is a kind whose specs are Ts.
-type row[T any] struct {
-	Kind
-	// reads makes the spec, and the names, of the entries of a resource, which has at least one; nil: they are none.
-	reads func(of string, s *Stored, shared model.Entry) *T
-	// writes makes the keys of a resource.
-	writes func(w writing[T]) (keys, error)
-	// narrows, nil = ranges, are where a resource is by its name, and what a write of it judges.
-	narrows func(r Resource, spec *T) []model.Range
-	// retires, nil = nothing, changes a resource so that no more depends on it, and reports whether it did: before it is deleted.
-	retires func(spec *T) bool
+// newKind is a kind whose specs are Ts. reads makes the spec, and the names, of a resource's entries, of which there is at least one; nil:
+// they are none. writes makes the keys of a resource.
+func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T]) (keys, error), k Kind) *Kind {
+	k.newSpec = func() any { return new(T) }
+	k.read = func(id string, s *Stored) bool {
+		spec := reads(id, s)
+		s.Spec = spec
+		return spec != nil
+	}
+	k.write = func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error) {
+		w := writing[T]{Resource: r, spec: specOf[T](r), old: old, was: new(T), entries: entries, alone: alone}
+		if old != nil {
+			w.was = specOf[T](old.Resource)
+		}
+		return writes(w)
+	}
+	return &k
 }
 
 // A writing is what a write decides on.
@@ -36,12 +36,6 @@ type writing[T any] struct {
 	alone   bool // nothing was read: whether the resource is right by itself
 }
 
-func (r row[T]) kind() *Kind {
-	k := r.Kind
-	k.spec = r
-	return &k
-}
-
 // specOf is the spec of a resource, an empty one where it has none.
 func specOf[T any](r Resource) *T {
 	if r.Spec == nil {
@@ -50,39 +44,9 @@ func specOf[T any](r Resource) *T {
 	return r.Spec.(*T)
 }
 
-func (r row[T]) newSpec() any { return new(T) }
-
-func (r row[T]) read(of string, s *Stored, shared model.Entry) bool {
-	spec := r.reads(of, s, shared)
-	s.Spec = spec
-	return spec != nil
-}
-
-func (r row[T]) write(res Resource, old *Stored, entries []model.Entry, alone bool) (keys, error) {
-	w := writing[T]{Resource: res, spec: specOf[T](res), old: old, was: new(T), entries: entries, alone: alone}
-	if old != nil {
-		w.was = specOf[T](old.Resource)
-	}
-	return r.writes(w)
-}
-
-func (r row[T]) narrow(res Resource) []model.Range {
-	if r.narrows == nil {
-		return nil
-	}
-	return r.narrows(res, specOf[T](res))
-}
-
-func (r row[T]) retired(res Resource) (Resource, bool) {
-	spec := *specOf[T](res)
-	retires := r.retires != nil && r.retires(&spec)
-	res.Spec = &spec
-	return res, retires
-}
-
 // one reads resources that are one key each; v is nil where its value can't be read.
-func one[K model.Key, V, T any](fill func(key K, v *V, s *Stored) *T) func(string, *Stored, model.Entry) *T {
-	return func(_ string, s *Stored, _ model.Entry) *T {
+func one[K model.Key, V, T any](fill func(key K, v *V, s *Stored) *T) func(string, *Stored) *T {
+	return func(_ string, s *Stored) *T {
 		var v *V
 		if value, ok := parsed[V](s.Entries[0]); ok {
 			v = &value

@@ -25,20 +25,15 @@ type Tier struct {
 	DefaultAction TierAction `json:"defaultAction,omitempty" doc:"What becomes of a packet on which policies of the tier apply and none decides. Default Deny."`
 }
 
-var tierKind = row[Tier]{
-	Kind: Kind{
-		Name: "Tier", Plural: "Tiers",
-		ranges: prefix(model.PolicyPrefix()), of: keyed[model.TierKey], mayDelete: tierInUse, vacant: placesOfTier, implied: model.TierKey{Tier: model.DefaultTier},
-		Columns: []Column{
-			cell("ORDER", false, func(t *Tier) string { return order(t.Order) }),
-			cell("DEFAULTACTION", false, func(t *Tier) string { return string(t.DefaultAction) }),
-		},
+var tierKind = newKind(one(readTier), writeTier, Kind{
+	Name: "Tier", Plural: "Tiers",
+	ranges: prefix(model.PolicyPrefix()), of: keyed[model.TierKey], mayDelete: tierInUse, vacant: placesOfTier, implied: model.TierKey{Tier: model.DefaultTier},
+	Columns: []Column{
+		cell("ORDER", false, func(t *Tier) string { return order(t.Order) }),
+		cell("DEFAULTACTION", false, func(t *Tier) string { return string(t.DefaultAction) }),
 	},
-	reads: one(readTier), writes: writeTier,
-	narrows: func(r Resource, _ *Tier) []model.Range {
-		return []model.Range{model.KeyRange(model.TierKey{Tier: r.Metadata.Name})}
-	},
-}.kind()
+	narrow: func(r Resource) []model.Range { return keyRanges(model.TierKey{Tier: r.Metadata.Name}) },
+})
 
 func readTier(key model.TierKey, t *model.Tier, s *Stored) *Tier {
 	s.Metadata.Name = key.Tier

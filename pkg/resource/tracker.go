@@ -18,22 +18,21 @@ type Tracker struct {
 	shared  model.Entry
 	entries map[string][]model.Entry // by what Kind.of says
 	shown   map[string]Stored        // likewise
-	ids     map[string][]string      // those of each ID: more than one where two have a name
 }
 
 // Track returns a Tracker that knows of no resource yet.
 func (k *Kind) Track() *Tracker {
-	return &Tracker{kind: k, entries: map[string][]model.Entry{}, shown: map[string]Stored{}, ids: map[string][]string{}}
+	return &Tracker{kind: k, entries: map[string][]model.Entry{}, shown: map[string]Stored{}}
 }
 
-// Update takes in what the kind's Ranges hold, or what has changed there. It returns the resources that have changed, by namespace and
-// name, and those that are gone, as they were.
-func (t *Tracker) Update(u model.Update) (changed, gone []Stored) {
+// Update takes in what the kind's Ranges hold, or what has changed there. It returns the resources that are gone, as they were, and
+// then those that have changed, by namespace and name; one that has another name now is both.
+func (t *Tracker) Update(u model.Update) (gone, changed []Stored) {
 	dirty := map[string]bool{}
 	entries := u.Entries
 	if u.Resync {
-		for of := range t.shown {
-			dirty[of] = true
+		for id := range t.shown {
+			dirty[id] = true
 		}
 		clear(t.entries)
 		entries = append([]model.Entry{t.kind.impliedEntry()}, entries...)
@@ -42,49 +41,34 @@ func (t *Tracker) Update(u model.Update) (changed, gone []Stored) {
 		if e.Key != nil && e.Key == t.kind.shared {
 			t.shared = e
 		}
-		if of := t.kind.idOf(e); of != "" {
-			dirty[of] = true
-			t.entries[of] = replaced(t.entries[of], e, e.Exists() || e.Key == t.kind.implied)
+		if id := t.kind.idOf(e); id != "" {
+			dirty[id] = true
+			t.entries[id] = replaced(t.entries[id], e, e.Exists() || e.Key == t.kind.implied)
 		}
 	}
-	former := map[string]Stored{}
-	for of := range dirty {
-		was, before := t.shown[of]
-		s, now := t.kind.stored(of, t.entries[of], t.shared)
-		if before && now && s.ID() == was.ID() && slices.EqualFunc(s.Entries, was.Entries, unchanged) {
+	for id := range dirty {
+		was, before := t.shown[id]
+		s, now := t.kind.stored(id, t.entries[id], t.shared)
+		switch {
+		case before && now && s.ID() == was.ID() && slices.EqualFunc(s.Entries, was.Entries, unchanged):
 			continue
+		case before && (!now || s.ID() != was.ID()):
+			gone = append(gone, was)
 		}
-		if before {
-			delete(t.shown, of)
-			t.ids[was.ID()] = slices.DeleteFunc(t.ids[was.ID()], func(other string) bool { return other == of })
-			former[of] = was
-		}
-		if now {
-			t.shown[of] = s
-			t.ids[s.ID()] = append(t.ids[s.ID()], of)
+		if delete(t.shown, id); now {
+			t.shown[id] = s
 			changed = append(changed, s)
 		}
 	}
-	for of, was := range former {
-		switch others, known := t.ids[was.ID()]; {
-		case !known: // both of a name are gone
-		case len(others) == 0:
-			delete(t.ids, was.ID())
-			gone = append(gone, was)
-		case !slices.Contains(others, of): // another of this name is left
-			changed = append(changed, t.shown[others[0]])
-		}
-	}
-	return sorted(changed), sorted(gone)
+	return sorted(gone), sorted(changed)
 }
 
-// sorted are resources by namespace and name, each once.
+// sorted are resources by namespace and name.
 func sorted(list []Stored) []Stored {
-	compare := func(a, b Stored) int {
+	slices.SortFunc(list, func(a, b Stored) int {
 		return cmp.Or(cmp.Compare(a.Metadata.Namespace, b.Metadata.Namespace), cmp.Compare(a.Metadata.Name, b.Metadata.Name), cmp.Compare(a.Entries[0].Path, b.Entries[0].Path))
-	}
-	slices.SortFunc(list, compare)
-	return slices.CompactFunc(list, func(a, b Stored) bool { return compare(a, b) == 0 })
+	})
+	return list
 }
 
 // replaced are entries with e in place of the one of its path, or without that.
@@ -105,9 +89,9 @@ func replaced(list []model.Entry, e model.Entry, there bool) []model.Entry {
 func unchanged(a, b model.Entry) bool { return a.Path == b.Path && a.Revision == b.Revision }
 
 // stored is the resource of some entries, if they make one.
-func (k *Kind) stored(of string, entries []model.Entry, shared model.Entry) (Stored, bool) {
-	s := Stored{Resource: Resource{APIVersion: APIVersion, Kind: k.Name}, Entries: entries}
-	if len(entries) == 0 || !k.read(of, &s, shared) {
+func (k *Kind) stored(id string, entries []model.Entry, shared model.Entry) (Stored, bool) {
+	s := Stored{Resource: Resource{APIVersion: APIVersion, Kind: k.Name}, Entries: entries, shared: shared}
+	if len(entries) == 0 || !k.read(id, &s) {
 		return s, false
 	}
 	var revision int64

@@ -51,29 +51,26 @@ func workloadName(key model.WorkloadEndpointKey, pod string) string {
 	return strings.Join(parts, "-")
 }
 
-var workloadEndpointKind = row[WorkloadEndpoint]{
-	Kind: Kind{
-		Name: "WorkloadEndpoint", Plural: "WorkloadEndpoints", Aliases: []string{"wep", "weps"}, Namespaced: true, Labelled: true,
-		ranges: prefix(model.HostPrefix("")), of: keyed[model.WorkloadEndpointKey], mayDelete: ownWorkload, fields: map[string]string{"name": "interfaceName"},
-		words: []string{
-			"profile_ids", "profiles", "ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs",
-			"int_ip", "internalIP", "ext_ip", "externalIP",
-		},
-		alike: func(s *Stored) []string { // a pod's name, or another workload's, that has only one
-			key := s.Entries[0].Key.(model.WorkloadEndpointKey)
-			_, pod := key.Pod()
-			return []string{cmp.Or(pod, s.Metadata.Name), key.Workload}
-		},
-		Columns: []Column{
-			cell("WORKLOAD", false, func(w *WorkloadEndpoint) string { return w.Workload }),
-			cell("NODE", false, func(w *WorkloadEndpoint) string { return w.Node }),
-			cell("NETWORKS", false, func(w *WorkloadEndpoint) string { return joined(w.IPNetworks) }),
-			cell("INTERFACE", false, func(w *WorkloadEndpoint) string { return w.InterfaceName }),
-			cell("PROFILES", true, func(w *WorkloadEndpoint) string { return strings.Join(w.Profiles, ",") }),
-		},
+var workloadEndpointKind = newKind(one(readWorkloadEndpoint), writeWorkloadEndpoint, Kind{
+	Name: "WorkloadEndpoint", Plural: "WorkloadEndpoints", Aliases: []string{"wep", "weps"}, Namespaced: true, Labelled: true,
+	ranges: prefix(model.HostPrefix("")), of: keyed[model.WorkloadEndpointKey], mayDelete: ownWorkload, narrow: narrowWorkloadEndpoint, fields: map[string]string{"name": "interfaceName"},
+	words: []string{
+		"profile_ids", "profiles", "ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs",
+		"int_ip", "internalIP", "ext_ip", "externalIP",
 	},
-	reads: one(readWorkloadEndpoint), writes: writeWorkloadEndpoint, narrows: narrowWorkloadEndpoint,
-}.kind()
+	alike: func(s *Stored) []string { // a pod's name, or another workload's, that has only one
+		key := s.Entries[0].Key.(model.WorkloadEndpointKey)
+		_, pod := key.Pod()
+		return []string{cmp.Or(pod, s.Metadata.Name), key.Workload}
+	},
+	Columns: []Column{
+		cell("WORKLOAD", false, func(w *WorkloadEndpoint) string { return w.Workload }),
+		cell("NODE", false, func(w *WorkloadEndpoint) string { return w.Node }),
+		cell("NETWORKS", false, func(w *WorkloadEndpoint) string { return joined(w.IPNetworks) }),
+		cell("INTERFACE", false, func(w *WorkloadEndpoint) string { return w.InterfaceName }),
+		cell("PROFILES", true, func(w *WorkloadEndpoint) string { return strings.Join(w.Profiles, ",") }),
+	},
+})
 
 func readWorkloadEndpoint(key model.WorkloadEndpointKey, w *model.WorkloadEndpoint, s *Stored) *WorkloadEndpoint {
 	namespace, pod := key.Pod()
@@ -100,9 +97,9 @@ func (w *WorkloadEndpoint) key() model.WorkloadEndpointKey {
 }
 
 // narrowWorkloadEndpoint is the key of what is written, else that which workloadName most likely made the name of.
-func narrowWorkloadEndpoint(r Resource, spec *WorkloadEndpoint) []model.Range {
-	if spec.Node != "" {
-		return []model.Range{model.KeyRange(spec.key())}
+func narrowWorkloadEndpoint(r Resource) []model.Range {
+	if spec := specOf[WorkloadEndpoint](r); spec.Node != "" {
+		return keyRanges(spec.key())
 	}
 	parts := strings.Split(strings.ReplaceAll(r.Metadata.Name, "--", "\x00"), "-")
 	if len(parts) != 4 {
@@ -114,7 +111,7 @@ func narrowWorkloadEndpoint(r Resource, spec *WorkloadEndpoint) []model.Range {
 	if parts[1] == "k8s" {
 		parts[2] = r.Metadata.Namespace + "." + parts[2]
 	}
-	return []model.Range{model.KeyRange(model.WorkloadEndpointKey{Host: parts[0], Orchestrator: parts[1], Workload: parts[2], Endpoint: parts[3]})}
+	return keyRanges(model.WorkloadEndpointKey{Host: parts[0], Orchestrator: parts[1], Workload: parts[2], Endpoint: parts[3]})
 }
 
 func ownWorkload(s Stored, _ []model.Entry) error {
