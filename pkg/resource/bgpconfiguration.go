@@ -46,19 +46,33 @@ type Community struct {
 	Value string `json:"value" doc:"Its numbers, as 64512:100 or 64512:100:200."`
 }
 
-// A bgpSetting is one of the agent's that a BGPConfiguration has.
+// A bgpSetting is one of the agent's that a BGPConfiguration has, as text; "" = not set.
 type bgpSetting struct {
 	name, json string
-	field      func(*BGPConfiguration) any
+	text       func(*BGPConfiguration) string
+	set        func(*BGPConfiguration, string)
 }
 
 var bgpSettings = []bgpSetting{
-	{"BGPListenPort", "listenPort", func(c *BGPConfiguration) any { return &c.ListenPort }},
-	{"BGPRestartTimeSecs", "nodeMeshMaxRestartTime", func(c *BGPConfiguration) any { return &c.NodeMeshMaxRestartTime }},
-	{"BGPHoldTimeSecs", "holdTime", func(c *BGPConfiguration) any { return &c.HoldTime }},
-	{"BGPKeepaliveTimeSecs", "keepaliveTime", func(c *BGPConfiguration) any { return &c.KeepaliveTime }},
-	{"BGPMaxPrefixes", "maxPrefixes", func(c *BGPConfiguration) any { return &c.MaxPrefixes }},
-	{"BGPCommunities", "prefixAdvertisements", func(c *BGPConfiguration) any { return &c.PrefixAdvertisements }},
+	numberSetting("BGPListenPort", "listenPort", func(c *BGPConfiguration) *int { return &c.ListenPort }),
+	textSetting("BGPRestartTimeSecs", "nodeMeshMaxRestartTime", func(c *BGPConfiguration) *string { return &c.NodeMeshMaxRestartTime }),
+	textSetting("BGPHoldTimeSecs", "holdTime", func(c *BGPConfiguration) *string { return &c.HoldTime }),
+	textSetting("BGPKeepaliveTimeSecs", "keepaliveTime", func(c *BGPConfiguration) *string { return &c.KeepaliveTime }),
+	numberSetting("BGPMaxPrefixes", "maxPrefixes", func(c *BGPConfiguration) *int { return &c.MaxPrefixes }),
+	{"BGPCommunities", "prefixAdvertisements", advertised, func(c *BGPConfiguration, text string) { c.PrefixAdvertisements = advertisementsOf(text) }},
+}
+
+func textSetting(name, json string, field func(*BGPConfiguration) *string) bgpSetting {
+	return bgpSetting{name, json, func(c *BGPConfiguration) string { return *field(c) }, func(c *BGPConfiguration, text string) { *field(c) = text }}
+}
+
+func numberSetting(name, json string, field func(*BGPConfiguration) *int) bgpSetting {
+	return bgpSetting{name, json, func(c *BGPConfiguration) string {
+		if *field(c) == 0 {
+			return ""
+		}
+		return strconv.Itoa(*field(c))
+	}, func(c *BGPConfiguration, text string) { *field(c), _ = strconv.Atoi(text) }} // one that makes no sense is not in force
 }
 
 func isBGPSetting(name string) bool {
@@ -78,16 +92,11 @@ var bgpConfigurationKind = newKind(readBGPConfiguration, writeBGPConfiguration, 
 })
 
 func ofBGPConfiguration(e model.Entry) string {
-	switch key := e.Key.(type) {
-	case model.GlobalConfigKey:
-		if !isBGPSetting(key.Name) {
-			return ""
-		}
-	case model.BGPMeshKey, model.BGPGlobalASKey:
-	default:
-		return ""
+	setting, _ := e.Key.(model.GlobalConfigKey)
+	if _, mesh := e.Key.(model.BGPMeshKey); mesh || e.Key == (model.BGPGlobalASKey{}) || isBGPSetting(setting.Name) {
+		return "default"
 	}
-	return "default"
+	return ""
 }
 
 func readBGPConfiguration(name string, s *Stored) *BGPConfiguration {
@@ -110,14 +119,7 @@ func readBGPConfiguration(name string, s *Stored) *BGPConfiguration {
 		case model.GlobalConfigKey:
 			i := slices.IndexFunc(bgpSettings, func(s bgpSetting) bool { return s.name == key.Name })
 			text, _ := parsed[model.Text](e)
-			switch to := bgpSettings[i].field(spec).(type) {
-			case *int:
-				*to, _ = strconv.Atoi(string(text)) // one that makes no sense is not in force
-			case *string:
-				*to = string(text)
-			case *[]PrefixAdvertisement:
-				*to = advertisementsOf(string(text))
-			}
+			bgpSettings[i].set(spec, string(text))
 		}
 	}
 	return spec
@@ -148,7 +150,7 @@ func writeBGPConfiguration(w writing[BGPConfiguration]) (keys, error) {
 		k.put(model.BGPGlobalASKey{}, spec.ASNumber.ASNumber)
 	}
 	for _, setting := range bgpSettings {
-		now, before := settingText(setting.field(spec)), settingText(setting.field(was))
+		now, before := setting.text(spec), setting.text(was)
 		if err := checkSetting(setting.name, now); err != nil && now != "" && now != before {
 			errs = append(errs, w.at("spec."+setting.json, "%w", err))
 		}
@@ -195,22 +197,13 @@ func advertisementsOf(text string) (all []PrefixAdvertisement) {
 	return all
 }
 
-func settingText(field any) string {
-	switch v := field.(type) {
-	case *int:
-		if *v != 0 {
-			return strconv.Itoa(*v)
+// advertised is the text of the setting.
+func advertised(c *BGPConfiguration) string {
+	var list []string
+	for _, a := range c.PrefixAdvertisements {
+		for _, community := range a.Communities {
+			list = append(list, a.CIDR.String()+"="+community)
 		}
-	case *string:
-		return *v
-	case *[]PrefixAdvertisement:
-		var list []string
-		for _, a := range *v {
-			for _, c := range a.Communities {
-				list = append(list, a.CIDR.String()+"="+c)
-			}
-		}
-		return strings.Join(list, ",")
 	}
-	return ""
+	return strings.Join(list, ",")
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // A Setting is a value of a parameter, written without quotes where it is a number or a boolean.
@@ -99,17 +100,8 @@ var checks = func() map[string]func(string) error {
 		return nil
 	}
 	ports := func(s string) error {
-		for p := range strings.SplitSeq(s, ",") {
-			protocol, port, both := strings.Cut(strings.TrimSpace(p), ":")
-			if !both {
-				protocol, port = "tcp", protocol
-			}
-			n, err := strconv.Atoi(port)
-			if s != "none" && (err != nil || n < 1 || n > 65535 || !strings.EqualFold(protocol, "tcp") && !strings.EqualFold(protocol, "udp")) {
-				return wants(false, s, "none, or a comma list as tcp:22,udp:68")
-			}
-		}
-		return nil
+		_, err := policy.ParseProtoPorts(s)
+		return wants(err == nil, s, "none, or a comma list as tcp:22,udp:68")
 	}
 	severity := oneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "NONE")
 	mtu := orZero(number(68, 65535))

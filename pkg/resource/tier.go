@@ -37,11 +37,8 @@ var tierKind = newKind(one(readTier), writeTier, Kind{
 
 func readTier(key model.TierKey, t *model.Tier, s *Stored) *Tier {
 	s.Metadata.Name = key.Tier
-	spec := &Tier{DefaultAction: "Deny"}
-	switch {
-	case t == nil: // the tier default is there without a value as well
-		spec.Order = new(model.DefaultTierOrder)
-	default:
+	spec := &Tier{Order: new(model.DefaultTierOrder), DefaultAction: "Deny"} // as the tier default, which is there without a value
+	if t != nil {
 		if spec.Order = t.Order; t.DefaultAction == model.TierPass {
 			spec.DefaultAction = "Pass"
 		}
