@@ -48,6 +48,61 @@ func (e *olderEncapsulation) UnmarshalText(text []byte) error {
 	return err
 }
 
+type olderEntity struct {
+	Tag         string `json:"tag"`
+	NotTag      string `json:"notTag"`
+	Net         *CIDR  `json:"net"`
+	NotNet      *CIDR  `json:"notNet"`
+	Nets        []CIDR `json:"nets"`
+	NotNets     []CIDR `json:"notNets"`
+	Selector    string `json:"selector"`
+	NotSelector string `json:"notSelector"`
+	Ports       []Port `json:"ports"`
+	NotPorts    []Port `json:"notPorts"`
+}
+
+func (o *olderEntity) entity() *EntityRule {
+	if o == nil {
+		return nil
+	}
+	e := EntityRule{Tag: o.Tag, NotTag: o.NotTag, Nets: o.Nets, NotNets: o.NotNets, Selector: o.Selector, NotSelector: o.NotSelector, Ports: o.Ports, NotPorts: o.NotPorts}
+	if o.Net != nil {
+		e.Nets = append(e.Nets, *o.Net)
+	}
+	if o.NotNet != nil {
+		e.NotNets = append(e.NotNets, *o.NotNet)
+	}
+	return &e
+}
+
+type olderRule struct {
+	Action      RuleAction   `json:"action"`
+	IPVersion   int          `json:"ipVersion"`
+	Protocol    *Protocol    `json:"protocol"`
+	NotProtocol *Protocol    `json:"notProtocol"`
+	ICMP        *ICMP        `json:"icmp"`
+	NotICMP     *ICMP        `json:"notICMP"`
+	Source      *olderEntity `json:"source"`
+	Destination *olderEntity `json:"destination"`
+}
+
+func olderRules(list []olderRule) []Rule {
+	return converted(list, func(o olderRule) Rule {
+		return Rule{Action: o.Action, IPVersion: o.IPVersion, Protocol: o.Protocol, NotProtocol: o.NotProtocol, ICMP: o.ICMP, NotICMP: o.NotICMP,
+			Source: o.Source.entity(), Destination: o.Destination.entity()}
+	})
+}
+
+type olderPolicy struct {
+	Order      *float64     `json:"order"`
+	Selector   *string      `json:"selector"`
+	Ingress    []olderRule  `json:"ingress"`
+	Egress     []olderRule  `json:"egress"`
+	DoNotTrack bool         `json:"doNotTrack"`
+	PreDNAT    bool         `json:"preDNAT"`
+	Types      []PolicyType `json:"types"`
+}
+
 // olderKinds read documents of apiVersion v1 as the resources of projectcalico.org/v3 that mean the same.
 var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
 	"ippool": older("IPPool", "cidr", "ipip nat-outgoing disabled vxlanMode blockSize", func(r *Resource, m olderMetadata, o *olderPool) {
@@ -65,11 +120,13 @@ var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
 			r.Metadata.Name = model.Pool{CIDR: m.CIDR.Prefix}.ResourceName()
 		}
 	}),
-	"policy": older("GlobalNetworkPolicy", "name tier annotations", "order selector ingress egress doNotTrack preDNAT types", func(r *Resource, m olderMetadata, p *Policy) {
-		r.Metadata.Annotations, p.Tier = m.Annotations, m.Tier
+	"policy": older("GlobalNetworkPolicy", "name tier annotations", "order selector ingress egress doNotTrack preDNAT types", func(r *Resource, m olderMetadata, o *olderPolicy) {
+		r.Metadata.Annotations = m.Annotations
+		r.Spec = &Policy{Tier: m.Tier, Order: o.Order, Selector: orZero(o.Selector), Types: o.Types, Ingress: olderRules(o.Ingress), Egress: olderRules(o.Egress),
+			DoNotTrack: o.DoNotTrack, PreDNAT: o.PreDNAT}
 	}),
-	"profile": older("Profile", "name tags labels", "ingress egress", func(_ *Resource, m olderMetadata, p *Profile) {
-		p.LabelsToApply, p.Tags = m.Labels, m.Tags
+	"profile": older("Profile", "name tags labels", "ingress egress", func(r *Resource, m olderMetadata, o *olderPolicy) {
+		r.Spec = &Profile{Ingress: olderRules(o.Ingress), Egress: olderRules(o.Egress), LabelsToApply: m.Labels, Tags: m.Tags}
 	}),
 	"hostendpoint": older("HostEndpoint", "name node labels", "interfaceName expectedIPs profiles", func(r *Resource, m olderMetadata, h *HostEndpoint) {
 		r.Metadata.Labels, h.Node = m.Labels, m.Node
@@ -108,51 +165,20 @@ func older[S any](kind, metadata, spec string, convert func(r *Resource, m older
 	}
 }
 
-// only takes the fields out of a mapping that aren't among those named, and fails. The nets of rules were one each.
+// only takes the fields out of a mapping that aren't among those named, and fails.
 func (d *decoder) only(n *yaml.Node, field string, names []string) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
 	var known []*yaml.Node
-	for i := 0; i+1 < len(n.Content) && n.Kind == yaml.MappingNode; i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind == yaml.ScalarNode && !slices.Contains(names, key.Value) {
+	for i := 0; i < len(n.Content); i += 2 {
+		if key := n.Content[i]; key.Kind == yaml.ScalarNode && !slices.Contains(names, key.Value) {
 			d.fail(key, join(field, key.Value), "unknown field%s", suggest(key.Value, names))
-			continue
-		}
-		if key.Value == "ingress" || key.Value == "egress" {
-			for _, rule := range value.Content {
-				for _, end := range rule.Content {
-					intoList(end, "net", "nets")
-					intoList(end, "notNet", "notNets")
-				}
-			}
-		}
-		known = append(known, key, value)
-	}
-	if n.Kind == yaml.MappingNode {
-		n.Content = known
-	}
-}
-
-// intoList moves the value of a field of a mapping to the end of the list that another field has, or makes that.
-func intoList(n *yaml.Node, one, list string) {
-	i, j := -1, -1
-	for k := 0; k+1 < len(n.Content) && n.Kind == yaml.MappingNode; k += 2 {
-		switch n.Content[k].Value {
-		case one:
-			i = k
-		case list:
-			j = k
+		} else {
+			known = append(known, n.Content[i:i+2]...)
 		}
 	}
-	switch {
-	case i < 0 || j >= 0 && n.Content[j+1].Kind != yaml.SequenceNode: // decoding says what is wrong
-	case j >= 0:
-		n.Content[j+1].Content = append(n.Content[j+1].Content, n.Content[i+1])
-		n.Content = slices.Delete(n.Content, i, i+2)
-	default:
-		value := n.Content[i+1]
-		n.Content[i].Value = list
-		n.Content[i+1] = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: value.Line, Column: value.Column, Content: []*yaml.Node{value}}
-	}
+	n.Content = known
 }
 
 // decodeOlder reads a document of apiVersion v1.
