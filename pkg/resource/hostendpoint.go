@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -49,13 +50,7 @@ func writeHostEndpoint(r writing[HostEndpoint]) (keys, error) {
 		return keys{}, r.at("spec.node", "the endpoint is on node %s: delete it there first, or give this one another name", r.was.Node)
 	}
 	h := model.HostEndpoint{Name: spec.InterfaceName, ProfileIDs: spec.Profiles, Labels: r.Metadata.Labels}
-	for _, a := range spec.ExpectedIPs {
-		if a.Is4() {
-			h.ExpectedIPv4Addrs = append(h.ExpectedIPv4Addrs, a.Addr)
-		} else {
-			h.ExpectedIPv6Addrs = append(h.ExpectedIPv6Addrs, a.Addr)
-		}
-	}
+	h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs = byFamily(converted(spec.ExpectedIPs, func(a Address) netip.Addr { return a.Addr }), netip.Addr.Is4)
 	if h.Name == "" && len(spec.ExpectedIPs) == 0 {
 		return keys{}, r.at("spec", "want interfaceName, or at least one of expectedIPs")
 	}

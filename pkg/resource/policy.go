@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -206,15 +207,11 @@ func (r Resource) policy(spec *Policy, namespace string) (model.Policy, error) {
 	return p, nil
 }
 
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
+
 // dnsName checks the name of what is made: DNS-1123.
 func (r Resource) dnsName() error {
-	name := r.Metadata.Name
-	for i := range len(name) {
-		c := name[i]
-		edge := i == 0 || i == len(name)-1
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || !edge && (c == '-' || c == '.') {
-			continue
-		}
+	if name := r.Metadata.Name; !dnsName.MatchString(name) {
 		return r.at("metadata.name", "%q: want lower case letters, digits, - and ., with a letter or digit at both ends", name)
 	}
 	return nil

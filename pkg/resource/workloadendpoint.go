@@ -5,6 +5,7 @@ package resource
 import (
 	"cmp"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -143,24 +144,10 @@ func writeWorkloadEndpoint(r writing[WorkloadEndpoint]) (keys, error) {
 	}
 	w.Name, w.ProfileIDs, w.Labels, w.ContainerID = spec.InterfaceName, spec.Profiles, r.Metadata.Labels, spec.ContainerID
 	w.IPv4Gateway, w.IPv6Gateway = spec.IPv4Gateway.orNone(), spec.IPv6Gateway.orNone()
-	w.IPv4Nets, w.IPv6Nets, w.IPv4NAT, w.IPv6NAT, w.Ports, w.MAC = nil, nil, nil, nil, nil, model.MAC{}
-	for _, c := range spec.IPNetworks {
-		if c.Addr().Is4() {
-			w.IPv4Nets = append(w.IPv4Nets, c.Prefix)
-		} else {
-			w.IPv6Nets = append(w.IPv6Nets, c.Prefix)
-		}
-	}
-	for _, n := range spec.IPNATs {
-		if n.InternalIP.Is4() {
-			w.IPv4NAT = append(w.IPv4NAT, model.NAT{IntIP: n.InternalIP.Addr, ExtIP: n.ExternalIP.Addr})
-		} else {
-			w.IPv6NAT = append(w.IPv6NAT, model.NAT{IntIP: n.InternalIP.Addr, ExtIP: n.ExternalIP.Addr})
-		}
-	}
-	if spec.MAC != nil {
-		w.MAC = *spec.MAC
-	}
+	w.IPv4Nets, w.IPv6Nets = byFamily(prefixes(spec.IPNetworks), func(p netip.Prefix) bool { return p.Addr().Is4() })
+	nats := converted(spec.IPNATs, func(n IPNAT) model.NAT { return model.NAT{IntIP: n.InternalIP.Addr, ExtIP: n.ExternalIP.Addr} })
+	w.IPv4NAT, w.IPv6NAT = byFamily(nats, func(n model.NAT) bool { return n.IntIP.Is4() })
+	w.MAC, w.Ports = orZero(spec.MAC), nil
 	for _, p := range spec.Ports {
 		if p.Port < 1 || p.Port > 65535 {
 			return keys{}, r.at("spec.ports", "%d: want 1 to 65535", p.Port)

@@ -57,15 +57,8 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 			return change, false, nil
 		}
 	}
-	if err := r.checkLabels(old); err != nil {
-		return change, false, err
-	}
-	written, err := k.write(r, old, entries, false)
-	if err != nil {
-		return change, false, err
-	}
-	change, err = k.change(r, written, entries)
-	return change, old == nil, err
+	change, err = k.change(r, old, entries, false)
+	return change, old == nil && err == nil, err
 }
 
 // unread asks for what Ranges have beside those that were read, by its keys alone where these are enough; nil: nothing.
@@ -98,7 +91,14 @@ func stale(s Stored, read string) error {
 }
 
 // change writes what differs from what is stored, if all keys that it looked at are as they were read.
-func (k *Kind) change(r Resource, written keys, entries []model.Entry) (model.Change, error) {
+func (k *Kind) change(r Resource, old *Stored, entries []model.Entry, alone bool) (model.Change, error) {
+	if err := r.checkLabels(old); err != nil {
+		return model.Change{}, err
+	}
+	written, err := k.write(r, old, entries, alone)
+	if err != nil {
+		return model.Change{}, err
+	}
 	stored := map[model.Key]model.Entry{}
 	for _, e := range entries {
 		if e.Key != nil {
@@ -205,13 +205,6 @@ func Check(r Resource) error {
 	if err != nil {
 		return err
 	}
-	if err := r.checkLabels(nil); err != nil {
-		return err
-	}
-	written, err := k.write(r, nil, nil, true)
-	if err != nil {
-		return err
-	}
-	_, err = k.change(r, written, nil)
+	_, err = k.change(r, nil, nil, true)
 	return err
 }
