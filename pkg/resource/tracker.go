@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A Tracker has the resources of a kind while their entries change. A change costs what the resources cost that it is of, however many
-// others there are.
+// A Tracker keeps the resources of a kind up to date with their entries. A change costs what its own resources do, however many others
+// there are.
 type Tracker struct {
 	kind    *Kind
 	shared  model.Entry
@@ -50,7 +50,7 @@ func (t *Tracker) Update(u model.Update) (gone, changed []Stored) {
 		was, before := t.shown[id]
 		s, now := t.kind.stored(id, t.entries[id], t.shared)
 		switch {
-		case before && now && s.ID() == was.ID() && slices.EqualFunc(s.Entries, was.Entries, unchanged):
+		case before && now && !u.Restored && s.ID() == was.ID() && slices.EqualFunc(s.Entries, was.Entries, unchanged):
 			continue
 		case before && (!now || s.ID() != was.ID()):
 			gone = append(gone, was)

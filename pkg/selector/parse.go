@@ -31,11 +31,10 @@ func (e *Error) Error() string { return fmt.Sprintf("at byte %d: %s", e.Pos, e.R
 
 // Parse reads an expression; the empty one is all(). An error is an *Error.
 func Parse(text string) (*Selector, error) {
-	return (&parser{text: text}).parse()
+	return (&parser{text: text, labelled: func(int, string) {}}).parse()
 }
 
-// Relabel is an expression as it is written, but for its labels: rename says what each becomes. An error of the syntax, before or
-// after, is an *Error.
+// Relabel is an expression as it is written, but for its labels: rename says what each becomes. An error that isn't rename's is an *Error.
 func Relabel(text string, rename func(label string) (string, error)) (string, error) {
 	var b strings.Builder
 	var failed error
@@ -87,7 +86,7 @@ type parser struct {
 	text     string
 	pos      int
 	depth    int
-	labelled func(start int, label string) // nil, or called with each label
+	labelled func(start int, label string) // called with each label
 }
 
 func (p *parser) done() bool { return p.pos == len(p.text) }
@@ -204,17 +203,11 @@ func (p *parser) primary() (node, error) {
 		if label, err = p.label(); err != nil {
 			return node{}, err
 		}
-		p.onLabel(start, label)
+		p.labelled(start, label)
 		return node{op: opHas, label: label}, p.closing()
 	}
-	p.onLabel(start, label)
+	p.labelled(start, label)
 	return p.comparison(label)
-}
-
-func (p *parser) onLabel(start int, label string) {
-	if p.labelled != nil {
-		p.labelled(start, label)
-	}
 }
 
 func (p *parser) tooDeep() error {
