@@ -47,8 +47,8 @@ var packages = map[layer]string{
 		pkg/agent/identity pkg/agent/leftovers pkg/agent/params pkg/agent/pods pkg/agent/probe pkg/agent/reentry pkg/agent/router pkg/agent/status
 		pkg/agent/workload pkg/classicd pkg/client pkg/cni pkg/cni/addresses pkg/cni/attach pkg/cni/delegate pkg/cni/gc pkg/cni/protocol pkg/controllers
 		pkg/controllers/availability pkg/controllers/collector pkg/controllers/endpoints pkg/controllers/fenced pkg/controllers/hosts pkg/controllers/invalid
-		pkg/controllers/owned pkg/controllers/writer pkg/ctl pkg/ctl/addresses pkg/ctl/datastore pkg/ctl/diags pkg/ctl/doctor pkg/ctl/health pkg/ctl/output
-		pkg/ctl/resources pkg/ctl/session pkg/ctl/why pkg/installer pkg/installer/bootstrap pkg/nodecert pkg/nsmanager pkg/nsmclient
+		pkg/controllers/owned pkg/controllers/writer pkg/ctl pkg/ctl/datastore pkg/ctl/diags pkg/ctl/doctor pkg/ctl/explain pkg/ctl/ipam pkg/ctl/node pkg/ctl/status pkg/ctl/output
+		pkg/ctl/resources pkg/ctl/session pkg/installer pkg/installer/bootstrap pkg/nodecert pkg/nsmanager pkg/nsmclient
 	`,
 	layerDaemon: `
 		pkg/daemon/health pkg/daemon/logfile pkg/daemon/mailbox pkg/daemon/metrics pkg/daemon/problems pkg/daemon/reconcile pkg/daemon/run pkg/daemon/runlock
@@ -193,7 +193,7 @@ var exceptions = map[[2]string]string{
 	{"pkg/agent", "pkg/nodecert"}:       "a host's certificate is kept as a manager of network services keeps its own",
 	{"pkg/nsmanager", "pkg/nodecert"}:   "a manager's certificate is kept as the agent keeps its own",
 	{"pkg/classicd", "pkg/agent"}:       "Felix is the agent, told by others than etcd",
-	{"pkg/ctl/addresses", "pkg/client"}: "what a resource says is changed as a resource",
+	{"pkg/ctl/ipam", "pkg/client"}:      "what a resource says is changed as a resource",
 	{"pkg/ctl/datastore", "pkg/client"}: "an export of Calico's is written as resources",
 	{"pkg/ctl/resources", "pkg/client"}: "the commands on resources are built on what other programs use for the same",
 }

@@ -7,6 +7,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -57,11 +58,17 @@ func (c *Client) List(ctx context.Context, kind *resource.Kind, namespace string
 
 // Get returns one resource; namespace "" = default. The error is *resource.NotFoundError where it isn't there.
 func (c *Client) Get(ctx context.Context, kind *resource.Kind, namespace, name string) (resource.Stored, error) {
-	all, _, err := c.List(ctx, kind, "")
+	snapshot, err := c.store.Read(ctx, kind.NameRanges(namespace, name)...)
 	if err != nil {
-		return resource.Stored{}, err
+		return resource.Stored{}, fmt.Errorf("read %s %s: %w", kind.Name, name, err)
 	}
-	s, err := kind.Lookup(all, namespace, name)
+	s, err := kind.Lookup(kind.All(snapshot.Entries()), namespace, name)
+	if _, missing := errors.AsType[*resource.NotFoundError](err); missing { // it may be elsewhere, or the error name what is like it
+		var all []resource.Stored
+		if all, _, err = c.List(ctx, kind, ""); err == nil {
+			s, err = kind.Lookup(all, namespace, name)
+		}
+	}
 	if err != nil {
 		return resource.Stored{}, err
 	}
@@ -89,13 +96,13 @@ func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.M
 	if err != nil {
 		return "", err
 	}
-	return c.writeFrom(ctx, kind, kind.WriteRanges(r), mode, func([]model.Entry) (resource.Resource, error) { return r, nil })
+	return c.writeFrom(ctx, kind, kind.WriteRanges(r), mode, func([]model.Range, []model.Entry) (resource.Resource, error) { return r, nil })
 }
 
 // writeFrom writes the resource that from makes of what is stored.
-func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []model.Range, mode resource.Mode, from func([]model.Entry) (resource.Resource, error)) (outcome Outcome, err error) {
+func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []model.Range, mode resource.Mode, from func([]model.Range, []model.Entry) (resource.Resource, error)) (outcome Outcome, err error) {
 	err = c.transact(ctx, wants, func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
-		r, err := from(entries)
+		r, err := from(ranges, entries)
 		if err != nil {
 			return model.Change{}, err
 		}
@@ -165,8 +172,9 @@ func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) 
 // Modify changes a resource to what modify makes of it; a BGPConfiguration, FelixConfiguration or IPAMConfiguration may be there
 // or not. It may be called again, with what another writer has made of it meanwhile.
 func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, name string, modify func(resource.Resource) (resource.Resource, error)) (Outcome, error) {
-	return c.writeFrom(ctx, kind, kind.Ranges(), resource.Apply, func(entries []model.Entry) (resource.Resource, error) {
-		s, err := kind.ToChange(kind.All(entries), namespace, name)
+	named := resource.Resource{Metadata: resource.Metadata{Namespace: namespace, Name: name}}
+	return c.writeFrom(ctx, kind, kind.WriteRanges(named), resource.Apply, func(ranges []model.Range, entries []model.Entry) (resource.Resource, error) {
+		s, err := kind.ToChange(ranges, entries, namespace, name)
 		if err == nil {
 			err = s.Err
 		}
@@ -182,57 +190,43 @@ func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, nam
 // A pool is disabled first, so that no address is taken from it between the look at those in use and its end. A Delete that is
 // killed between the two leaves it so.
 func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, name, resourceVersion string) error {
-	if kind.Name == "IPPool" && !c.DryRun {
-		return c.deletePool(ctx, kind, name, resourceVersion)
+	var was *resource.Stored
+	retired := false
+	remove := func(ranges []model.Range, entries []model.Entry) (change model.Change, err error) {
+		if change, err = kind.Delete(entries, namespace, name, resourceVersion); err != nil || retired { // it says what is against it
+			return change, err
+		}
+		if was, err = kind.Lookup(kind.All(entries), namespace, name); err != nil {
+			return change, err
+		}
+		if r, retires := kind.Retired(was); retires {
+			retire, _, err := kind.Write(ranges, entries, r, resource.Apply)
+			return retire, err
+		}
+		was = nil
+		return change, nil
 	}
-	return c.delete(ctx, kind, namespace, name, resourceVersion)
-}
-
-func (c *Client) deletePool(ctx context.Context, kind *resource.Kind, name, resourceVersion string) error {
-	var was resource.Stored
-	err := c.transact(ctx, kind.Ranges(), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
-		change, err := kind.Delete(entries, "", name, resourceVersion) // says what is against it
-		if err != nil {
-			return change, err
-		}
-		s, err := kind.Lookup(kind.All(entries), "", name)
-		if err != nil {
-			return change, err
-		}
-		was = *s
-		if was.Err != nil || was.Spec.(*resource.IPPool).Disabled {
-			return model.Change{}, nil // no address is taken from it
-		}
-		disabled := was.Resource
-		spec := *was.Spec.(*resource.IPPool)
-		spec.Disabled = true
-		disabled.Spec = &spec
-		change, _, err = kind.Write(ranges, entries, disabled, resource.Apply)
-		return change, err
-	})
+	if err := c.transact(ctx, kind.DeleteRanges(), remove); err != nil || was == nil {
+		return err
+	}
+	retired, resourceVersion = true, ""
+	err := c.transact(ctx, kind.DeleteRanges(), remove)
 	if err != nil {
-		return err
-	}
-	if err = c.delete(ctx, kind, "", name, ""); err == nil || was.Err != nil || was.Spec.(*resource.IPPool).Disabled {
-		return err
-	}
-	was.Metadata.ResourceVersion = ""
-	if _, again := c.write(ctx, was.Resource, resource.Replace); again != nil {
-		err = fmt.Errorf("%w; it is left disabled: %w", err, again)
+		was.Metadata.ResourceVersion = ""
+		if _, again := c.write(ctx, was.Resource, resource.Replace); again != nil {
+			err = fmt.Errorf("%w; it is left disabled: %w", err, again)
+		}
 	}
 	return err
-}
-
-func (c *Client) delete(ctx context.Context, kind *resource.Kind, namespace, name, resourceVersion string) error {
-	return c.transact(ctx, kind.Ranges(), func(_ []model.Range, entries []model.Entry) (model.Change, error) {
-		return kind.Delete(entries, namespace, name, resourceVersion)
-	})
 }
 
 // transact decides on what it has read. A key may have been read twice, without its value and with it.
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
 	var kept []model.Entry
-	var would model.Change
+	var opts []store.TransactOption
+	if c.DryRun {
+		opts = append(opts, store.DryRun(&c.would))
+	}
 	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var entries []model.Entry
 		at := map[string]int{}
@@ -262,14 +256,8 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 		kept = slices.DeleteFunc(entries, func(e model.Entry) bool {
 			return e.Unknown == nil || !slices.ContainsFunc(change.Puts, func(p model.Put) bool { return p.Key == e.Key })
 		})
-		if c.DryRun {
-			would, change = change, model.Change{}
-		}
 		return change, err
-	})
-	if err == nil && c.DryRun {
-		c.would = append(c.would, would)
-	}
+	}, opts...)
 	if err == nil && c.Kept != nil {
 		for _, e := range kept {
 			c.Kept(e.Path, e.Unknown)
@@ -287,43 +275,19 @@ type Event struct {
 // Watch calls fn with each resource of the kind, then with each that changes, until the context ends (it returns nil) or fn
 // returns an error (it returns that).
 func (c *Client) Watch(ctx context.Context, kind *resource.Kind, namespace string, fn func(Event) error) error {
-	entries := map[string]model.Entry{}
-	shown := map[string]resource.Stored{}
+	tracker := kind.Track()
 	var prefixes []string
 	for _, r := range kind.Ranges() {
 		prefixes = append(prefixes, r.Path())
 	}
 	return c.store.Watch(ctx, prefixes, func(u model.Update) error {
-		if u.Resync {
-			clear(entries)
-		}
-		for _, e := range u.Entries {
-			if e.Exists() {
-				entries[e.Path] = e
-			} else {
-				delete(entries, e.Path)
-			}
-		}
-		now := map[string]bool{}
-		for _, s := range kind.All(slices.Collect(maps.Values(entries))) {
+		gone, changed := tracker.Update(u)
+		for i, s := range slices.Concat(gone, changed) {
 			if namespace != "" && kind.Namespaced && s.Metadata.Namespace != namespace {
 				continue
 			}
-			now[s.ID()] = true
-			if was, ok := shown[s.ID()]; ok && was.Metadata.ResourceVersion == s.Metadata.ResourceVersion {
-				continue
-			}
-			shown[s.ID()] = s
-			if err := fn(Event{Resource: s}); err != nil {
+			if err := fn(Event{Resource: s, Deleted: i < len(gone)}); err != nil {
 				return err
-			}
-		}
-		for id, s := range shown {
-			if !now[id] {
-				delete(shown, id)
-				if err := fn(Event{Resource: s, Deleted: true}); err != nil {
-					return err
-				}
 			}
 		}
 		return nil

@@ -213,6 +213,36 @@ func TestJudgedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestGet finds resources that aren't where their names say first, and says what there is like one that isn't there.
+func TestGet(t *testing.T) {
+	s := etcd.New(t)
+	c, ctx := client.New(s.Store), t.Context()
+	s.Put(model.TierKey{Tier: "net"}, model.Tier{})
+	s.Put(model.PolicyKey{Tier: "net", Policy: "p"}, model.Policy{Selector: "all()"})
+	s.Put(model.HostMetadataKey{Host: "n1"}, model.HostMetadata{})
+	s.Put(model.WorkloadEndpointKey{Host: "n1-", Orchestrator: "x", Workload: "w", Endpoint: "e"}, model.WorkloadEndpoint{State: model.StateActive, Name: "cali1"})
+	s.Put(model.WorkloadEndpointKey{Host: "n1", Orchestrator: "x", Workload: "-w", Endpoint: "e"}, model.WorkloadEndpoint{State: model.StateActive, Name: "cali2"})
+	for _, tc := range []struct{ kind, name, err string }{
+		{"gnp", "p", ""}, {"node", "n1", ""}, {"wep", "n1---x-w-e", ""}, {"wep", "n1-x---w-e", ""}, {"tier", "default", ""},
+		{"node", "n2", "Node n2 not found; did you mean n1?"}, {"gnp", "net.p", "GlobalNetworkPolicy net.p not found: there is p"},
+	} {
+		got, err := c.Get(ctx, find(t, tc.kind), "", tc.name)
+		if tc.err == "" && (err != nil || got.Metadata.Name != tc.name) || tc.err != "" && (err == nil || err.Error() != tc.err) {
+			t.Errorf("%s %s: %q, %v, want %q", tc.kind, tc.name, got.ID(), err, tc.err)
+		}
+	}
+	outcome, err := c.Modify(ctx, find(t, "gnp"), "", "p", func(r resource.Resource) (resource.Resource, error) {
+		r.Spec.(*resource.Policy).Selector = "a == 'b'"
+		return r, nil
+	})
+	if p, _ := s.Get(model.PolicyKey{Tier: "net", Policy: "p"}).(model.Policy); err != nil || outcome != client.Configured || p.Selector != "a == 'b'" {
+		t.Errorf("%s, %v: %+v", outcome, err, p)
+	}
+	if _, err := c.Update(ctx, decode(t, "kind: Node\nmetadata: {name: n2}\n")); err == nil || err.Error() != "Node n2 not found; did you mean n1?" {
+		t.Errorf("updated what isn't there: %v", err)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	c := client.New(etcd.New(t).Store)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,14 +13,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/calico-go/calico/pkg/ctl/addresses"
 	"github.com/calico-go/calico/pkg/ctl/datastore"
 	"github.com/calico-go/calico/pkg/ctl/diags"
 	"github.com/calico-go/calico/pkg/ctl/doctor"
-	"github.com/calico-go/calico/pkg/ctl/health"
+	"github.com/calico-go/calico/pkg/ctl/explain"
+	"github.com/calico-go/calico/pkg/ctl/ipam"
+	"github.com/calico-go/calico/pkg/ctl/node"
 	"github.com/calico-go/calico/pkg/ctl/resources"
 	"github.com/calico-go/calico/pkg/ctl/session"
-	"github.com/calico-go/calico/pkg/ctl/why"
+	"github.com/calico-go/calico/pkg/ctl/status"
 )
 
 // commands make the subcommands, in the order in which help lists them.
@@ -36,21 +37,14 @@ var commands = []func(*session.Env) *cobra.Command{
 	resources.NewConvert,
 	resources.NewSchema,
 	resources.NewConfig,
-	health.NewStatus,
+	status.New,
 	doctor.New,
-	newNode,
+	node.New,
 	diags.NewCluster,
-	why.New,
-	addresses.New,
+	explain.New,
+	ipam.New,
 	datastore.New,
 	newVersion,
-}
-
-// newNode is the command node.
-func newNode(env *session.Env) *cobra.Command {
-	cmd := health.NewNode(env)
-	cmd.AddCommand(diags.NewNode(env))
-	return cmd
 }
 
 // Run does what a command line says and returns the exit status, which session.Status explains.

@@ -22,22 +22,19 @@ type FieldError struct {
 	Err       error
 }
 
-// Error is file:line:column: field: reason.
+// Error is file:line:column: field: reason. There is no line of a document that nobody has seen.
 func (e *FieldError) Error() string {
-	var b strings.Builder
-	if e.File != "" {
-		b.WriteString(e.File + ":")
-	}
-	if e.Line > 0 {
-		fmt.Fprintf(&b, "%d:%d:", e.Line, e.Col)
-	}
-	if b.Len() > 0 {
-		b.WriteByte(' ')
-	}
+	text := e.Err.Error()
 	if e.Field != "" {
-		b.WriteString(e.Field + ": ")
+		text = e.Field + ": " + text
 	}
-	return b.String() + e.Err.Error()
+	switch {
+	case e.File == "":
+		return text
+	case e.Line == 0:
+		return e.File + ": " + text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, text)
 }
 
 // Unwrap is the reason.

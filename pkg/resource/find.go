@@ -15,8 +15,7 @@ func Find(name string) (*Kind, error) {
 		return nil, errors.New(name + ": " + why)
 	}
 	var names []string
-	for i := range kinds {
-		k := &kinds[i]
+	for _, k := range kinds {
 		for _, n := range append([]string{k.Name, k.Plural}, k.Aliases...) {
 			if strings.ToLower(n) == lower {
 				return k, nil
@@ -29,7 +28,7 @@ func Find(name string) (*Kind, error) {
 
 // KindNames are the names of all kinds, sorted.
 func KindNames() []string {
-	return converted(kinds, func(k Kind) string { return k.Name })
+	return converted(kinds, func(k *Kind) string { return k.Name })
 }
 
 // unsupported are kinds of Calico that are refused, in lower case, and why.

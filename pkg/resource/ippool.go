@@ -51,39 +51,60 @@ type IPPool struct {
 var encapModes = map[Encapsulation]model.EncapMode{"": model.EncapNever, Never: model.EncapNever, Always: model.EncapAlways, CrossSubnet: model.EncapCrossSubnet}
 
 func encapsulation(m model.EncapMode) Encapsulation {
-	switch m {
-	case model.EncapAlways:
-		return Always
-	case model.EncapCrossSubnet:
-		return CrossSubnet
+	for word, mode := range encapModes {
+		if mode == m && word != "" {
+			return word
+		}
 	}
 	return Never
 }
 
 const tunnelDevice = "tunl0"
 
-func readPools(entries []model.Entry) []Stored {
-	return each(entries, func(key model.PoolKey, e model.Entry, s *Stored) {
-		s.Metadata.Name = model.Pool{CIDR: key.CIDR}.ResourceName()
-		spec := &IPPool{CIDR: CIDR{key.CIDR}}
-		s.Spec = spec
-		if pool, ok := parsed[model.Pool](e); ok {
-			s.Metadata.Name = pool.ResourceName()
-			spec.BlockSize, spec.NATOutgoing, spec.Disabled, spec.DisableBGPExport = pool.BlockSize, pool.Masquerade, pool.Disabled, pool.DisableBGPExport
-			spec.IPIPMode, spec.VXLANMode = encapsulation(pool.IPIPMode), encapsulation(pool.VXLANMode)
-			spec.NodeSelector = cmp.Or(pool.NodeSelector, "all()")
-			if pool.AllowedUses != "" {
-				spec.AllowedUses = strings.Split(pool.AllowedUses, ",")
-			}
-			if !pool.IPAM {
-				spec.HandsOut = new(bool)
-			}
+var ipPoolKind = newKind(one(readPool), writePool, Kind{
+	Name: "IPPool", Plural: "IPPools", Aliases: []string{"ipp", "ipps", "pool", "pools"},
+	ranges: prefix(model.PoolPrefix()), judged: prefix(model.BlockPrefix(false), model.BlockPrefix(true)), of: keyed[model.PoolKey], mayDelete: poolInUse,
+	words: []string{"ipip", "ipipMode"},
+	also:  func(s *Stored) string { return cidrOf(s).String() },
+	alike: func(s *Stored) []string { return []string{strings.ReplaceAll(cidrOf(s).String(), "/", "-")} },
+	Columns: []Column{
+		cell("CIDR", false, func(p *IPPool) string { return p.CIDR.String() }),
+		cell("NAT", true, func(p *IPPool) string { return fmt.Sprint(p.NATOutgoing) }),
+		cell("IPIPMODE", true, func(p *IPPool) string { return string(p.IPIPMode) }),
+		cell("VXLANMODE", true, func(p *IPPool) string { return string(p.VXLANMode) }),
+		cell("DISABLED", true, func(p *IPPool) string { return fmt.Sprint(p.Disabled) }),
+		cell("SELECTOR", false, func(p *IPPool) string { return p.NodeSelector }),
+	},
+	retired: func(r Resource) (Resource, bool) { // so that no address is taken from it after the look at those in use
+		spec := *specOf[IPPool](r)
+		was := spec.Disabled
+		spec.Disabled, r.Spec = true, &spec
+		return r, !was
+	},
+})
+
+func cidrOf(s *Stored) netip.Prefix { return s.Entries[0].Key.(model.PoolKey).CIDR }
+
+func readPool(key model.PoolKey, pool *model.Pool, s *Stored) *IPPool {
+	s.Metadata.Name = model.Pool{CIDR: key.CIDR}.ResourceName()
+	spec := &IPPool{CIDR: CIDR{key.CIDR}}
+	if pool != nil {
+		s.Metadata.Name = pool.ResourceName()
+		spec.BlockSize, spec.NATOutgoing, spec.Disabled, spec.DisableBGPExport = pool.BlockSize, pool.Masquerade, pool.Disabled, pool.DisableBGPExport
+		spec.IPIPMode, spec.VXLANMode = encapsulation(pool.IPIPMode), encapsulation(pool.VXLANMode)
+		spec.NodeSelector = cmp.Or(pool.NodeSelector, "all()")
+		if pool.AllowedUses != "" {
+			spec.AllowedUses = strings.Split(pool.AllowedUses, ",")
 		}
-	})
+		if !pool.IPAM {
+			spec.HandsOut = new(bool)
+		}
+	}
+	return spec
 }
 
-func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
-	spec := r.Spec.(*IPPool)
+func writePool(r writing[IPPool]) (keys, error) {
+	spec := r.spec
 	cidr := spec.CIDR.Prefix
 	pool := model.Pool{CIDR: cidr, IPAM: true, IPIPMode: encapModes[spec.IPIPMode], VXLANMode: encapModes[spec.VXLANMode],
 		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Name: r.Metadata.Name}
@@ -107,7 +128,7 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 		return keys{}, r.at("spec.cidr", "missing")
 	case pool.IPIPMode != model.EncapNever && pool.VXLANMode != model.EncapNever:
 		return keys{}, r.at("spec.vxlanMode", "a pool has ipipMode or vxlanMode, not both")
-	case old == nil && strings.Contains(pool.Name, "/"):
+	case r.old == nil && strings.Contains(pool.Name, "/"):
 		return keys{}, r.dnsName() // a CIDR names the pool that has it
 	case spec.NamespaceSelector != "" && spec.NamespaceSelector != "all()":
 		return keys{}, r.at("spec.namespaceSelector", "not supported yet: every namespace would get addresses of it")
@@ -118,12 +139,11 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	}
 	var k keys
 	size := 0 // of the blocks before
-	if old != nil {
-		was := old.Spec.(*IPPool)
-		if was.CIDR != spec.CIDR {
-			return keys{}, r.at("spec.cidr", "a pool's CIDR can't change from %s: make a new pool, disable this one, move its workloads", was.CIDR)
+	if r.old != nil {
+		if r.was.CIDR != spec.CIDR {
+			return keys{}, r.at("spec.cidr", "a pool's CIDR can't change from %s: make a new pool, disable this one, move its workloads", r.was.CIDR)
 		}
-		if stored, ok := parsed[model.Pool](old.Entries[0]); ok {
+		if stored, ok := parsed[model.Pool](r.old.Entries[0]); ok {
 			if stored.IPIP != "" && pool.IPIP != "" {
 				pool.IPIP = stored.IPIP // a device by another name
 			}
@@ -134,7 +154,7 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 		}
 	} else {
 		k.vacant = append(k.vacant, model.PoolPrefix()) // another pool of these addresses, or of this name
-		for _, e := range entries {
+		for _, e := range r.entries {
 			if key, ok := e.Key.(model.PoolKey); ok && key.CIDR.Overlaps(cidr) {
 				other, _ := parsed[model.Pool](e)
 				other.CIDR = key.CIDR
@@ -144,7 +164,7 @@ func writePool(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	}
 	if now := cmp.Or(pool.BlockSize, max(model.DefaultBlockSize(cidr.Addr().Is6()), cidr.Bits())); now != size {
 		k.vacant = append(k.vacant, model.BlockPrefix(cidr.Addr().Is6()))
-		if err := otherBlocks(cidr, now, entries); err != nil {
+		if err := otherBlocks(cidr, now, r.entries); err != nil {
 			return keys{}, r.at("spec.blockSize", "%w", err)
 		}
 	}
@@ -168,7 +188,7 @@ func otherBlocks(cidr netip.Prefix, size int, entries []model.Entry) error {
 
 // poolInUse refuses to delete a pool while addresses of it are.
 func poolInUse(s Stored, entries []model.Entry) error {
-	cidr := s.Spec.(*IPPool).CIDR.Prefix
+	cidr := cidrOf(&s)
 	used, nodes := 0, map[string]bool{}
 	for _, e := range entries {
 		key, ok := e.Key.(model.BlockKey)

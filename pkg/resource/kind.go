@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -20,7 +18,7 @@ type Column struct {
 	Cell func(Resource) string
 }
 
-// A Kind is one row of what the operator can name: where its resources are stored, and how they are read and written.
+// A Kind is one of those that the operator can name: where its resources are stored, and how they are read and written.
 type Kind struct {
 	Name, Plural string
 	Aliases      []string
@@ -28,27 +26,39 @@ type Kind struct {
 	Labelled     bool // labels are stored
 	Columns      []Column
 
-	newSpec func() any
-	// ranges are all that is read for any decision on the kind.
-	ranges []model.Range
-	// narrow, nil = ranges, are what a write reads first. Where there is nothing of the resource, and beside isn't empty, the keys
-	// below it are read as well: the resource may be there under another one.
-	narrow func(Resource) []model.Range
-	beside string
-	// read finds the resources in these ranges.
-	read func(entries []model.Entry) []Stored
-	// write makes the keys of a resource; old is what is stored of it, if anything is.
-	write func(r Resource, old *Stored, entries []model.Entry) (keys, error)
+	// ranges hold the resources, judged what decides whether one may be written or deleted besides.
+	ranges, judged []model.Range
+	// elsewhere: a resource may be in another place than the one that a write of it looks at first.
+	elsewhere bool
+	// of says which resource of the kind an entry is of, by what is the same for all of its entries; "" = none.
+	of func(model.Entry) string
+	// shared, nil = none, is a key that all resources are read with.
+	shared model.Key
+	// implied, nil = none, is a key whose resource is there without it as well.
+	implied model.Key
+	// always, nil = none, says of which resources there is one that says nothing, to be changed, where nothing is stored.
+	always func(name string) bool
+	// also, nil = none, is a second name of a resource.
+	also func(s *Stored) string
+	// alike, nil = none, are names by which a resource may be meant, the usual one first.
+	alike func(s *Stored) []string
+	// words and fields are what the model's words, in pairs for a strings.Replacer, and fields are here, where that isn't the same in camel case.
+	words  []string
+	fields map[string]string
+	// narrow, nil = ranges, are where a resource is by its name, and by its spec where it has one, and what a write of it judges.
+	narrow func(r Resource) []model.Range
+	// retired, nil = as it is, is a resource as it must be before it is deleted, and whether it isn't yet.
+	retired func(Resource) (Resource, bool)
 	// rest, nil = nothing, are the keys that go with a resource, beside its own.
 	rest func(s Stored, entries []model.Entry) []model.Entry
-	// always: the resource default, which says nothing, is there to be changed even where nothing is stored.
-	always bool
-	// implied, nil = none, is a resource that is there without a key as well.
-	implied func() Stored
 	// mayDelete, nil = always, says why a resource must stay.
 	mayDelete func(s Stored, entries []model.Entry) error
 	// vacant, nil = none, are the prefixes below which nothing may come up while a resource is deleted.
 	vacant func(name string) []string
+
+	newSpec func() any // by newKind
+	read    func(id string, s *Stored) bool
+	write   func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error)
 }
 
 // keys are what a resource is stored as. Keys of it that aren't named stay as they are.
@@ -83,60 +93,90 @@ type Stored struct {
 	Resource
 	Entries []model.Entry
 	Err     error
+	shared  model.Entry // that of Kind.shared
 }
 
-// Ranges are all that must be read to decide anything on the kind.
+// Ranges hold all resources of the kind.
 func (k *Kind) Ranges() []model.Range { return k.ranges }
 
-// WriteRanges are what must be read before r is written. Write may ask for more.
+// DeleteRanges are what must be read before a resource is deleted.
+func (k *Kind) DeleteRanges() []model.Range { return slices.Concat(k.ranges, k.judged) }
+
+// WriteRanges are what must be read before r is written, or looked up: those of its name, which may be all. Write may ask for more.
 func (k *Kind) WriteRanges(r Resource) []model.Range {
-	if k.narrow == nil {
-		return k.ranges
+	return k.narrowed(r, k.DeleteRanges())
+}
+
+// NameRanges are where a resource is, as far as its name says.
+func (k *Kind) NameRanges(namespace, name string) []model.Range {
+	return k.narrowed(Resource{Metadata: Metadata{Namespace: namespace, Name: name}}, k.ranges)
+}
+
+func (k *Kind) narrowed(r Resource, all []model.Range) []model.Range {
+	if k.Namespaced {
+		r.Metadata.Namespace = cmp.Or(r.Metadata.Namespace, "default")
 	}
-	return k.narrow(r)
+	if k.narrow != nil {
+		if narrow := k.narrow(r); narrow != nil {
+			return narrow
+		}
+	}
+	return all
+}
+
+// Retired is a resource as it must be before it is deleted, and whether it isn't yet. One that can't be read stays as it is.
+func (k *Kind) Retired(s *Stored) (Resource, bool) {
+	if s.Err != nil || k.retired == nil {
+		return s.Resource, false
+	}
+	return k.retired(s.Resource)
 }
 
 // Kinds are all of them.
-func Kinds() []*Kind {
-	var all []*Kind
-	for i := range kinds {
-		all = append(all, &kinds[i])
-	}
-	return all
-}
+func Kinds() []*Kind { return kinds }
 
 // All are the resources of the kind, by namespace and name, in what its Ranges hold, with what is there without a key.
 func (k *Kind) All(entries []model.Entry) []Stored {
-	all := k.read(entries)
-	if k.implied != nil {
-		s := k.implied()
-		if !slices.ContainsFunc(all, func(of Stored) bool { return of.Metadata.Name == s.Metadata.Name }) {
+	var shared model.Entry
+	of := make(map[string][]model.Entry, len(entries))
+	for _, e := range entries {
+		if e.Key != nil && e.Key == k.shared {
+			shared = e
+		}
+		if id := k.idOf(e); id != "" {
+			of[id] = append(of[id], e)
+		}
+	}
+	if e := k.impliedEntry(); e.Key != nil && of[e.Path] == nil {
+		of[e.Path] = []model.Entry{e}
+	}
+	all := make([]Stored, 0, len(of))
+	for id, list := range of {
+		if s, ok := k.stored(id, list, shared); ok {
 			all = append(all, s)
 		}
 	}
-	for i := range all {
-		s := &all[i]
-		s.APIVersion, s.Kind = APIVersion, k.Name
-		var revision int64
-		for _, e := range s.Entries {
-			revision = max(revision, e.Revision)
-			if e.Err != nil && s.Err == nil {
-				s.Err = fmt.Errorf("%s: %w", e.Path, e.Err)
-			}
-		}
-		if s.Spec == nil {
-			s.Spec = k.newSpec()
-		}
-		s.Metadata.ResourceVersion = strconv.FormatInt(revision, 10)
-	}
-	slices.SortStableFunc(all, func(a, b Stored) int {
-		return cmp.Or(cmp.Compare(a.Metadata.Namespace, b.Metadata.Namespace), cmp.Compare(a.Metadata.Name, b.Metadata.Name))
-	})
-	return all
+	return sorted(all)
 }
 
-// Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. What it doesn't find
-// but Resolve does is named in the error, or what the name is like.
+// idOf is of, for entries whose path is that of their key.
+func (k *Kind) idOf(e model.Entry) string {
+	if e.Key == nil || e.Path != e.Key.Path() {
+		return ""
+	}
+	return k.of(e)
+}
+
+// impliedEntry is that of a key whose resource is there without it, with no value; zero: there is none.
+func (k *Kind) impliedEntry() model.Entry {
+	if k.implied == nil {
+		return model.Entry{}
+	}
+	return model.Entry{Path: k.implied.Path(), Key: k.implied}
+}
+
+// Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. The error of
+// one that isn't there is a *NotFoundError.
 func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	switch {
 	case k.Namespaced && namespace == "":
@@ -159,43 +199,34 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 		return found, nil
 	}
 	missing := &NotFoundError{Kind: k.Name, Name: Metadata{Namespace: namespace, Name: name}.id()}
-	missing.like = func() string { return like(all, namespace, name) }
-	workloads := 0
+	missing.like = func() string { return k.like(all, namespace, name) }
+	meant := 0
 	for i := range all {
 		s := &all[i]
-		switch spec := s.Spec.(type) {
-		case *IPPool:
-			switch cidr := spec.CIDR.String(); name {
-			case cidr:
-				return s, nil
-			case strings.ReplaceAll(cidr, "/", "-"):
-				missing.other = s
-			}
-		case *Policy: // <tier>.x for x, and the reverse
-			if s.Metadata.Namespace == namespace && (spec.Tier+"."+s.Metadata.Name == name || s.Metadata.Name == spec.Tier+"."+name) {
-				missing.other = s
-			}
-		case *WorkloadEndpoint: // a pod's name, or another workload's, that has only one
-			if s.Metadata.Namespace == namespace && (spec.Pod == name || spec.Workload == name) {
-				workloads++
-				missing.other = s
-			}
+		switch {
+		case s.Metadata.Namespace != namespace:
+		case k.also != nil && k.also(s) == name:
+			return s, nil
+		case k.alike != nil && slices.Contains(k.alike(s), name):
+			missing.other = s
+			meant++
 		}
 	}
-	if workloads > 1 {
+	if meant > 1 {
 		missing.other = nil
 	}
 	return nil, missing
 }
 
 // like is a hint at the resources whose names are like one that isn't there; those of other namespaces are named as get finds them.
-func like(all []Stored, namespace, name string) string {
+func (k *Kind) like(all []Stored, namespace, name string) string {
 	var names []string
-	for _, s := range all {
+	for i := range all {
+		s := &all[i]
 		called := s.Metadata.Name
 		if s.Metadata.Namespace != namespace {
-			if w, ok := s.Spec.(*WorkloadEndpoint); ok && w.Pod != "" {
-				called = w.Pod
+			if k.alike != nil {
+				called = k.alike(s)[0]
 			}
 			called += " -n " + s.Metadata.Namespace
 		}
@@ -204,22 +235,17 @@ func like(all []Stored, namespace, name string) string {
 	return DidYouMean(name, names)
 }
 
-// Resolve is Lookup for reading alone: where there is no resource of this name, it finds the one that the name may have meant, as web
-// for default.web, or that of the only interface of a pod. No change may go by it.
-func (k *Kind) Resolve(all []Stored, namespace, name string) (*Stored, error) {
-	s, err := k.Lookup(all, namespace, name)
-	if missing, ok := errors.AsType[*NotFoundError](err); ok && missing.other != nil {
-		return missing.other, nil
-	}
-	return s, err
-}
-
 // ToChange is Lookup for a change of a resource, which may be one of nothing yet: the configuration of a cluster, or of an
-// agent, of which nothing is stored.
-func (k *Kind) ToChange(all []Stored, namespace, name string) (*Stored, error) {
-	s, err := k.Lookup(all, namespace, name)
-	var missing *NotFoundError
-	if errors.As(err, &missing) && k.always && (name == "default" || k.Name == "FelixConfiguration" && strings.HasPrefix(name, "node.")) {
+// agent, of which nothing is stored. The ranges are those that entries are of; the error may be a *model.NeedRangesError.
+func (k *Kind) ToChange(ranges []model.Range, entries []model.Entry, namespace, name string) (*Stored, error) {
+	s, err := k.Lookup(k.All(entries), namespace, name)
+	_, missing := errors.AsType[*NotFoundError](err)
+	if missing {
+		if more := k.unread(ranges, false); more != nil {
+			return nil, more
+		}
+	}
+	if missing && k.always != nil && k.always(name) {
 		return &Stored{Resource: Resource{APIVersion: APIVersion, Kind: k.Name, Metadata: Metadata{Name: name}, Spec: k.newSpec()}}, nil
 	}
 	return s, err
@@ -244,8 +270,9 @@ func (e *NotFoundError) Error() string {
 	return text
 }
 
-// Meant reports whether there is a resource that the name may have meant.
-func (e *NotFoundError) Meant() bool { return e.other != nil }
+// Meant is the resource that the name may have meant, as web for default.web, or that of the only interface of a pod; nil = none. No
+// change may go by it.
+func (e *NotFoundError) Meant() *Stored { return e.other }
 
 // ExistsError says that a resource to be made is there already.
 type ExistsError struct{ Kind, Name string }

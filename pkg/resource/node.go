@@ -32,96 +32,101 @@ type Node struct {
 	Wireguard string   `json:"wireguard,omitempty" refused:"WireGuard is not supported"`
 }
 
-func hostOf(k model.Key) (string, bool) {
-	switch k := k.(type) {
+var nodeKind = newKind(readNode, writeNode, Kind{
+	Name: "Node", Plural: "Nodes", Labelled: true,
+	ranges: prefix(model.HostPrefix(""), model.BGPPrefix()), of: hostOf, shared: model.BGPGlobalASKey{},
+	judged:    prefix(model.StatusPrefix(""), model.AffinityPrefix(""), model.NetworkServiceEndpointPrefix()),
+	mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,
+	Columns: []Column{
+		{"ASN", true, func(r Resource) string { return r.as }},
+		cell("IPV4", true, func(n *Node) string { return text(orZero(n.BGP).IPv4Address) }),
+		cell("IPV6", true, func(n *Node) string { return text(orZero(n.BGP).IPv6Address) }),
+	},
+	narrow: func(r Resource) []model.Range {
+		return append(keyRanges(model.BGPGlobalASKey{}), prefix(model.HostPrefix(r.Metadata.Name), bgpHostPrefix(r.Metadata.Name))...)
+	},
+})
+
+func bgpHostPrefix(host string) string { return model.BGPHostPrefix() + model.EscapeName(host) + "/" }
+
+func hostOf(e model.Entry) string {
+	switch k := e.Key.(type) {
 	case model.HostMetadataKey:
-		return k.Host, true
+		return k.Host
 	case model.BGPHostKey:
-		return k.Host, true
+		return k.Host
 	case model.HostConfigKey:
-		return k.Host, strings.HasSuffix(k.Name, "TunnelAddr")
+		if strings.HasSuffix(k.Name, "TunnelAddr") {
+			return k.Host
+		}
 	}
-	return "", false
+	return ""
 }
 
-func readNodes(entries []model.Entry) []Stored {
-	all := group(entries, hostOf, func(name string, s *Stored) {
-		spec := &Node{}
-		bgp := &NodeBGP{}
-		s.Spec, s.Metadata.Name = spec, name
-		var network netip.Prefix
-		for _, e := range s.Entries {
-			if m, ok := parsed[model.HostMetadata](e); ok {
-				s.Metadata.Labels = m.Labels
-			}
-			text, _ := parsed[model.Text](e)
-			addr, _ := netip.ParseAddr(string(text)) // "" and what isn't one are none
-			switch key := e.Key.(type) {
-			case model.BGPHostKey:
-				switch key.Field {
-				case model.BGPHostAS:
-					if n, err := model.ParseASNumber(string(text)); err == nil {
-						bgp.ASNumber = &ASNumber{n}
-					}
-				case model.BGPHostIPv4:
-					if addr.IsValid() {
-						bgp.IPv4Address = &InterfaceAddress{netip.PrefixFrom(addr, 32)}
-					}
-				case model.BGPHostIPv6:
-					bgp.IPv6Address = optionalAddress(addr)
-				case model.BGPHostReflector:
-					bgp.RouteReflectorClusterID = optionalAddress(addr)
-				case model.BGPHostNetworkV4:
-					network, _ = netip.ParsePrefix(string(text))
+func readNode(name string, s *Stored) *Node {
+	spec, bgp := &Node{}, &NodeBGP{}
+	s.Metadata.Name = name
+	there := false // once its metadata are
+	var network netip.Prefix
+	for _, e := range s.Entries {
+		text, _ := parsed[model.Text](e)
+		addr, _ := netip.ParseAddr(string(text)) // "" and what isn't one are none
+		switch key := e.Key.(type) {
+		case model.HostMetadataKey:
+			m, _ := parsed[model.HostMetadata](e)
+			s.Metadata.Labels, there = m.Labels, true
+		case model.BGPHostKey:
+			switch key.Field {
+			case model.BGPHostAS:
+				if n, err := model.ParseASNumber(string(text)); err == nil {
+					bgp.ASNumber = &ASNumber{n}
 				}
-			case model.HostConfigKey:
-				switch key.Name {
-				case "IpInIpTunnelAddr":
-					bgp.IPv4IPIPTunnelAddr = optionalAddress(addr)
-				case "IPv4VXLANTunnelAddr":
-					spec.IPv4VXLANTunnelAddr = optionalAddress(addr)
-				case "IPv6VXLANTunnelAddr":
-					spec.IPv6VXLANTunnelAddr = optionalAddress(addr)
+			case model.BGPHostIPv4:
+				if addr.IsValid() {
+					bgp.IPv4Address = &InterfaceAddress{netip.PrefixFrom(addr, 32)}
 				}
+			case model.BGPHostIPv6:
+				bgp.IPv6Address = optionalAddress(addr)
+			case model.BGPHostReflector:
+				bgp.RouteReflectorClusterID = optionalAddress(addr)
+			case model.BGPHostNetworkV4:
+				network, _ = netip.ParsePrefix(string(text))
 			}
-		}
-		if bgp.IPv4Address != nil && network.IsValid() && network.Contains(bgp.IPv4Address.Addr()) {
-			bgp.IPv4Address.Prefix = netip.PrefixFrom(bgp.IPv4Address.Addr(), network.Bits())
-		}
-		if *bgp != (NodeBGP{}) {
-			spec.BGP = bgp
-		}
-	})
-	as := "64512" // where none is written
-	for _, e := range entries {
-		if n, ok := parsed[model.ASNumber](e); ok && n != 0 && e.Key == (model.BGPGlobalASKey{}) {
-			as = n.String()
-		}
-	}
-	nodes := all[:0]
-	for _, s := range all { // a node is there once its metadata are
-		s.as = cmp.Or(text(orZero(s.Spec.(*Node).BGP).ASNumber), as)
-		for _, e := range s.Entries {
-			if _, ok := e.Key.(model.HostMetadataKey); ok {
-				nodes = append(nodes, s)
-				break
+		case model.HostConfigKey:
+			switch key.Name {
+			case "IpInIpTunnelAddr":
+				bgp.IPv4IPIPTunnelAddr = optionalAddress(addr)
+			case "IPv4VXLANTunnelAddr":
+				spec.IPv4VXLANTunnelAddr = optionalAddress(addr)
+			case "IPv6VXLANTunnelAddr":
+				spec.IPv6VXLANTunnelAddr = optionalAddress(addr)
 			}
 		}
 	}
-	return nodes
+	if !there {
+		return nil
+	}
+	if bgp.IPv4Address != nil && network.IsValid() && network.Contains(bgp.IPv4Address.Addr()) {
+		bgp.IPv4Address.Prefix = netip.PrefixFrom(bgp.IPv4Address.Addr(), network.Bits())
+	}
+	if *bgp != (NodeBGP{}) {
+		spec.BGP = bgp
+	}
+	s.as = text(bgp.ASNumber)
+	if n, _ := parsed[model.ASNumber](s.shared); s.as == "" && n != 0 {
+		s.as = n.String()
+	}
+	s.as = cmp.Or(s.as, "64512") // where none is written
+	return spec
 }
 
-func writeNode(r Resource, old *Stored, entries []model.Entry) (keys, error) {
-	spec, host := r.Spec.(*Node), r.Metadata.Name
+func writeNode(r writing[Node]) (keys, error) {
+	spec, was, host := r.spec, r.was, r.Metadata.Name
 	if err := model.CheckHost(host); err != nil {
 		return keys{}, r.at("metadata.name", "%w", err)
 	}
-	was := &Node{}
 	var meta model.HostMetadata
-	if old != nil {
-		was = old.Spec.(*Node)
-	}
-	for _, e := range entries {
+	for _, e := range r.entries {
 		if e.Key == (model.HostMetadataKey{Host: host}) {
 			meta, _ = parsed[model.HostMetadata](e)
 		}
@@ -196,17 +201,16 @@ func nodeInUse(s Stored, entries []model.Entry) error {
 
 // placesOfNode are where keys of a host are.
 func placesOfNode(host string) []string {
-	return []string{model.HostPrefix(host), model.StatusPrefix(host), model.AffinityPrefix(host), model.BGPHostPrefix() + model.EscapeName(host) + "/"}
+	return []string{model.HostPrefix(host), model.StatusPrefix(host), model.AffinityPrefix(host), bgpHostPrefix(host)}
 }
 
 // restOfNode is all that etcd has of a host and its Node doesn't show.
 func restOfNode(s Stored, entries []model.Entry) []model.Entry {
 	var rest []model.Entry
 	for _, e := range entries {
-		_, shown := hostOf(e.Key)
 		isBelow := func(prefix string) bool { return strings.HasPrefix(e.Path, prefix) }
 		service, _ := e.Key.(model.NetworkServiceEndpointKey)
-		if service.Host == s.Metadata.Name || e.Key != nil && !shown && slices.ContainsFunc(placesOfNode(s.Metadata.Name), isBelow) {
+		if service.Host == s.Metadata.Name || e.Key != nil && hostOf(e) == "" && slices.ContainsFunc(placesOfNode(s.Metadata.Name), isBelow) {
 			rest = append(rest, e)
 		}
 	}

@@ -33,31 +33,13 @@ func Patched(r Resource, patch []byte) (Resource, error) {
 	}
 	all, err := Decode("", data)
 	if err != nil {
-		return r, fmt.Errorf("%s: patched: %w", r.Title(), unplaced(err))
+		return r, fmt.Errorf("%s: patched: %s", r.Title(), strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if len(all) != 1 || all[0].Kind != r.Kind || all[0].ID() != r.ID() { // a list may have none
 		return r, fmt.Errorf("%s: a patch can't change kind or name", r.Title())
 	}
 	all[0].nodes = nil
 	return all[0], nil
-}
-
-// unplaced takes the positions out of errors of a document that nobody has seen.
-func unplaced(err error) error {
-	var lines []string
-	joined, ok := err.(interface{ Unwrap() []error })
-	errs := []error{err}
-	if ok {
-		errs = joined.Unwrap()
-	}
-	for _, e := range errs {
-		var f *FieldError
-		if errors.As(e, &f) {
-			e = &FieldError{Field: f.Field, Err: f.Err}
-		}
-		lines = append(lines, e.Error())
-	}
-	return errors.New(strings.Join(lines, "; "))
 }
 
 func merge(old, change any) any {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -41,36 +42,51 @@ func readOnly(name string) bool {
 	return strings.HasPrefix(name, "knp.") || strings.HasPrefix(name, "kcnp.")
 }
 
-func readPolicies(namespaced bool) func([]model.Entry) []Stored {
-	return func(entries []model.Entry) []Stored {
-		var all []Stored
-		for _, e := range entries {
-			key, ok := e.Key.(model.PolicyKey)
-			if !ok || e.Path != key.Path() {
-				continue
-			}
-			namespace, name, inNamespace := strings.Cut(key.Policy, "/")
-			if inNamespace != namespaced {
-				continue
-			}
-			s := Stored{Entries: []model.Entry{e}}
-			s.Metadata.Name = namespace
-			if namespaced {
-				s.Metadata.Namespace, s.Metadata.Name = namespace, name
-			}
-			if p, ok := parsed[model.Policy](e); ok {
-				spec, err := policyOf(p, key.Tier, s.Metadata.Namespace)
-				s.Spec = spec
-				if err != nil {
-					s.Err = fmt.Errorf("%s: %w", e.Path, err)
-				}
-			} else {
-				s.Spec = &Policy{Tier: key.Tier}
-			}
-			all = append(all, s)
-		}
-		return all
+var (
+	globalNetworkPolicyKind = policyKind(Kind{Name: "GlobalNetworkPolicy", Plural: "GlobalNetworkPolicies", Aliases: []string{"gnp", "gnps"}})
+	networkPolicyKind       = policyKind(Kind{
+		Name: "NetworkPolicy", Plural: "NetworkPolicies", Aliases: []string{"np", "nps", "policy", "policies", "pol"}, Namespaced: true,
+	})
+)
+
+func policyKind(k Kind) *Kind {
+	k.ranges, k.elsewhere, k.mayDelete = prefix(model.PolicyPrefix()), true, deletablePolicy // in another tier
+	k.words = ruleWords
+	k.Columns = []Column{
+		cell("TIER", false, func(p *Policy) string { return p.Tier }),
+		cell("ORDER", true, func(p *Policy) string { return order(p.Order) }),
+		cell("SELECTOR", true, func(p *Policy) string { return p.Selector }),
 	}
+	k.of = func(e model.Entry) string {
+		if key, ok := e.Key.(model.PolicyKey); ok && strings.Contains(key.Policy, "/") == k.Namespaced {
+			return e.Path
+		}
+		return ""
+	}
+	k.alike = func(s *Stored) []string { // <tier>.x for x, and the reverse
+		tier, name := s.Entries[0].Key.(model.PolicyKey).Tier, s.Metadata.Name
+		return []string{name, tier + "." + name, strings.TrimPrefix(name, tier+".")}
+	}
+	k.narrow = func(r Resource) []model.Range {
+		tier := cmp.Or(specOf[Policy](r).Tier, model.DefaultTier)
+		return keyRanges(policyKey(r, tier), model.TierKey{Tier: tier})
+	}
+	return newKind(one(readPolicy), writePolicy, k)
+}
+
+func readPolicy(key model.PolicyKey, p *model.Policy, s *Stored) *Policy {
+	s.Metadata.Name = key.Policy
+	if namespace, name, ok := strings.Cut(key.Policy, "/"); ok {
+		s.Metadata.Namespace, s.Metadata.Name = namespace, name
+	}
+	if p == nil {
+		return &Policy{Tier: key.Tier}
+	}
+	spec, err := policyOf(*p, key.Tier, s.Metadata.Namespace)
+	if err != nil {
+		s.Err = fmt.Errorf("%s: %w", s.Entries[0].Path, err)
+	}
+	return spec
 }
 
 func policyKey(r Resource, tier string) model.PolicyKey {
@@ -79,11 +95,6 @@ func policyKey(r Resource, tier string) model.PolicyKey {
 		key.Policy = r.Metadata.Namespace + "/" + key.Policy
 	}
 	return key
-}
-
-func narrowPolicy(r Resource) []model.Range {
-	tier := cmp.Or(r.Spec.(*Policy).Tier, model.DefaultTier)
-	return []model.Range{model.KeyRange(policyKey(r, tier)), model.KeyRange(model.TierKey{Tier: tier})}
 }
 
 func policyOf(p model.Policy, tier, namespace string) (*Policy, error) {
@@ -107,12 +118,11 @@ func policyOf(p model.Policy, tier, namespace string) (*Policy, error) {
 	return spec, errors.Join(errs[:]...)
 }
 
-func writePolicy(r Resource, old *Stored, entries []model.Entry) (keys, error) {
-	spec := r.Spec.(*Policy)
-	namespace := r.Metadata.Namespace
+func writePolicy(r writing[Policy]) (keys, error) {
+	spec, namespace := r.spec, r.Metadata.Namespace
 	tier := cmp.Or(spec.Tier, model.DefaultTier)
-	if old != nil {
-		was := cmp.Or(old.Spec.(*Policy).Tier, model.DefaultTier)
+	if r.old != nil {
+		was := cmp.Or(r.was.Tier, model.DefaultTier)
 		if spec.Tier == "" {
 			tier = was
 		}
@@ -123,11 +133,11 @@ func writePolicy(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 	if readOnly(r.Metadata.Name) {
 		return keys{}, fmt.Errorf("%s: managed in Kubernetes: use kubectl", r.Title())
 	}
-	if old == nil {
+	if r.old == nil {
 		if err := r.dnsName(); err != nil {
 			return keys{}, err
 		}
-		if tier != model.DefaultTier && !slices.ContainsFunc(entries, func(e model.Entry) bool { return e.Key == model.TierKey{Tier: tier} }) {
+		if !r.alone && tier != model.DefaultTier && !slices.ContainsFunc(r.entries, func(e model.Entry) bool { return e.Key == model.TierKey{Tier: tier} }) {
 			return keys{}, r.at("spec.tier", "there is no tier %s: make it first", tier)
 		}
 	}
@@ -136,10 +146,10 @@ func writePolicy(r Resource, old *Stored, entries []model.Entry) (keys, error) {
 		return keys{}, err
 	}
 	var k keys
-	if old == nil {
+	if r.old == nil {
 		k.others, k.vacant = []model.Key{model.TierKey{Tier: tier}}, []string{model.PolicyPrefix()} // a policy of this name in another tier
 	}
-	k.put(policyKey(r, tier), p)
+	k.put(policyKey(r.Resource, tier), p)
 	return k, nil
 }
 
@@ -197,15 +207,11 @@ func (r Resource) policy(spec *Policy, namespace string) (model.Policy, error) {
 	return p, nil
 }
 
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
+
 // dnsName checks the name of what is made: DNS-1123.
 func (r Resource) dnsName() error {
-	name := r.Metadata.Name
-	for i := range len(name) {
-		c := name[i]
-		edge := i == 0 || i == len(name)-1
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || !edge && (c == '-' || c == '.') {
-			continue
-		}
+	if name := r.Metadata.Name; !dnsName.MatchString(name) {
 		return r.at("metadata.name", "%q: want lower case letters, digits, - and ., with a letter or digit at both ends", name)
 	}
 	return nil

@@ -20,80 +20,48 @@ type Profile struct {
 	Tags          []string          `json:"tags,omitempty" doc:"Ours. Names by which rules pick its endpoints. Default: those that are stored."`
 }
 
-func profileOf(k model.Key) (string, bool) {
-	switch k := k.(type) {
+var profileKind = newKind(readProfile, writeProfile, Kind{
+	Name: "Profile", Plural: "Profiles", ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile, words: ruleWords,
+	Columns: []Column{cell("LABELS", true, func(p *Profile) string { return fmt.Sprint(len(p.LabelsToApply)) })},
+	narrow: func(r Resource) []model.Range {
+		name := r.Metadata.Name
+		return keyRanges(model.ProfileRulesKey{Profile: name}, model.ProfileTagsKey{Profile: name}, model.ProfileLabelsKey{Profile: name})
+	},
+})
+
+func profileOf(e model.Entry) string {
+	switch k := e.Key.(type) {
 	case model.ProfileRulesKey:
-		return k.Profile, true
+		return k.Profile
 	case model.ProfileLabelsKey:
-		return k.Profile, true
+		return k.Profile
 	case model.ProfileTagsKey:
-		return k.Profile, true
+		return k.Profile
 	}
-	return "", false
+	return ""
 }
 
-func readProfiles(entries []model.Entry) []Stored {
-	return group(entries, profileOf, func(name string, s *Stored) {
-		spec := &Profile{}
-		s.Spec, s.Metadata.Name = spec, name
-		for _, e := range s.Entries {
-			if rules, ok := parsed[model.Rules](e); ok {
-				spec.Ingress, _ = rulesOf(rules.Inbound, "") // global: every selector has words
-				spec.Egress, _ = rulesOf(rules.Outbound, "")
-			}
-			if labels, ok := parsed[model.Labels](e); ok {
-				spec.LabelsToApply = labels
-			}
-			if tags, ok := parsed[model.Tags](e); ok {
-				spec.Tags = tags
-			}
+func readProfile(name string, s *Stored) *Profile {
+	spec := &Profile{}
+	s.Metadata.Name = name
+	for _, e := range s.Entries {
+		if rules, ok := parsed[model.Rules](e); ok {
+			spec.Ingress, _ = rulesOf(rules.Inbound, "") // global: every selector has words
+			spec.Egress, _ = rulesOf(rules.Outbound, "")
 		}
-	})
-}
-
-// each makes a resource of each entry that is there by a key of its type.
-func each[K model.Key](entries []model.Entry, fill func(key K, e model.Entry, s *Stored)) []Stored {
-	var all []Stored
-	for _, e := range entries {
-		if key, ok := e.Key.(K); ok && e.Path == key.Path() {
-			s := Stored{Entries: []model.Entry{e}}
-			fill(key, e, &s)
-			all = append(all, s)
+		if labels, ok := parsed[model.Labels](e); ok {
+			spec.LabelsToApply = labels
+		}
+		if tags, ok := parsed[model.Tags](e); ok {
+			spec.Tags = tags
 		}
 	}
-	return all
+	return spec
 }
 
-// group collects the entries of each resource, by name.
-func group(entries []model.Entry, name func(model.Key) (string, bool), fill func(string, *Stored)) []Stored {
-	byName := map[string]*Stored{}
-	var names []string
-	for _, e := range entries {
-		if e.Key == nil || e.Path != e.Key.Path() {
-			continue
-		}
-		n, ok := name(e.Key)
-		if !ok {
-			continue
-		}
-		if byName[n] == nil {
-			byName[n] = &Stored{}
-			names = append(names, n)
-		}
-		byName[n].Entries = append(byName[n].Entries, e)
-	}
-	all := make([]Stored, 0, len(names))
-	for _, n := range names {
-		s := byName[n]
-		fill(n, s)
-		all = append(all, *s)
-	}
-	return all
-}
-
-func writeProfile(r Resource, old *Stored, _ []model.Entry) (keys, error) {
-	spec, name := r.Spec.(*Profile), r.Metadata.Name
-	if err := ownProfile(Stored{Resource: r}, nil); err != nil {
+func writeProfile(r writing[Profile]) (keys, error) {
+	spec, name := r.spec, r.Metadata.Name
+	if err := ownProfile(Stored{Resource: r.Resource}, nil); err != nil {
 		return keys{}, fmt.Errorf("%s: %w", r.Title(), err)
 	}
 	in, err := r.rules("spec.ingress", spec.Ingress, "")
@@ -105,7 +73,7 @@ func writeProfile(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 		return keys{}, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(spec.LabelsToApply)) {
-		if old != nil && old.Spec.(*Profile).LabelsToApply[key] == spec.LabelsToApply[key] {
+		if had, ok := r.was.LabelsToApply[key]; ok && had == spec.LabelsToApply[key] {
 			continue
 		}
 		if key == "" || strings.ContainsFunc(key, func(c rune) bool { return c > 127 || !labelByte(byte(c)) }) {
@@ -113,11 +81,11 @@ func writeProfile(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 		}
 	}
 	had := func(key model.Key) bool {
-		return old != nil && slices.ContainsFunc(old.Entries, func(e model.Entry) bool { return e.Key == key })
+		return r.old != nil && slices.ContainsFunc(r.old.Entries, func(e model.Entry) bool { return e.Key == key })
 	}
 	var k keys
 	rulesKey, labelsKey := model.ProfileRulesKey{Profile: name}, model.ProfileLabelsKey{Profile: name}
-	if len(in)+len(out) > 0 || old == nil || had(rulesKey) {
+	if len(in)+len(out) > 0 || r.old == nil || had(rulesKey) {
 		k.put(rulesKey, model.Rules{Inbound: in, Outbound: out})
 	}
 	if len(spec.LabelsToApply) > 0 || had(labelsKey) {
@@ -134,9 +102,4 @@ func ownProfile(s Stored, _ []model.Entry) error {
 		return errors.New("managed in Kubernetes: use kubectl")
 	}
 	return nil
-}
-
-func narrowProfile(r Resource) []model.Range {
-	name := r.Metadata.Name
-	return []model.Range{model.KeyRange(model.ProfileRulesKey{Profile: name}), model.KeyRange(model.ProfileTagsKey{Profile: name}), model.KeyRange(model.ProfileLabelsKey{Profile: name})}
 }

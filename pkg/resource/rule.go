@@ -206,17 +206,20 @@ func (r Resource) icmp(field string, i *ICMP) (typ, code *uint8, err error) {
 	if i.Type == nil {
 		return nil, nil, r.at(field+".type", "missing")
 	}
-	if *i.Type < 0 || *i.Type > 254 {
-		return nil, nil, r.at(field+".type", "%d: want 0 to 254", *i.Type)
+	if typ, err = r.octet(field+".type", i.Type, 254); err == nil {
+		code, err = r.octet(field+".code", i.Code, 255)
 	}
-	typ = new(uint8(*i.Type))
-	if i.Code == nil {
-		return typ, nil, nil
+	return typ, code, err
+}
+
+func (r Resource) octet(field string, n *int, most int) (*uint8, error) {
+	switch {
+	case n == nil:
+		return nil, nil
+	case *n < 0 || *n > most:
+		return nil, r.at(field, "%d: want 0 to %d", *n, most)
 	}
-	if *i.Code < 0 || *i.Code > 255 {
-		return nil, nil, r.at(field+".code", "%d: want 0 to 255", *i.Code)
-	}
-	return typ, new(uint8(*i.Code)), nil
+	return new(uint8(*n)), nil
 }
 
 func ports(list []Port) []model.Port {

@@ -22,67 +22,12 @@ func checked(text string, rename func(label string) string) (string, error) {
 	if len(text) > 65536 {
 		return "", fmt.Errorf("%d characters: at most 65536", len(text))
 	}
-	return relabelled(text, func(label string) (string, error) {
+	return selector.Relabel(text, func(label string) (string, error) {
 		if label == "projectcalico.org/orchestrator" {
 			return "", errors.New("projectcalico.org/orchestrator: write " + anyNamespace + ", which every pod of Kubernetes meets")
 		}
 		return renamed(label, rename), nil
 	})
-}
-
-// relabelled is a selector with other labels.
-func relabelled(text string, rename func(label string) (string, error)) (string, error) {
-	if _, err := selector.Parse(text); err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); {
-		c := text[i]
-		switch {
-		case c == '"' || c == '\'':
-			end := i + 2 + strings.IndexByte(text[i+1:], c)
-			b.WriteString(text[i:end])
-			i = end
-		case labelByte(c):
-			end := i
-			for end < len(text) && labelByte(text[end]) {
-				end++
-			}
-			w := text[i:end]
-			rest := strings.TrimLeft(text[end:], " \t\r\n")
-			before := strings.TrimRight(b.String(), " \t\r\n")
-			switch {
-			case strings.HasPrefix(rest, "(") && (w == "has" || w == "all" || w == "global"): // a function
-			case isOperand(before):
-			// an operator: in, not in, contains, starts with, ends with
-			default:
-				var err error
-				if w, err = rename(w); err != nil {
-					return "", err
-				}
-			}
-			b.WriteString(w)
-			i = end
-		default:
-			b.WriteByte(c)
-			i++
-		}
-	}
-	if _, err := selector.Parse(b.String()); err != nil {
-		return "", err
-	}
-	return b.String(), nil
-}
-
-// isOperand reports whether an operator comes after what is before: a label does, in anything but has(label).
-func isOperand(before string) bool {
-	if before == "" {
-		return false
-	}
-	if last := before[len(before)-1]; labelByte(last) {
-		return true
-	}
-	return false
 }
 
 func labelByte(c byte) bool {
@@ -263,7 +208,7 @@ func (p pick) taken(named bool) pick {
 	}
 	if p.namespaces == "all()" {
 		first, others, _ := strings.Cut(rest, and)
-		if s, err := relabelled(first, written(namespaceLabel, model.LabelNamespace)); err == nil && s != "" {
+		if s, err := selector.Relabel(first, written(namespaceLabel, model.LabelNamespace)); err == nil && s != "" {
 			p.namespaces, rest = s, others
 		}
 	}
@@ -274,7 +219,7 @@ func (p pick) taken(named bool) pick {
 	}
 	if others, is := strings.CutPrefix(rest, "has("+model.LabelServiceAccount+")"+and); is {
 		first, others, _ := strings.Cut(others, and)
-		if s, err := relabelled(first, written(accountLabel, model.LabelServiceAccount)); err == nil {
+		if s, err := selector.Relabel(first, written(accountLabel, model.LabelServiceAccount)); err == nil {
 			accounts.Selector, rest = s, others
 		}
 	}

@@ -25,28 +25,29 @@ type Tier struct {
 	DefaultAction TierAction `json:"defaultAction,omitempty" doc:"What becomes of a packet on which policies of the tier apply and none decides. Default Deny."`
 }
 
-func readTiers(entries []model.Entry) []Stored {
-	return each(entries, func(key model.TierKey, e model.Entry, s *Stored) {
-		spec := &Tier{DefaultAction: "Deny"}
-		s.Spec, s.Metadata.Name = spec, key.Tier
-		if t, ok := parsed[model.Tier](e); ok {
-			spec.Order = t.Order
-			if t.DefaultAction == model.TierPass {
-				spec.DefaultAction = "Pass"
-			}
+var tierKind = newKind(one(readTier), writeTier, Kind{
+	Name: "Tier", Plural: "Tiers",
+	ranges: prefix(model.PolicyPrefix()), of: keyed[model.TierKey], mayDelete: tierInUse, vacant: placesOfTier, implied: model.TierKey{Tier: model.DefaultTier},
+	Columns: []Column{
+		cell("ORDER", false, func(t *Tier) string { return order(t.Order) }),
+		cell("DEFAULTACTION", false, func(t *Tier) string { return string(t.DefaultAction) }),
+	},
+	narrow: func(r Resource) []model.Range { return keyRanges(model.TierKey{Tier: r.Metadata.Name}) },
+})
+
+func readTier(key model.TierKey, t *model.Tier, s *Stored) *Tier {
+	s.Metadata.Name = key.Tier
+	spec := &Tier{Order: new(model.DefaultTierOrder), DefaultAction: "Deny"} // as the tier default, which is there without a value
+	if t != nil {
+		if spec.Order = t.Order; t.DefaultAction == model.TierPass {
+			spec.DefaultAction = "Pass"
 		}
-	})
+	}
+	return spec
 }
 
-// defaultTier is there without a key.
-func defaultTier() Stored {
-	order, s := model.DefaultTierOrder, Stored{}
-	s.Metadata.Name, s.Spec = model.DefaultTier, &Tier{Order: &order, DefaultAction: "Deny"}
-	return s
-}
-
-func writeTier(r Resource, old *Stored, _ []model.Entry) (keys, error) {
-	spec := r.Spec.(*Tier)
+func writeTier(r writing[Tier]) (keys, error) {
+	spec := r.spec
 	t := model.Tier{Order: spec.Order}
 	if spec.DefaultAction == "Pass" {
 		t.DefaultAction = model.TierPass
@@ -54,7 +55,7 @@ func writeTier(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 	if r.Metadata.Name == model.DefaultTier && (spec.Order != nil && *spec.Order != model.DefaultTierOrder || spec.DefaultAction == "Pass") {
 		return keys{}, r.at("spec", "the tier default has order %.0f and action Deny, whatever is written", model.DefaultTierOrder)
 	}
-	if old == nil {
+	if r.old == nil {
 		if len(r.Metadata.Name) > 63 {
 			return keys{}, r.at("metadata.name", "%d characters: at most 63", len(r.Metadata.Name))
 		}
@@ -85,8 +86,4 @@ func tierInUse(s Stored, entries []model.Entry) error {
 // placesOfTier are where its policies are.
 func placesOfTier(name string) []string {
 	return []string{strings.TrimSuffix(model.TierKey{Tier: name}.Path(), "metadata")}
-}
-
-func narrowTier(r Resource) []model.Range {
-	return []model.Range{model.KeyRange(model.TierKey{Tier: r.Metadata.Name})}
 }

@@ -4,6 +4,7 @@ package resource
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -11,42 +12,31 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// older is a document of apiVersion v1, which is read as the resource of projectcalico.org/v3 that means the same.
-type older interface{ resource(r *Resource) }
-
-var olderKinds = map[string]func() older{
-	"ippool": func() older { return &olderPool{} }, "policy": func() older { return &olderPolicy{} }, "profile": func() older { return &olderProfile{} },
-	"hostendpoint": func() older { return &olderHostEndpoint{} }, "workloadendpoint": func() older { return &olderWorkload{} },
-	"bgppeer": func() older { return &olderPeer{} }, "node": func() older { return &olderNode{} },
+// olderMetadata are those of documents of apiVersion v1, of which each kind has some.
+type olderMetadata struct {
+	Name             string            `json:"name"`
+	Tier             string            `json:"tier"`
+	Workload         string            `json:"workload"`
+	Orchestrator     string            `json:"orchestrator"`
+	Node             string            `json:"node"`
+	ActiveInstanceID string            `json:"activeInstanceID"`
+	Scope            string            `json:"scope"`
+	PeerIP           *Address          `json:"peerIP"`
+	CIDR             CIDR              `json:"cidr"`
+	Tags             []string          `json:"tags"`
+	Labels           map[string]string `json:"labels"`
+	Annotations      map[string]string `json:"annotations"`
 }
 
-// decodeOlder reads a document of apiVersion v1.
-func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
-	make, ok := olderKinds[strings.ToLower(r.Kind)]
-	if !ok {
-		d.fail(n, "kind", "%.64q is no kind of v1: want ipPool, policy, profile, hostEndpoint, workloadEndpoint, bgpPeer or node", r.Kind)
-		return
-	}
-	doc, body := make(), *n
-	body.Content = nil
-	for i := 0; i < len(n.Content); i += 2 {
-		if name := n.Content[i].Value; name != "apiVersion" && name != "kind" { // these are read
-			body.Content = append(body.Content, n.Content[i:i+2]...)
-		}
-	}
-	d.into(&body, "", reflect.ValueOf(doc).Elem())
-	if len(d.errs) > 0 {
-		return
-	}
-	if p, ok := doc.(*olderPolicy); ok && p.Spec.Selector == nil {
-		d.fail(n, "spec.selector", `missing: "" and "all()" pick every endpoint`)
-		return
-	}
-	r.APIVersion = APIVersion
-	doc.resource(r)
-	if r.Metadata.Name == "" {
-		d.fail(n, "metadata", "it names nothing: want a name, a pool its cidr, a peer scope and peerIP, and with scope node a node")
-	}
+type olderPool struct {
+	IPIP *struct {
+		Enabled bool                `json:"enabled"`
+		Mode    *olderEncapsulation `json:"mode"`
+	} `json:"ipip"`
+	NATOutgoing bool           `json:"nat-outgoing"`
+	Disabled    bool           `json:"disabled"`
+	VXLANMode   *Encapsulation `json:"vxlanMode"`
+	BlockSize   int            `json:"blockSize"`
 }
 
 type olderEncapsulation struct{ mode Encapsulation }
@@ -56,39 +46,6 @@ func (e *olderEncapsulation) UnmarshalText(text []byte) error {
 	err := word(&s, text, []string{"always", "cross-subnet"})
 	e.mode = map[string]Encapsulation{"always": Always, "cross-subnet": CrossSubnet}[s]
 	return err
-}
-
-type olderPool struct {
-	Metadata struct {
-		CIDR CIDR `json:"cidr"`
-	} `json:"metadata"`
-	Spec struct {
-		IPIP *struct {
-			Enabled bool                `json:"enabled"`
-			Mode    *olderEncapsulation `json:"mode"`
-		} `json:"ipip"`
-		NATOutgoing bool           `json:"nat-outgoing"`
-		Disabled    bool           `json:"disabled"`
-		VXLANMode   *Encapsulation `json:"vxlanMode"`
-		BlockSize   int            `json:"blockSize"`
-	} `json:"spec"`
-}
-
-func (o *olderPool) resource(r *Resource) {
-	spec := &IPPool{CIDR: o.Metadata.CIDR, NATOutgoing: o.Spec.NATOutgoing, Disabled: o.Spec.Disabled, BlockSize: o.Spec.BlockSize, IPIPMode: Never, VXLANMode: Never}
-	if o.Spec.VXLANMode != nil {
-		spec.VXLANMode = *o.Spec.VXLANMode
-	}
-	if o.Spec.IPIP != nil && o.Spec.IPIP.Enabled {
-		spec.IPIPMode = Always
-		if o.Spec.IPIP.Mode != nil {
-			spec.IPIPMode = o.Spec.IPIP.Mode.mode
-		}
-	}
-	r.Kind, r.Spec = "IPPool", spec
-	if spec.CIDR.IsValid() {
-		r.Metadata.Name = model.Pool{CIDR: spec.CIDR.Prefix}.ResourceName()
-	}
 }
 
 type olderEntity struct {
@@ -137,126 +94,116 @@ func olderRules(list []olderRule) []Rule {
 }
 
 type olderPolicy struct {
-	Metadata struct {
-		Name        string            `json:"name"`
-		Tier        string            `json:"tier"`
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-	Spec struct {
-		Order      *float64     `json:"order"`
-		Selector   *string      `json:"selector"`
-		Ingress    []olderRule  `json:"ingress"`
-		Egress     []olderRule  `json:"egress"`
-		DoNotTrack bool         `json:"doNotTrack"`
-		PreDNAT    bool         `json:"preDNAT"`
-		Types      []PolicyType `json:"types"`
-	} `json:"spec"`
+	Order      *float64     `json:"order"`
+	Selector   *string      `json:"selector"`
+	Ingress    []olderRule  `json:"ingress"`
+	Egress     []olderRule  `json:"egress"`
+	DoNotTrack bool         `json:"doNotTrack"`
+	PreDNAT    bool         `json:"preDNAT"`
+	Types      []PolicyType `json:"types"`
 }
 
-func (o *olderPolicy) resource(r *Resource) {
-	r.Kind, r.Metadata.Name, r.Metadata.Annotations = "GlobalNetworkPolicy", o.Metadata.Name, o.Metadata.Annotations
-	r.Spec = &Policy{Tier: o.Metadata.Tier, Order: o.Spec.Order, Selector: orZero(o.Spec.Selector), Types: o.Spec.Types,
-		Ingress: olderRules(o.Spec.Ingress), Egress: olderRules(o.Spec.Egress), DoNotTrack: o.Spec.DoNotTrack, PreDNAT: o.Spec.PreDNAT}
+// olderKinds read documents of apiVersion v1 as the resources of projectcalico.org/v3 that mean the same.
+var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
+	"ippool": older("IPPool", "cidr", "ipip nat-outgoing disabled vxlanMode blockSize", func(r *Resource, m olderMetadata, o *olderPool) {
+		spec := &IPPool{CIDR: m.CIDR, NATOutgoing: o.NATOutgoing, Disabled: o.Disabled, BlockSize: o.BlockSize, IPIPMode: Never, VXLANMode: Never}
+		if o.VXLANMode != nil {
+			spec.VXLANMode = *o.VXLANMode
+		}
+		if o.IPIP != nil && o.IPIP.Enabled {
+			spec.IPIPMode = Always
+			if o.IPIP.Mode != nil {
+				spec.IPIPMode = o.IPIP.Mode.mode
+			}
+		}
+		if r.Spec = spec; m.CIDR.IsValid() {
+			r.Metadata.Name = model.Pool{CIDR: m.CIDR.Prefix}.ResourceName()
+		}
+	}),
+	"policy": older("GlobalNetworkPolicy", "name tier annotations", "order selector ingress egress doNotTrack preDNAT types", func(r *Resource, m olderMetadata, o *olderPolicy) {
+		r.Metadata.Annotations = m.Annotations
+		r.Spec = &Policy{Tier: m.Tier, Order: o.Order, Selector: orZero(o.Selector), Types: o.Types, Ingress: olderRules(o.Ingress), Egress: olderRules(o.Egress),
+			DoNotTrack: o.DoNotTrack, PreDNAT: o.PreDNAT}
+	}),
+	"profile": older("Profile", "name tags labels", "ingress egress", func(r *Resource, m olderMetadata, o *olderPolicy) {
+		r.Spec = &Profile{Ingress: olderRules(o.Ingress), Egress: olderRules(o.Egress), LabelsToApply: m.Labels, Tags: m.Tags}
+	}),
+	"hostendpoint": older("HostEndpoint", "name node labels", "interfaceName expectedIPs profiles", func(r *Resource, m olderMetadata, h *HostEndpoint) {
+		r.Metadata.Labels, h.Node = m.Labels, m.Node
+	}),
+	"workloadendpoint": older("WorkloadEndpoint", "name workload orchestrator node activeInstanceID labels",
+		"ipNetworks ipNATs ipv4Gateway ipv6Gateway profiles interfaceName mac ports", func(r *Resource, m olderMetadata, w *WorkloadEndpoint) {
+			w.Orchestrator, w.Workload, w.Node, w.Endpoint, w.ContainerID = m.Orchestrator, m.Workload, m.Node, m.Name, m.ActiveInstanceID
+			r.Metadata = Metadata{Namespace: "default", Name: workloadName(w.key(), ""), Labels: m.Labels}
+		}),
+	"bgppeer": older("BGPPeer", "scope node peerIP", "asNumber passwordFile ebgpMultihop import export", func(r *Resource, m olderMetadata, p *BGPPeer) {
+		p.Node, p.PeerIP = m.Node, m.PeerIP
+		if m.PeerIP != nil && (m.Scope == "node") == (m.Node != "") {
+			r.Metadata.Name = peerName(m.Node, m.PeerIP.Addr)
+		}
+	}),
+	"node": older("Node", "name", "bgp", func(*Resource, olderMetadata, *Node) {}),
 }
 
-type olderProfile struct {
-	Metadata struct {
-		Name   string            `json:"name"`
-		Tags   []string          `json:"tags"`
-		Labels map[string]string `json:"labels"`
-	} `json:"metadata"`
-	Spec struct {
-		Ingress []olderRule `json:"ingress"`
-		Egress  []olderRule `json:"egress"`
-	} `json:"spec"`
-}
-
-func (o *olderProfile) resource(r *Resource) {
-	r.Kind, r.Metadata.Name = "Profile", o.Metadata.Name
-	r.Spec = &Profile{Ingress: olderRules(o.Spec.Ingress), Egress: olderRules(o.Spec.Egress), LabelsToApply: o.Metadata.Labels, Tags: o.Metadata.Tags}
-}
-
-type olderHostEndpoint struct {
-	Metadata struct {
-		Name   string            `json:"name"`
-		Node   string            `json:"node"`
-		Labels map[string]string `json:"labels"`
-	} `json:"metadata"`
-	Spec struct {
-		InterfaceName string    `json:"interfaceName"`
-		ExpectedIPs   []Address `json:"expectedIPs"`
-		Profiles      []string  `json:"profiles"`
-	} `json:"spec"`
-}
-
-func (o *olderHostEndpoint) resource(r *Resource) {
-	r.Kind, r.Metadata.Name, r.Metadata.Labels = "HostEndpoint", o.Metadata.Name, o.Metadata.Labels
-	r.Spec = &HostEndpoint{Node: o.Metadata.Node, InterfaceName: o.Spec.InterfaceName, ExpectedIPs: o.Spec.ExpectedIPs, Profiles: o.Spec.Profiles}
-}
-
-type olderWorkload struct {
-	Metadata struct {
-		Name             string            `json:"name"`
-		Workload         string            `json:"workload"`
-		Orchestrator     string            `json:"orchestrator"`
-		Node             string            `json:"node"`
-		ActiveInstanceID string            `json:"activeInstanceID"`
-		Labels           map[string]string `json:"labels"`
-	} `json:"metadata"`
-	Spec struct {
-		IPNetworks    []CIDR         `json:"ipNetworks"`
-		IPNATs        []IPNAT        `json:"ipNATs"`
-		IPv4Gateway   *Address       `json:"ipv4Gateway"`
-		IPv6Gateway   *Address       `json:"ipv6Gateway"`
-		Profiles      []string       `json:"profiles"`
-		InterfaceName string         `json:"interfaceName"`
-		MAC           *model.MAC     `json:"mac"`
-		Ports         []EndpointPort `json:"ports"`
-	} `json:"spec"`
-}
-
-func (o *olderWorkload) resource(r *Resource) {
-	m, s := o.Metadata, o.Spec
-	r.Kind, r.Metadata.Namespace, r.Metadata.Labels = "WorkloadEndpoint", "default", m.Labels
-	r.Metadata.Name = workloadName(model.WorkloadEndpointKey{Host: m.Node, Orchestrator: m.Orchestrator, Workload: m.Workload, Endpoint: m.Name}, "")
-	r.Spec = &WorkloadEndpoint{Orchestrator: m.Orchestrator, Workload: m.Workload, Node: m.Node, Endpoint: m.Name, ContainerID: m.ActiveInstanceID,
-		IPNetworks: s.IPNetworks, IPNATs: s.IPNATs, IPv4Gateway: s.IPv4Gateway, IPv6Gateway: s.IPv6Gateway, Profiles: s.Profiles,
-		InterfaceName: s.InterfaceName, MAC: s.MAC, Ports: s.Ports}
-}
-
-type olderPeer struct {
-	Metadata struct {
-		Scope  string   `json:"scope"`
-		Node   string   `json:"node"`
-		PeerIP *Address `json:"peerIP"`
-	} `json:"metadata"`
-	Spec struct {
-		ASNumber     *ASNumber     `json:"asNumber"`
-		PasswordFile string        `json:"passwordFile"`
-		EBGPMultihop int           `json:"ebgpMultihop"`
-		Import       []RouteFilter `json:"import"`
-		Export       []RouteFilter `json:"export"`
-	} `json:"spec"`
-}
-
-func (o *olderPeer) resource(r *Resource) {
-	s := o.Spec
-	r.Kind = "BGPPeer"
-	r.Spec = &BGPPeer{Node: o.Metadata.Node, PeerIP: o.Metadata.PeerIP, ASNumber: s.ASNumber, PasswordFile: s.PasswordFile, EBGPMultihop: s.EBGPMultihop, Import: s.Import, Export: s.Export}
-	if o.Metadata.PeerIP != nil && (o.Metadata.Scope == "node") == (o.Metadata.Node != "") {
-		r.Metadata.Name = peerName(o.Metadata.Node, o.Metadata.PeerIP.Addr)
+// older reads documents of one kind, whose metadata and spec have these fields.
+func older[S any](kind, metadata, spec string, convert func(r *Resource, m olderMetadata, spec *S)) func(*decoder, *yaml.Node, *Resource) {
+	return func(d *decoder, n *yaml.Node, r *Resource) {
+		var doc struct {
+			Metadata olderMetadata `json:"metadata"`
+			Spec     S             `json:"spec"`
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if fields := map[string]string{"metadata": metadata, "spec": spec}[n.Content[i].Value]; fields != "" {
+				d.only(n.Content[i+1], n.Content[i].Value, strings.Fields(fields))
+			}
+		}
+		if d.into(n, "", reflect.ValueOf(&doc).Elem()); len(d.errs) > 0 {
+			return
+		}
+		r.Kind, r.Metadata.Name, r.Spec = kind, doc.Metadata.Name, &doc.Spec
+		convert(r, doc.Metadata, &doc.Spec)
 	}
 }
 
-type olderNode struct {
-	Metadata struct {
-		Name string `json:"name"`
-	} `json:"metadata"`
-	Spec struct {
-		BGP *NodeBGP `json:"bgp"`
-	} `json:"spec"`
+// only takes the fields out of a mapping that aren't among those named, and fails.
+func (d *decoder) only(n *yaml.Node, field string, names []string) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	var known []*yaml.Node
+	for i := 0; i < len(n.Content); i += 2 {
+		if key := n.Content[i]; key.Kind == yaml.ScalarNode && !slices.Contains(names, key.Value) {
+			d.fail(key, join(field, key.Value), "unknown field%s", suggest(key.Value, names))
+		} else {
+			known = append(known, n.Content[i:i+2]...)
+		}
+	}
+	n.Content = known
 }
 
-func (o *olderNode) resource(r *Resource) {
-	r.Kind, r.Metadata.Name, r.Spec = "Node", o.Metadata.Name, &Node{BGP: o.Spec.BGP}
+// decodeOlder reads a document of apiVersion v1.
+func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
+	decode, ok := olderKinds[strings.ToLower(r.Kind)]
+	if !ok {
+		d.fail(n, "kind", "%.64q is no kind of v1: want ipPool, policy, profile, hostEndpoint, workloadEndpoint, bgpPeer or node", r.Kind)
+		return
+	}
+	body := *n
+	body.Content = nil
+	for i := 0; i < len(n.Content); i += 2 {
+		if name := n.Content[i].Value; name != "apiVersion" && name != "kind" { // these are read
+			body.Content = append(body.Content, n.Content[i:i+2]...)
+		}
+	}
+	decode(d, &body, r)
+	switch {
+	case len(d.errs) > 0:
+		return
+	case r.Kind == "GlobalNetworkPolicy" && d.nodes["spec.selector"] == nil:
+		d.fail(n, "spec.selector", `missing: "" and "all()" pick every endpoint`)
+		return
+	}
+	if r.APIVersion = APIVersion; r.Metadata.Name == "" {
+		d.fail(n, "metadata", "it names nothing: want a name, a pool its cidr, a peer scope and peerIP, and with scope node a node")
+	}
 }

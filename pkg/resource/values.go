@@ -135,6 +135,18 @@ func converted[A, B any](list []A, to func(A) B) []B {
 	return out
 }
 
+// byFamily divides a list by IPv4 and IPv6.
+func byFamily[T any](list []T, is4 func(T) bool) (v4, v6 []T) {
+	for _, v := range list {
+		if is4(v) {
+			v4 = append(v4, v)
+		} else {
+			v6 = append(v6, v)
+		}
+	}
+	return v4, v6
+}
+
 func prefixes(list []CIDR) []netip.Prefix {
 	return converted(list, func(c CIDR) netip.Prefix { return c.Prefix })
 }

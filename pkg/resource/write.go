@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -27,22 +28,20 @@ const (
 // the change's NoneSince lack the revision of these.
 func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mode Mode) (change model.Change, created bool, err error) {
 	old, err := k.Lookup(k.All(entries), r.Metadata.Namespace, r.Metadata.Name)
-	if k.narrow != nil && k.beside != "" {
-		keys := model.Range{Prefix: k.beside, KeysOnly: true}
-		switch {
-		case err != nil && !slices.Contains(ranges, keys) && !slices.Contains(ranges, model.PrefixRange(k.beside)):
-			return change, false, &model.NeedRangesError{Ranges: []model.Range{keys}}
-		case err == nil && old.Entries[0].Value == nil && old.Entries[0].Err == nil:
-			return change, false, &model.NeedRangesError{Ranges: []model.Range{model.KeyRange(old.Entries[0].Key)}}
+	_, missing := errors.AsType[*NotFoundError](err)
+	refused := missing && (mode == Replace || mode == Apply && r.Metadata.ResourceVersion != "" && r.Metadata.ResourceVersion != "0")
+	if refused || missing && k.elsewhere { // to find it there, or to say what else there is
+		if more := k.unread(ranges, true); more != nil {
+			return change, false, more
 		}
 	}
-	var missing *NotFoundError
 	switch {
-	case errors.As(err, &missing):
-		if mode == Replace || r.Metadata.ResourceVersion != "" && r.Metadata.ResourceVersion != "0" && mode == Apply {
-			return change, false, err
-		}
+	case refused:
+		return change, false, err
+	case missing:
 		old = nil
+	case err == nil && old.keysOnly():
+		return change, false, &model.NeedRangesError{Ranges: []model.Range{model.KeyRange(old.Entries[0].Key)}}
 	case err != nil:
 		return change, false, err
 	case mode == Create:
@@ -58,15 +57,30 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 			return change, false, nil
 		}
 	}
-	if err := r.checkLabels(old); err != nil {
-		return change, false, err
+	change, err = k.change(r, old, entries, false)
+	return change, old == nil && err == nil, err
+}
+
+// unread asks for what Ranges have beside those that were read, by its keys alone where these are enough; nil: nothing.
+func (k *Kind) unread(ranges []model.Range, keysOnly bool) error {
+	var more []model.Range
+	for _, r := range k.ranges {
+		keys := r
+		keys.KeysOnly = keysOnly
+		if !slices.Contains(ranges, r) && !slices.Contains(ranges, keys) {
+			more = append(more, keys)
+		}
 	}
-	written, err := k.write(r, old, entries)
-	if err != nil {
-		return change, false, err
+	if more == nil {
+		return nil
 	}
-	change, err = r.change(written, entries)
-	return change, old == nil, err
+	return &model.NeedRangesError{Ranges: more}
+}
+
+// keysOnly reports whether a resource of one key was read without its value.
+func (s *Stored) keysOnly() bool {
+	e := s.Entries[0]
+	return e.Exists() && e.Value == nil && e.Err == nil
 }
 
 func stale(s Stored, read string) error {
@@ -77,7 +91,14 @@ func stale(s Stored, read string) error {
 }
 
 // change writes what differs from what is stored, if all keys that it looked at are as they were read.
-func (r Resource) change(written keys, entries []model.Entry) (model.Change, error) {
+func (k *Kind) change(r Resource, old *Stored, entries []model.Entry, alone bool) (model.Change, error) {
+	if err := r.checkLabels(old); err != nil {
+		return model.Change{}, err
+	}
+	written, err := k.write(r, old, entries, alone)
+	if err != nil {
+		return model.Change{}, err
+	}
 	stored := map[model.Key]model.Entry{}
 	for _, e := range entries {
 		if e.Key != nil {
@@ -91,7 +112,7 @@ func (r Resource) change(written keys, entries []model.Entry) (model.Change, err
 	for _, put := range written.puts {
 		text, err := model.FormatValue(put.Value)
 		if err != nil {
-			return change, r.modelError(err)
+			return change, k.modelError(r, err)
 		}
 		e := stored[put.Key]
 		change.Compares = append(change.Compares, model.Compare{Key: put.Key, Revision: e.Revision})
@@ -116,33 +137,25 @@ func noneBelow(prefixes []string) []model.NoneSince {
 }
 
 // modelError puts an error of the model in the words of the resource.
-func (r Resource) modelError(err error) error {
-	var f *model.FieldError
-	if !errors.As(err, &f) {
+func (k *Kind) modelError(r Resource, err error) error {
+	f, ok := errors.AsType[*model.FieldError](err)
+	if !ok {
 		return fmt.Errorf("%s: %w", r.Title(), err)
 	}
-	field := camel(modelWords.Replace(f.Field))
-	switch {
-	case field == "name" && r.Kind != "Node":
-		field = "interfaceName"
-	case field == "ip":
-		field = "peerIP"
-	}
+	words := strings.NewReplacer(k.words...)
+	field := cmp.Or(k.fields[f.Field], camel(words.Replace(f.Field)))
 	parts := strings.Split(f.Err.Error(), `"`) // what is quoted are values
 	for i := 0; i < len(parts); i += 2 {
-		parts[i] = camel(modelWords.Replace(parts[i]))
+		parts[i] = camel(words.Replace(parts[i]))
 	}
 	return r.at("spec."+field, "%s", strings.Join(parts, `"`))
 }
 
-// modelWords are what fields of the model are in a resource, if not the same in camel case.
-var modelWords = strings.NewReplacer(
+// ruleWords are the words of kinds that have rules.
+var ruleWords = []string{
 	"inbound_rules", "ingress", "outbound_rules", "egress", "no types but inbound", "no types but Ingress", "!src_", "source.not_", "!dst_", "destination.not_",
-	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT", "ipip", "ipipMode",
-	"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles", "as_num", "asNumber",
-	"ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs", "int_ip", "internalIP", "ext_ip", "externalIP",
-	"gateway_ip", "gatewayIP", "network_id", "networkID",
-)
+	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT",
+}
 
 // camel writes block_size as blockSize.
 func camel(text string) string {
@@ -192,18 +205,6 @@ func Check(r Resource) error {
 	if err != nil {
 		return err
 	}
-	var entries []model.Entry
-	if p, ok := r.Spec.(*Policy); ok && p.Tier != "" { // which tiers there are is the cluster's
-		key := model.TierKey{Tier: p.Tier}
-		entries = append(entries, model.Entry{Path: key.Path(), Key: key, Value: model.Tier{}})
-	}
-	if err := r.checkLabels(nil); err != nil {
-		return err
-	}
-	written, err := k.write(r, nil, entries)
-	if err != nil {
-		return err
-	}
-	_, err = r.change(written, nil)
+	_, err = k.change(r, nil, nil, true)
 	return err
 }

@@ -3,6 +3,7 @@
 package selector
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,10 +31,35 @@ func (e *Error) Error() string { return fmt.Sprintf("at byte %d: %s", e.Pos, e.R
 
 // Parse reads an expression; the empty one is all(). An error is an *Error.
 func Parse(text string) (*Selector, error) {
+	return (&parser{text: text, labelled: func(int, string) {}}).parse()
+}
+
+// Relabel is an expression as it is written, but for its labels: rename says what each becomes. An error that isn't rename's is an *Error.
+func Relabel(text string, rename func(label string) (string, error)) (string, error) {
+	var b strings.Builder
+	var failed error
+	end := 0
+	p := parser{text: text, labelled: func(start int, label string) {
+		name, err := rename(label)
+		failed = cmp.Or(failed, err)
+		b.WriteString(text[end:start] + name)
+		end = start + len(label)
+	}}
+	if _, err := p.parse(); err != nil || failed != nil {
+		return "", cmp.Or(err, failed)
+	}
+	b.WriteString(text[end:])
+	if _, err := Parse(b.String()); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+func (p *parser) parse() (*Selector, error) {
+	text := p.text
 	if len(text) > maxLength {
 		return nil, &Error{maxLength, fmt.Sprintf("%d bytes long: at most %d", len(text), maxLength)}
 	}
-	p := parser{text: text}
 	p.space()
 	if p.done() {
 		return &Selector{}, nil
@@ -57,9 +83,10 @@ func Parse(text string) (*Selector, error) {
 // parser descends through the grammar. Every method leaves it behind the
 // white space that follows what it read.
 type parser struct {
-	text  string
-	pos   int
-	depth int
+	text     string
+	pos      int
+	depth    int
+	labelled func(start int, label string) // called with each label
 }
 
 func (p *parser) done() bool { return p.pos == len(p.text) }
@@ -161,6 +188,7 @@ func (p *parser) primary() (node, error) {
 		}
 		return n, p.closing()
 	}
+	start := p.pos
 	label, err := p.label()
 	if err != nil {
 		return node{}, err
@@ -171,11 +199,14 @@ func (p *parser) primary() (node, error) {
 	case label == "global" && p.take("("):
 		return node{op: opGlobal}, p.closing()
 	case label == "has" && p.take("("):
+		start = p.pos
 		if label, err = p.label(); err != nil {
 			return node{}, err
 		}
+		p.labelled(start, label)
 		return node{op: opHas, label: label}, p.closing()
 	}
+	p.labelled(start, label)
 	return p.comparison(label)
 }
 

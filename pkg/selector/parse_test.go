@@ -82,6 +82,29 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
+func TestRelabel(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", " all( ) ": " all( ) ", "has( a )||!has(has)": "has( <a> )||!has(<has>)",
+		"a == 'a' && (in in {\"b\"} || not not in {'x',})": "<a> == 'a' && (<in> in {\"b\"} || <not> not in {'x',})",
+		"all == 'x' && contains contains 'y'":              "<all> == 'x' && <contains> contains 'y'", "global starts with 'g'": "<global> starts with 'g'",
+	} {
+		marks := strings.NewReplacer("<", "x/", ">", "")
+		got, err := Relabel(text, func(label string) (string, error) { return "x/" + label, nil })
+		if got != marks.Replace(want) || err != nil {
+			t.Errorf("%q is %q, %v, want %q", text, got, err, marks.Replace(want))
+		}
+	}
+	mine := errors.New("mine")
+	if _, err := Relabel("a == 'b'", func(string) (string, error) { return "", mine }); !errors.Is(err, mine) {
+		t.Error(err)
+	}
+	for _, label := range []string{"a b", ""} {
+		if got, err := Relabel("a == 'b'", func(string) (string, error) { return label, nil }); err == nil {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"", "all()", "!has(a) && (b == 'c' || d not in {'e', \"f'\",})", "a starts with 'b'", "global() || in in {}",
@@ -104,6 +127,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if !equal(s, again) || again.String() != canonical {
 			t.Fatalf("%q became %q became %q", text, canonical, again)
+		}
+		if same, err := Relabel(text, func(label string) (string, error) { return label, nil }); same != text || err != nil {
+			t.Fatalf("%q relabelled with its own labels is %q, %v", text, same, err)
 		}
 		s.Matches(func(name string) (string, bool) { return name, len(name)%2 == 0 })
 	})

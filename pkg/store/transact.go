@@ -29,6 +29,7 @@ type hooks struct {
 	lease   clientv3.LeaseID
 	before  func(*model.View) error
 	unknown func(context.Context, model.Change) error
+	would   *[]model.Change
 }
 
 // UnderLease ties the written keys to the lease: etcd deletes them when it ends.
@@ -47,6 +48,11 @@ func BeforeCommit(fn func(*model.View) error) TransactOption {
 // option, the transaction ends with an error that wraps ErrUnknownOutcome.
 func AfterUnknown(fn func(context.Context, model.Change) error) TransactOption {
 	return func(t *hooks) { t.unknown = fn }
+}
+
+// DryRun makes Transact append the change to would, unless it is empty, instead of committing it.
+func DryRun(would *[]model.Change) TransactOption {
+	return func(t *hooks) { t.would = would }
 }
 
 // Transact changes etcd according to a decision on its content. It reads the ranges in wants at one revision, calls
@@ -103,6 +109,10 @@ func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []
 		}
 		if err != nil || change.Empty() {
 			return change, view.Revision(), err
+		}
+		if t.would != nil {
+			*t.would = append(*t.would, change)
+			return change, view.Revision(), nil
 		}
 		revision, err := c.commit(ctx, change, t.lease, read)
 		return change, revision, err

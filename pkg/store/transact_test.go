@@ -132,6 +132,22 @@ func TestTransactNeedsMore(t *testing.T) {
 	}
 }
 
+// TestTransactDryRun decides and changes nothing.
+func TestTransactDryRun(t *testing.T) {
+	s := startCluster(t, clusterOptions{}).open()
+	ctx, wants := within(t, eventually.Limit), []model.Range{model.KeyRange(configKey("N"))}
+	var would []model.Change
+	for range 2 {
+		if _, err := s.Transact(ctx, wants, increment("N"), DryRun(&would)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshot, err := s.Read(ctx, wants...)
+	if len(would) != 2 || len(would[1].Puts) != 1 || len(snapshot.Entries()) > 0 || err != nil {
+		t.Errorf("would %+v, holds %+v, %v", would, snapshot.Entries(), err)
+	}
+}
+
 // TestTransactUnknown loses the answer to a commit that took effect.
 func TestTransactUnknown(t *testing.T) {
 	c := startCluster(t, clusterOptions{})

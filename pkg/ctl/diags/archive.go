@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// most is how many bytes of a file, a page or a command's output are taken.
+	// most is how many bytes of a file or a command's output are taken.
 	most = 16 << 20
 	// patience is how long one command, or a page, may take.
 	patience = 15 * time.Second
@@ -139,22 +139,11 @@ func (t *tail) Write(p []byte) (int, error) {
 func (a *archive) page(ctx context.Context, name, url string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		a.add(name, nil, err)
-		return
+	text, status, err := session.Page(ctx, url)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%d %s", status, http.StatusText(status))
 	}
-	response, err := http.DefaultClient.Do(req)
-	if err != nil {
-		a.add(name, nil, err)
-		return
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, most))
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = errors.New(response.Status)
-	}
-	a.add(name, text, err)
+	a.add(name, []byte(text), err)
 }
 
 // files adds the files that a pattern names, the last bytes of those that are long.

@@ -18,10 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/calico-go/calico/pkg/ctl/addresses"
-	"github.com/calico-go/calico/pkg/ctl/health"
+	"github.com/calico-go/calico/pkg/ctl/ipam"
+	"github.com/calico-go/calico/pkg/ctl/node"
 	"github.com/calico-go/calico/pkg/ctl/output"
 	"github.com/calico-go/calico/pkg/ctl/session"
+	"github.com/calico-go/calico/pkg/ctl/status"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
 )
@@ -173,7 +174,7 @@ func (x *examination) cluster(ctx context.Context) error {
 		return err
 	}
 	entries, nodes, before := snapshot.Entries(), 0, len(x.Findings)
-	for _, text := range health.Problems(entries) {
+	for _, text := range status.Problems(entries) {
 		x.finding("%s", text)
 	}
 	for _, e := range entries {
@@ -194,7 +195,7 @@ func (x *examination) cluster(ctx context.Context) error {
 		x.fine("cluster: %s, whose agents report; nothing that can't be read", resource.Count(nodes, "node"))
 	}
 	before = len(x.Findings)
-	problems, pools, err := addresses.Problems(ctx, x.env)
+	problems, pools, err := ipam.Problems(ctx, x.env)
 	for _, text := range problems {
 		x.finding("addresses: %s", text)
 	}
@@ -213,8 +214,8 @@ func (x *examination) cluster(ctx context.Context) error {
 func (x *examination) node(ctx context.Context, url string) {
 	ctx, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()
-	agent, err := health.Ask(ctx, url)
-	switch none, ok := errors.AsType[*health.NoAgentError](err); {
+	agent, err := node.Ask(ctx, url)
+	switch none, ok := errors.AsType[*node.NoAgentError](err); {
 	case ok && url == agentURL:
 		x.skipped("this host: no agent answers at %s, so it isn't taken for a node", url)
 		return
@@ -223,7 +224,7 @@ func (x *examination) node(ctx context.Context, url string) {
 		return
 	}
 	before := len(x.Findings)
-	for _, t := range health.System(os.DirFS("/")) {
+	for _, t := range node.System(os.DirFS("/")) {
 		if t.Do != "" {
 			x.finding("this node: %s is %s: %s", t.Name, t.Has, t.Do)
 		}

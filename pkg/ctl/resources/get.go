@@ -4,6 +4,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -137,10 +138,9 @@ func (g *get) exported(r resource.Resource) resource.Resource {
 // resolve finds a resource by its name, or, with a note, the one that is meant.
 func (g *get) resolve(kind *resource.Kind, found []resource.Stored, namespace, name string) (*resource.Stored, error) {
 	s, err := kind.Lookup(found, namespace, name)
-	if err != nil {
-		if s, err = kind.Resolve(found, namespace, name); err == nil {
-			fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, s.Metadata.Name)
-		}
+	if missing, ok := errors.AsType[*resource.NotFoundError](err); ok && missing.Meant() != nil {
+		s, err = missing.Meant(), nil
+		fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, s.Metadata.Name)
 	}
 	return s, err
 }

@@ -192,7 +192,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 				}
 				err = c.Delete(ctx, kind, r.Metadata.Namespace, r.Metadata.Name, r.Metadata.ResourceVersion)
 				if missing, ok := errors.AsType[*resource.NotFoundError](err); v.skip && ok {
-					if missing.Meant() {
+					if missing.Meant() != nil {
 						fmt.Fprintln(env.Stderr, "calicoctl: note:", missing)
 					}
 					return "skipped", nil

@@ -122,13 +122,11 @@ func (e *Env) Transact(ctx context.Context, wants []model.Range, decide func(*mo
 	}
 	ctx, cancel := e.Bound(ctx)
 	defer cancel()
-	_, err = s.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
-		change, err := decide(v)
-		if e.DryRun {
-			change = model.Change{}
-		}
-		return change, err
-	})
+	var opts []store.TransactOption
+	if e.DryRun {
+		opts = append(opts, store.DryRun(new([]model.Change)))
+	}
+	_, err = s.Transact(ctx, wants, decide, opts...)
 	return err
 }
 

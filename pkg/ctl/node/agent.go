@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package node
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/calico-go/calico/pkg/agent/debugstate"
@@ -30,12 +29,14 @@ func (e *NoAgentError) Error() string { return "no agent answers: " + e.Err.Erro
 
 // Ask asks the agent whose health port has this URL. The error is a *NoAgentError where none answers.
 func Ask(ctx context.Context, url string) (a Agent, err error) {
-	if a.Ready, a.Readiness, err = Page(ctx, url+"/readiness"); err != nil {
+	text, status, err := session.Page(ctx, url+"/readiness")
+	if err != nil {
 		return a, &NoAgentError{err}
 	}
+	a.Ready, a.Readiness = status == http.StatusOK, text
 	for page, v := range map[string]any{"/debug/invalid?format=json": &a.Problems, "/debug/state": &a.State} {
-		ok, text, err := Page(ctx, url+page)
-		if err == nil && !ok {
+		text, status, err := session.Page(ctx, url+page)
+		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("%.200s", text)
 		}
 		if err == nil {
@@ -46,23 +47,4 @@ func Ask(ctx context.Context, url string) (a Agent, err error) {
 		}
 	}
 	return a, nil
-}
-
-// Page fetches a page of the agent, and says whether its status is 200.
-func Page(ctx context.Context, url string) (ok bool, text string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return false, "", session.Usagef("%w", err)
-	}
-	response, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false, "", err
-	}
-	defer response.Body.Close()
-	const most = 16 << 20
-	body, err := io.ReadAll(io.LimitReader(response.Body, most))
-	if err != nil {
-		return false, "", fmt.Errorf("%s: %w", url, err)
-	}
-	return response.StatusCode == http.StatusOK, string(body), nil
 }

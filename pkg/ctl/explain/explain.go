@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package why has the command of calicoctl that explains what policy decides.
-package why
+// Package explain has the command of calicoctl that explains what policy decides.
+package explain
 
 import (
 	"errors"

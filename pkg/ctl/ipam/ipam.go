@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package addresses has the commands of calicoctl on address management, below ipam.
-package addresses
+// Package ipam has the commands of calicoctl on address management, below ipam.
+package ipam
 
 import (
 	"fmt"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+// Package node has the commands of calicoctl on the node that they run on.
+package node
 
 import (
 	"cmp"
@@ -14,18 +15,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/calico-go/calico/pkg/ctl/diags"
 	"github.com/calico-go/calico/pkg/ctl/output"
 	"github.com/calico-go/calico/pkg/ctl/session"
 )
 
-// NewNode is the command node.
-func NewNode(env *session.Env) *cobra.Command {
+// New is the command node.
+func New(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Ask the agent of this node, and look at the node"}
-	cmd.AddCommand(newNodeStatus(env), newCheckSystem(env))
+	cmd.AddCommand(newStatus(env), newCheckSystem(env), diags.NewNode(env))
 	return cmd
 }
 
-func newNodeStatus(env *session.Env) *cobra.Command {
+func newStatus(env *session.Env) *cobra.Command {
 	var url, form string
 	var all bool
 	cmd := &cobra.Command{
@@ -56,7 +58,7 @@ BGPPeer of this node (own) or of all (global), or another node that has this one
 			}
 			if err == nil && all {
 				var text string
-				_, text, err = Page(ctx, url+"/debug/state?format=text")
+				text, _, err = session.Page(ctx, url+"/debug/state?format=text")
 				fmt.Fprintf(env.Stdout, "\n%s", text)
 			}
 			if err == nil && !a.Ready {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // A Setting is a value of a parameter, written without quotes where it is a number or a boolean.
@@ -99,17 +100,8 @@ var checks = func() map[string]func(string) error {
 		return nil
 	}
 	ports := func(s string) error {
-		for p := range strings.SplitSeq(s, ",") {
-			protocol, port, both := strings.Cut(strings.TrimSpace(p), ":")
-			if !both {
-				protocol, port = "tcp", protocol
-			}
-			n, err := strconv.Atoi(port)
-			if s != "none" && (err != nil || n < 1 || n > 65535 || !strings.EqualFold(protocol, "tcp") && !strings.EqualFold(protocol, "udp")) {
-				return wants(false, s, "none, or a comma list as tcp:22,udp:68")
-			}
-		}
-		return nil
+		_, err := policy.ParseProtoPorts(s)
+		return wants(err == nil, s, "none, or a comma list as tcp:22,udp:68")
 	}
 	severity := oneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "NONE")
 	mtu := orZero(number(68, 65535))
@@ -182,32 +174,44 @@ func (c FelixConfiguration) DropUnknown() []string {
 	return dropped
 }
 
-// cluster are settings that ClusterInformation shows, and not FelixConfiguration.
-var cluster = []string{"ClusterGUID", "ClusterType", "CalicoVersion"}
-
-func felixOf(k model.Key) (string, bool) {
-	switch k := k.(type) {
-	case model.GlobalConfigKey:
-		return "default", checks[k.Name] != nil && !isBGPSetting(k.Name)
-	case model.HostConfigKey:
-		return "node." + k.Host, checks[k.Name] != nil
-	}
-	return "", false
-}
-
-func readFelix(entries []model.Entry) []Stored {
-	return group(entries, felixOf, func(name string, s *Stored) {
-		spec := FelixConfiguration{}
-		s.Spec, s.Metadata.Name = &spec, name
-		for _, e := range s.Entries {
-			if text, ok := parsed[model.Text](e); ok {
-				spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends in the parameter's name
-			}
+var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
+	Name: "FelixConfiguration", Plural: "FelixConfigurations", Aliases: []string{"felixconfig", "felixconfigs"},
+	ranges: prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
+	always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
+	narrow: func(r Resource) []model.Range {
+		if host, isNode := strings.CutPrefix(r.Metadata.Name, "node."); isNode {
+			return prefix(model.HostPrefix(host) + "config/")
 		}
-	})
+		return prefix(model.ConfigPrefix())
+	},
+})
+
+func felixOf(e model.Entry) string {
+	switch k := e.Key.(type) {
+	case model.GlobalConfigKey:
+		if checks[k.Name] != nil && !isBGPSetting(k.Name) {
+			return "default"
+		}
+	case model.HostConfigKey:
+		if checks[k.Name] != nil {
+			return "node." + k.Host
+		}
+	}
+	return ""
 }
 
-func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
+func readFelix(name string, s *Stored) *FelixConfiguration {
+	spec := FelixConfiguration{}
+	s.Metadata.Name = name
+	for _, e := range s.Entries {
+		if text, ok := parsed[model.Text](e); ok {
+			spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends in the parameter's name
+		}
+	}
+	return &spec
+}
+
+func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 	host, isNode := strings.CutPrefix(r.Metadata.Name, "node.")
 	if !isNode && r.Metadata.Name != "default" || isNode && host == "" {
 		return keys{}, r.at("metadata.name", "%q: want default, or node.<name>", r.Metadata.Name)
@@ -224,13 +228,9 @@ func writeFelix(r Resource, old *Stored, _ []model.Entry) (keys, error) {
 		}
 		return model.GlobalConfigKey{Name: name}
 	}
-	was := FelixConfiguration{}
-	if old != nil {
-		was = *old.Spec.(*FelixConfiguration)
-	}
 	var k keys
 	var errs []error
-	spec := *r.Spec.(*FelixConfiguration)
+	spec, was := *r.spec, *r.was
 	for _, field := range slices.Sorted(maps.Keys(spec)) {
 		name, ok := parameters[field]
 		if !ok {

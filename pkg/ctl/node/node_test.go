@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package node
 
 import (
 	"bytes"
@@ -65,7 +65,7 @@ route 10.0.0.0/26   -                     not programmed: no link
 			run := func(args ...string) (string, error) {
 				var out bytes.Buffer
 				env := &session.Env{Stdout: &out}
-				cmd := NewNode(env)
+				cmd := New(env)
 				env.AddFlags(cmd)
 				cmd.SilenceUsage, cmd.SilenceErrors = true, true
 				cmd.SetArgs(append([]string{"status", "--agent=" + s.URL}, args...))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health has the commands of calicoctl that say whether a cluster, or a node, is well.
-package health
+// Package status has the command of calicoctl that says whether the cluster is well.
+package status
 
 import (
 	"cmp"
@@ -128,8 +128,8 @@ func (h *host) row() []string {
 	return []string{h.name, agent, last, fmt.Sprint(h.total), up}
 }
 
-// NewStatus is the command status.
-func NewStatus(env *session.Env) *cobra.Command {
+// New is the command status.
+func New(env *session.Env) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use: "status", Short: "Say whether the cluster is well", Args: cobra.NoArgs,

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"cmp"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// RouteFilter accepts or rejects routes.
+type RouteFilter struct {
+	CIDR   CIDR   `json:"cidr" doc:"Routes to this network and to any part of it."`
+	Action string `json:"action" doc:"accept or reject."`
+}
+
+// BGPPeer is one neighbour, of all nodes or of one.
+type BGPPeer struct {
+	Node                     string        `json:"node,omitempty" doc:"The node whose peer it is. Default: all nodes'."`
+	PeerIP                   *Address      `json:"peerIP,omitempty" doc:"Its address. Required."`
+	ASNumber                 *ASNumber     `json:"asNumber,omitempty" doc:"Its AS number. Required."`
+	PasswordFile             string        `json:"passwordFile,omitempty" doc:"Ours. File on the nodes with the password of the session (RFC 2385)."`
+	EBGPMultihop             int           `json:"ebgpMultihop,omitempty" doc:"Ours. How many hops away a peer of another AS may be, 0 to 255."`
+	NumAllowedLocalASNumbers int           `json:"numAllowedLocalASNumbers,omitempty" doc:"How often a route's AS path may have the AS that the nodes have: 1 to 10, as where all racks are of one AS."`
+	LocalASNumber            *ASNumber     `json:"localASNumber,omitempty" doc:"AS that the nodes have in this session."`
+	TTLSecurity              int           `json:"ttlSecurity,omitempty" doc:"How many hops away it is at most (RFC 5082); not beside ebgpMultihop."`
+	KeepaliveTime            string        `json:"keepaliveTime,omitempty" doc:"As of the BGPConfiguration, for this peer."`
+	HoldTime                 string        `json:"holdTime,omitempty" doc:"Ours. As of the BGPConfiguration, for this peer."`
+	MaxRestartTime           string        `json:"maxRestartTime,omitempty" doc:"How long its routes are kept while it restarts, as 120s."`
+	SourceAddress            string        `json:"sourceAddress,omitempty" doc:"Address that the nodes speak from: UseNodeIP (the default), None (that of the link that leads to the peer), or an address (ours)."`
+	NextHopMode              string        `json:"nextHopMode,omitempty" doc:"Next hop of what a route reflector passes on to it: Auto (the default) and Keep leave it, Self is the reflector."`
+	Import                   []RouteFilter `json:"import,omitempty" doc:"Ours. Which of its routes are taken: the first filter that matches decides."`
+	Export                   []RouteFilter `json:"export,omitempty" doc:"Ours. Which routes it is told, likewise."`
+
+	NodeSelector          string `json:"nodeSelector,omitempty" refused:"peers by selector are not supported yet: write a peer for each node"`
+	PeerSelector          string `json:"peerSelector,omitempty" refused:"peers by selector are not supported yet: write peerIP and asNumber"`
+	Password              string `json:"password,omitempty" refused:"secrets are not supported: write passwordFile, a file on the nodes"`
+	Filters               string `json:"filters,omitempty" refused:"BGPFilter is not supported yet: write import and export"`
+	KeepOriginalNextHop   bool   `json:"keepOriginalNextHop,omitempty" refused:"write nextHopMode: Keep"`
+	LocalWorkloadSelector string `json:"localWorkloadSelector,omitempty" refused:"not supported"`
+}
+
+var bgpPeerKind = newKind(one(readPeer), writePeer, Kind{
+	Name: "BGPPeer", Plural: "BGPPeers",
+	ranges: prefix(model.BGPPrefix(), model.ConfigPrefix(), model.HostPrefix("")), of: keyed[model.BGPPeerKey],
+	words: []string{"as_num", "asNumber"}, fields: map[string]string{"ip": "peerIP"},
+	Columns: []Column{
+		cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
+		cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, "(global)") }),
+		cell("ASN", false, func(p *BGPPeer) string { return text(p.ASNumber) }),
+	},
+})
+
+func readPeer(key model.BGPPeerKey, p *model.BGPPeer, s *Stored) *BGPPeer {
+	s.Metadata.Name = peerName(key.Host, key.IP)
+	spec := &BGPPeer{Node: key.Host, PeerIP: &Address{key.IP}}
+	if p != nil {
+		spec.ASNumber, spec.PasswordFile, spec.EBGPMultihop = &ASNumber{p.AS}, p.PasswordFile, p.EBGPMultihop
+		spec.setOptions(p.Options)
+		spec.Import, spec.Export = filters(p.Import), filters(p.Export)
+		s.Metadata.Name = cmp.Or(p.Name, s.Metadata.Name)
+	}
+	return spec
+}
+
+func peerName(host string, ip netip.Addr) string {
+	dashed := strings.NewReplacer(".", "-", ":", "-").Replace(ip.String())
+	if host == "" {
+		return "global." + dashed
+	}
+	return "node." + host + "." + dashed
+}
+
+func filters(list []model.RouteFilter) []RouteFilter {
+	return converted(list, func(f model.RouteFilter) RouteFilter { return RouteFilter{CIDR{f.CIDR}, f.Action} })
+}
+
+func modelFilters(list []RouteFilter) []model.RouteFilter {
+	return converted(list, func(f RouteFilter) model.RouteFilter { return model.RouteFilter{CIDR: f.CIDR.Prefix, Action: f.Action} })
+}
+
+func writePeer(w writing[BGPPeer]) (keys, error) {
+	spec := w.spec
+	switch {
+	case spec.PeerIP == nil:
+		return keys{}, w.at("spec.peerIP", "missing")
+	case spec.ASNumber == nil:
+		return keys{}, w.at("spec.asNumber", "missing")
+	}
+	key := model.BGPPeerKey{Host: spec.Node, IP: spec.PeerIP.Addr}
+	options, err := spec.options(w.Resource)
+	if err != nil {
+		return keys{}, err
+	}
+	p := model.BGPPeer{Options: options, IP: key.IP, AS: spec.ASNumber.ASNumber, PasswordFile: spec.PasswordFile, EBGPMultihop: spec.EBGPMultihop, Import: modelFilters(spec.Import), Export: modelFilters(spec.Export)}
+	if w.Metadata.Name != peerName(key.Host, key.IP) {
+		p.Name = w.Metadata.Name
+	}
+	k := keys{vacant: []string{model.BGPPrefix()}} // another peer of this address, or name
+	if w.old != nil {
+		was := w.old.Entries[0].Key.(model.BGPPeerKey)
+		if key.Host == was.Host && key.IP == was.IP {
+			key = was // written back where it is
+		} else {
+			k.deletes = append(k.deletes, was)
+		}
+	}
+	for _, e := range w.entries {
+		if at, ok := e.Key.(model.BGPPeerKey); ok && at.Host == key.Host && at.IP == key.IP && at != key || w.old == nil && e.Key == key {
+			return keys{}, w.at("spec.peerIP", "%s is a peer already, at %s", key.IP, e.Path)
+		}
+	}
+	k.put(key, p)
+	return k, nil
+}
+
+// A peerTime is an option of a peer that is a time.
+type peerTime struct {
+	field string
+	text  *string
+	value *int
+}
+
+func (p *BGPPeer) times(o *model.PeerOptions) []peerTime {
+	return []peerTime{
+		{"keepaliveTime", &p.KeepaliveTime, &o.KeepaliveTime}, {"holdTime", &p.HoldTime, &o.HoldTime}, {"maxRestartTime", &p.MaxRestartTime, &o.MaxRestartTime},
+	}
+}
+
+func (p *BGPPeer) options(r Resource) (model.PeerOptions, error) {
+	o := model.PeerOptions{AllowedLocalAS: p.NumAllowedLocalASNumbers, TTLSecurity: p.TTLSecurity}
+	if p.LocalASNumber != nil {
+		o.LocalAS = p.LocalASNumber.ASNumber
+	}
+	var err error
+	if o.Source, err = model.ParsePeerSource(p.SourceAddress); err != nil {
+		return o, r.at("spec.sourceAddress", "%w", err)
+	}
+	if o.NextHop, err = model.ParseNextHopMode(p.NextHopMode); err != nil {
+		return o, r.at("spec.nextHopMode", "%w", err)
+	}
+	for _, t := range p.times(&o) {
+		if *t.text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(*t.text)
+		if err != nil || d%time.Second != 0 || d <= 0 {
+			return o, r.at("spec."+t.field, "%.32q: want seconds, as 30s", *t.text)
+		}
+		*t.value = int(d / time.Second)
+	}
+	return o, nil
+}
+
+func (p *BGPPeer) setOptions(o model.PeerOptions) {
+	p.NumAllowedLocalASNumbers, p.TTLSecurity = o.AllowedLocalAS, o.TTLSecurity
+	if o.LocalAS != 0 {
+		p.LocalASNumber = &ASNumber{o.LocalAS}
+	}
+	if p.SourceAddress = o.Source.String(); o.Source.Any {
+		p.SourceAddress = "None"
+	}
+	switch o.NextHop {
+	case model.NextHopSelf:
+		p.NextHopMode = "Self"
+	case model.NextHopKeep:
+		p.NextHopMode = "Keep"
+	}
+	for _, t := range p.times(&o) {
+		if *t.value != 0 {
+			*t.text = strconv.Itoa(*t.value) + "s"
+		}
+	}
+}

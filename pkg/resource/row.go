@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import "github.com/calico-go/calico/pkg/model"
+
+// keyRanges are the ranges of some keys.
+func keyRanges(keys ...model.Key) []model.Range { return converted(keys, model.KeyRange) }
+
+// newKind is a kind whose specs are Ts. reads makes the spec, and the names, of a resource's entries, of which there is at least one; nil:
+// they are none. writes makes the keys of a resource.
+func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T]) (keys, error), k Kind) *Kind {
+	k.newSpec = func() any { return new(T) }
+	k.read = func(id string, s *Stored) bool {
+		spec := reads(id, s)
+		s.Spec = spec
+		return spec != nil
+	}
+	k.write = func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error) {
+		w := writing[T]{Resource: r, spec: specOf[T](r), old: old, was: new(T), entries: entries, alone: alone}
+		if old != nil {
+			w.was = specOf[T](old.Resource)
+		}
+		return writes(w)
+	}
+	return &k
+}
+
+// A writing is what a write decides on.
+type writing[T any] struct {
+	Resource
+	spec    *T
+	old     *Stored // nil = nothing is stored
+	was     *T      // its spec, an empty one where nothing is stored
+	entries []model.Entry
+	alone   bool // nothing was read: whether the resource is right by itself
+}
+
+// specOf is the spec of a resource, an empty one where it has none.
+func specOf[T any](r Resource) *T {
+	if r.Spec == nil {
+		return new(T)
+	}
+	return r.Spec.(*T)
+}
+
+// one reads resources that are one key each; v is nil where its value can't be read.
+func one[K model.Key, V, T any](fill func(key K, v *V, s *Stored) *T) func(string, *Stored) *T {
+	return func(_ string, s *Stored) *T {
+		var v *V
+		if value, ok := parsed[V](s.Entries[0]); ok {
+			v = &value
+		}
+		return fill(s.Entries[0].Key.(K), v, s)
+	}
+}
+
+// keyed are keys of a type, each of which is a resource.
+func keyed[K model.Key](e model.Entry) string {
+	if _, ok := e.Key.(K); ok {
+		return e.Path
+	}
+	return ""
+}
+
+func cell[T any](head string, wide bool, of func(*T) string) Column {
+	return Column{head, wide, func(r Resource) string { return of(specOf[T](r)) }}
+}
