@@ -50,7 +50,7 @@ func (r *running) forget(ctx context.Context, s session) error {
 // shut ends the session with a neighbour, or all of them, and waits until they are ended.
 //
 // What gobgp does (4.8, pkg/server/server.go, stopNeighbor and StopBgp): it doesn't wait for what the session is doing.
-// To reproduce: delete and add a neighbour that sends routes, again and again (TestLeaveAndReturn).
+// To reproduce: delete a neighbour while it sends routes (TestFloodOnWire).
 // What it costs: what is read meanwhile stays in the table for good, connections stay open that nobody reads, and
 // neighbours take one that just breaks for a restart.
 func (r *running) shut(ctx context.Context, which ...netip.Addr) {

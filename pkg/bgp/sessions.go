@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -235,7 +236,9 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		e.state, e.since = now, at
 		switch {
 		case now == Established:
-			e.progress = progress{says: saysEnd(is.RemoteCap), comesUp: since, greetAt: at.Add(behind), lookAt: at.Add(lookEvery)}
+			e.progress = progress{comesUp: since, greetAt: at.Add(behind), lookAt: at.Add(lookEvery)}
+			// Who agreed to graceful restart agreed to end-of-RIB.
+			e.says = slices.ContainsFunc(is.RemoteCap, func(c bgp.ParameterCapabilityInterface) bool { return c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART })
 			e.told, e.closes = "", 0
 			t.log.Info("BGP session up", "neighbour", is.NeighborAddress, "as", is.PeerASN)
 		case before == Established:
@@ -345,14 +348,4 @@ func ended(is apiutil.PeerState) string {
 		return "the connection broke, or nothing was heard for the hold time; its routes stay for its restart time"
 	}
 	return ""
-}
-
-// saysEnd says whether the neighbour agreed to graceful restart, and thus to end-of-RIB.
-func saysEnd(caps []bgp.ParameterCapabilityInterface) bool {
-	for _, c := range caps {
-		if c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART {
-			return true
-		}
-	}
-	return false
 }
