@@ -34,8 +34,10 @@ func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 // take notes of which neighbour is spoken.
 func (l *libraryLog) take(a slog.Attr) {
-	if addr, err := netip.ParseAddr(a.Value.String()); a.Key == "Key" && err == nil {
-		l.peer = addr
+	if a.Key == "Key" {
+		if addr, err := netip.ParseAddr(a.Value.String()); err == nil {
+			l.peer = addr
+		}
 	}
 }
 

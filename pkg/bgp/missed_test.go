@@ -252,13 +252,8 @@ func TestChanges(t *testing.T) {
 	start := time.Now()
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	one, two, three := prefix("10.1.1.0/26"), prefix("10.1.2.0/26"), prefix("10.1.3.0/26")
-	c.noteOthers(at(0), []netip.Prefix{one})
-	if list, some := c.after(at(0)); some {
-		t.Errorf("what a host that reflects nothing learned: %v", list)
-	}
-	c.setReflects(true)
 	c.note(at(1))
-	c.noteOthers(at(5), []netip.Prefix{one})
+	c.note(at(5), one)
 	c.note(at(6), two)
 	c.note(at(30), three)
 	for when, want := range map[int][]netip.Prefix{0: {one, two, three}, 6: {two, three}, 7: {three}, 31: nil} {

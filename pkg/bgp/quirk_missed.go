@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -34,8 +35,8 @@ const kept = 3 * mute
 type changes struct {
 	mu       sync.Mutex
 	prefixes map[netip.Prefix]time.Time
-	last     time.Time // of them, or of the filters
-	reflects bool      // neighbours are told what others say
+	last     time.Time   // of them, or of the filters
+	reflects atomic.Bool // neighbours are told what others say
 }
 
 // note notes that prefixes changed; none are the filters.
@@ -50,23 +51,6 @@ func (c *changes) note(at time.Time, prefixes ...netip.Prefix) {
 	for _, p := range prefixes {
 		c.prefixes[p] = at
 	}
-}
-
-// noteOthers notes that prefixes may have changed by what neighbours said.
-func (c *changes) noteOthers(at time.Time, prefixes []netip.Prefix) {
-	c.mu.Lock()
-	reflects := c.reflects
-	c.mu.Unlock()
-	if reflects {
-		c.note(at, prefixes...)
-	}
-}
-
-// setReflects says whether what others say counts.
-func (c *changes) setReflects(reflects bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reflects = reflects
 }
 
 // after are the prefixes that changed at a time or later, and whether anything did.
@@ -86,8 +70,8 @@ func (c *changes) after(when time.Time) (list []netip.Prefix, some bool) {
 // it would be taken for all that will come.
 func (s *Speaker) greet(ctx context.Context, now time.Time) error {
 	r := s.run
-	var ready, by []netip.Addr
-	var missed []netip.Prefix
+	var ready []netip.Addr
+	first := now // of them came up then
 	later := func(e *sessionState) { e.greetAt = now.Add(behind) }
 	for _, a := range s.sessions.which(func(e *sessionState) bool {
 		return e.state == Established && !e.greetAt.IsZero() && !now.Before(e.greetAt)
@@ -99,14 +83,14 @@ func (s *Speaker) greet(ctx context.Context, now time.Time) error {
 		ready = append(ready, a)
 		s.sessions.on(a, func(e *sessionState) {
 			e.greetAt = time.Time{}
-			if list, some := r.changes.after(e.comesUp); some {
-				missed, by = append(missed, list...), append(by, a)
+			if e.comesUp.Before(first) {
+				first = e.comesUp
 			}
 		})
 	}
 	err := keepAlive(ready)
-	if len(by) > 0 {
-		err = errors.Join(err, r.sayAgain(ctx, by, missed))
+	if missed, some := r.changes.after(first); some && len(ready) > 0 {
+		err = errors.Join(err, r.sayAgain(ctx, ready, missed))
 	}
 	if err != nil {
 		for _, a := range ready {

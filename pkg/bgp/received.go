@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -65,29 +64,28 @@ func (s *Speaker) look(ctx context.Context, now time.Time) error {
 // received asks the library for it.
 func (r *running) received(ctx context.Context, a netip.Addr) (has received, err error) {
 	family := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
-	nowhere := netip.PrefixFrom(unspecified(a), 0)
 	if a.Is6() {
 		family.Afi = api.Family_AFI_IP6
 	}
-	of := maps.Clone(r.advertise)
-	of[nowhere] = advertised{}
-	maps.DeleteFunc(of, func(p netip.Prefix, _ advertised) bool { return p.Addr().Is4() != a.Is4() })
-	err = lookUp(r.srv, a, maps.Keys(of), func(p netip.Prefix, paths []*apiutil.Path) {
+	table, err := r.srv.GetTable(ctx, &api.GetTableRequest{TableType: api.TableType_TABLE_TYPE_ADJ_IN, Family: family, Name: a.String()})
+	if err != nil || table.GetNumPath() == 0 {
+		return has, err
+	}
+	has.prefixes, has.looped = int(table.GetNumPath()), int(table.GetNumPath())-int(table.GetNumAccepted())
+	suspects := []netip.Prefix{netip.PrefixFrom(unspecified(a), 0)}
+	for p := range r.advertise {
+		if p.Addr().Is4() == a.Is4() {
+			suspects = append(suspects, p)
+		}
+	}
+	err = lookUp(r.srv, a, slices.Values(suspects), func(p netip.Prefix, paths []*apiutil.Path) {
 		if r.returned(paths[0].Attrs) {
 			has.looped--
-			return
+		} else {
+			has.refused = append(has.refused, p)
 		}
-		has.refused = append(has.refused, p)
 	})
-	if err != nil {
-		return has, err
-	}
-	table, err := r.srv.GetTable(ctx, &api.GetTableRequest{TableType: api.TableType_TABLE_TYPE_ADJ_IN, Family: family, Name: a.String()})
-	if err != nil {
-		return has, err
-	}
-	has.prefixes, has.looped = int(table.GetNumPath()), has.looped+int(table.GetNumPath())-int(table.GetNumAccepted())
-	return has, nil
+	return has, err
 }
 
 // returned says whether a path brings back what has been here: reflectors, and many switches, send

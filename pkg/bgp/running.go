@@ -156,7 +156,7 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	}
 	r.filters, r.filtered = f, true
 	if !out || first {
-		r.changes.setReflects(f.reflector)
+		r.changes.reflects.Store(f.reflector)
 		defer func() { r.changes.note(time.Now()) }()
 	}
 	reset := &api.ResetPeerRequest{Address: "all", Soft: true}

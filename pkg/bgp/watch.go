@@ -115,7 +115,9 @@ func (w *watch) read(ctx context.Context) {
 		dirty, done := w.dirty, w.done
 		w.dirty, w.done = make(map[netip.Prefix]struct{}), nil
 		w.mu.Unlock()
-		w.changes.noteOthers(time.Now(), slices.Collect(maps.Keys(dirty)))
+		if w.changes.reflects.Load() {
+			w.changes.note(time.Now(), slices.Collect(maps.Keys(dirty))...)
+		}
 		routes := w.look(dirty)
 		if ctx.Err() != nil {
 			return
