@@ -101,7 +101,7 @@ func (s *Speaker) regroup(ctx context.Context) error {
 // reflects says whether a neighbour may have of us what others said.
 func (s *Speaker) reflects() bool {
 	for a, has := range s.run.sessions {
-		if s.sessions.of(a).state == Established && has.clusterID.IsValid() {
+		if s.sessions.get(a).state == Established && has.clusterID.IsValid() {
 			return true
 		}
 	}
@@ -168,7 +168,7 @@ func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 	r := s.run
 	s.run = nil
 	err := r.stop(ctx, graceful)
-	s.sessions.want(Desired{})
+	s.sessions.setNeighbours(Desired{})
 	if err != nil {
 		s.learned.clear()
 		return fmt.Errorf("stop BGP: %w", err)
@@ -185,7 +185,7 @@ func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 func (s *Speaker) difference(ctx context.Context) error {
 	r, d := s.run, s.desired
 	var errs []error
-	s.sessions.want(d)
+	s.sessions.setNeighbours(d)
 	r.wanted = make(map[netip.Addr]session, len(d.Neighbours))
 	for a, n := range d.Neighbours {
 		w, err := s.session(n)
@@ -225,7 +225,7 @@ func (s *Speaker) session(n plan.Neighbour) (session, error) {
 	if err != nil {
 		return w, err
 	}
-	if s.sessions.of(a).state == Established && r.files[a] == n.PasswordFile {
+	if s.sessions.get(a).state == Established && r.files[a] == n.PasswordFile {
 		same := w
 		same.password, same.terms = r.sessions[a].password, r.sessions[a].terms
 		if same == r.sessions[a] {
@@ -265,7 +265,7 @@ func (s *Speaker) remainder(ctx context.Context) error {
 // hasNewPassword says whether a password is not the one that was read, of a neighbour without a session.
 func (s *Speaker) hasNewPassword() bool {
 	for a, n := range s.desired.Neighbours {
-		if n.PasswordFile == "" || s.sessions.of(a).state == Established {
+		if n.PasswordFile == "" || s.sessions.get(a).state == Established {
 			continue
 		}
 		if w, err := newSession(s.desired.Speaker, n); err != nil || w != s.run.wanted[a] {
@@ -280,7 +280,7 @@ func (s *Speaker) setSessions(ctx context.Context) error {
 	r, now := s.run, time.Now()
 	r.regroups = false
 	errs := []error{s.look(ctx, now)}
-	list := s.sessions.which(func(e *sessionState) bool { return e.state == Flooded || e.isMute(now) })
+	list := s.sessions.matching(func(e *sessionState) bool { return e.state == Flooded || e.isMute(now) })
 	for a, w := range r.wanted {
 		if r.sessions[a] != w {
 			list = append(list, a)
@@ -297,7 +297,7 @@ func (s *Speaker) setSessions(ctx context.Context) error {
 		}
 	}
 	s.learned.setComplete(!now.Before(s.deadline) || s.sessions.complete(now))
-	return errors.Join(append(errs, s.greet(ctx, now))...)
+	return errors.Join(append(errs, s.followUp(ctx, now))...)
 }
 
 // noAnswer is said of a neighbour that is mute.
@@ -307,7 +307,7 @@ const noAnswer = "connected, but it doesn't answer: trying anew"
 func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time) error {
 	r, a := s.run, wanted.address
 	has, runs := r.sessions[a]
-	is := s.sessions.of(a)
+	is := s.sessions.get(a)
 	mute := runs && is.isMute(now)
 	if mute { // news that it is up come late where the library has much to do, such as to send all routes to it
 		up, _ := r.isReady(ctx, a)
@@ -318,7 +318,7 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 		if err := r.remove(ctx, has); err != nil {
 			return err
 		}
-		s.sessions.on(a, func(e *sessionState) { e.until = now.Add(s.floodPause) })
+		s.sessions.update(a, func(e *sessionState) { e.until = now.Add(s.floodPause) })
 		return nil
 	case is.state == Flooded && now.Before(is.until):
 		return nil

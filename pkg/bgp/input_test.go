@@ -161,7 +161,7 @@ func TestMistakeInSettings(t *testing.T) {
 	var log strings.Builder
 	s := &sessions{log: slog.New(slog.NewTextHandler(&log, nil)), wake: func() {}}
 	a := netip.MustParseAddr("10.0.0.2")
-	s.want(Desired{Neighbours: map[netip.Addr]plan.Neighbour{a: {Address: a, PasswordFile: "/missing"}}})
+	s.setNeighbours(Desired{Neighbours: map[netip.Addr]plan.Neighbour{a: {Address: a, PasswordFile: "/missing"}}})
 	for range 3 {
 		s.judge(a, errors.New("password_file: open /missing: no such file"))
 		s.fail(a, "connect: i/o timeout")
@@ -195,7 +195,7 @@ func TestFarNeighbour(t *testing.T) {
 	} {
 		s := &sessions{log: slog.New(slog.DiscardHandler), wake: func() {}}
 		c.neighbour.Address = netip.MustParseAddr("10.0.0.2")
-		s.want(Desired{Speaker: plan.Speaker{AS: 64512}, Neighbours: map[netip.Addr]plan.Neighbour{c.neighbour.Address: c.neighbour}})
+		s.setNeighbours(Desired{Speaker: plan.Speaker{AS: 64512}, Neighbours: map[netip.Addr]plan.Neighbour{c.neighbour.Address: c.neighbour}})
 		s.fail(c.neighbour.Address, c.text)
 		got := s.status()[0]
 		if strings.HasSuffix(got.Error, nearAdvice) != c.advice || got.Trouble != c.trouble {
@@ -233,7 +233,7 @@ func TestLibraryLog(t *testing.T) {
 	}
 	second, third := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
 	s := &sessions{log: plain(&failed), wake: func() {}}
-	s.want(Desired{Neighbours: map[netip.Addr]plan.Neighbour{second: {Address: second, AS: 65001}, third: {Address: third, AS: 65001}}})
+	s.setNeighbours(Desired{Neighbours: map[netip.Addr]plan.Neighbour{second: {Address: second, AS: 65001}, third: {Address: third, AS: 65001}}})
 	l := slog.New(&libraryLog{Handler: plain(&out).Handler(), sessions: s})
 	of := l.With("Topic", "Peer", "Key", "10.0.0.2")
 	of.Debug("failed to connect", "Error", "dial tcp 10.0.0.1:0->10.0.0.2:179: connect: connection refused")
@@ -246,7 +246,7 @@ func TestLibraryLog(t *testing.T) {
 	l.Error("what nobody expects", "State", "x")
 	of.Debug("received update")
 	l.Error("failed to stop BGP server", "Topic", "BgpServer", "Error", "bgp server hasn't started yet") // each time
-	s.on(second, func(e *sessionState) { e.state = Established })
+	s.update(second, func(e *sessionState) { e.state = Established })
 	of.Info("sent notification", "Code", bgp.BGP_ERROR_CEASE, "Subcode", 0) // which comes with an event
 	line := func(of, text string) string {
 		return "level=WARN msg=\"BGP session failed\" neighbour=" + of + " as=65001 error=\"" + text + "\"\n"
@@ -259,7 +259,7 @@ func TestLibraryLog(t *testing.T) {
 		line("10.0.0.3", "set the password of its connections: no such device"), failed.String()); diff != "" {
 		t.Errorf("failures (-want +got):\n%s", diff)
 	}
-	if s.of(second).lookAt.IsZero() {
+	if s.get(second).lookAt.IsZero() {
 		t.Error("what it sent isn't looked at")
 	}
 	if diff := cmp.Diff("level=WARN msg=\"BGP library\" text=\"what nobody expects\" State=x\n", out.String()); diff != "" {

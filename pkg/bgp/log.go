@@ -12,8 +12,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// libraryLog is where the library logs, and what it says nowhere else is taken in. The rest comes through one level
-// lower than the library thinks. The library uses no groups.
+// libraryLog is the library's logger. It takes in what the library says nowhere else, and passes the rest on one level
+// lower. The library uses no groups.
 type libraryLog struct {
 	slog.Handler
 	peer     netip.Addr
@@ -27,13 +27,13 @@ func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *l
 	c.Handler = l.Handler.WithAttrs(attrs)
 	for _, a := range attrs {
-		c.take(a)
+		c.setPeer(a)
 	}
 	return &c
 }
 
-// take notes of which neighbour is spoken.
-func (l *libraryLog) take(a slog.Attr) {
+// setPeer notes which neighbour a record is about.
+func (l *libraryLog) setPeer(a slog.Attr) {
 	if a.Key == "Key" {
 		if addr, err := netip.ParseAddr(a.Value.String()); err == nil {
 			l.peer = addr
@@ -43,8 +43,8 @@ func (l *libraryLog) take(a slog.Attr) {
 
 func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	of := *l
-	r.Attrs(func(a slog.Attr) bool { of.take(a); return true })
-	if of.peer.IsValid() && of.hear(r) || r.Message == stopped && attr(r, "Topic").String() == "BgpServer" {
+	r.Attrs(func(a slog.Attr) bool { of.setPeer(a); return true })
+	if of.peer.IsValid() && of.takeIn(r) || r.Message == stopped && attr(r, "Topic").String() == "BgpServer" {
 		return nil
 	}
 	switch {
@@ -74,14 +74,14 @@ const (
 	refused = "it refuses us: does it expect another AS number of us?"
 )
 
-// hear takes in what gobgp 4.8 says by no event, as the connections that it makes have no states, and no event says what was sent without
-// copying it. It says whether that was all.
-func (l *libraryLog) hear(r slog.Record) bool {
+// takeIn reports whether a record says what no event of gobgp 4.8 says, and passes that to the sessions. The connections that gobgp makes
+// have no events until a neighbour has answered, and the event of an update copies all its paths.
+func (l *libraryLog) takeIn(r slog.Record) bool {
 	switch r.Message {
 	case "received update": // pkg/server/peer.go, handleUpdate
-		l.sessions.sends(l.peer)
+		l.sessions.noteUpdate(l.peer)
 	case "outgoing connection IO error": // pkg/server/fsm.go, outgoingConnManager.run
-		l.sessions.on(l.peer, l.sessions.closed)
+		l.sessions.update(l.peer, l.sessions.closed)
 	case "failed to connect": // pkg/server/fsm.go, connectLoop
 		text := attr(r, "Error").String()
 		if i := strings.LastIndex(text, ": "); i >= 0 {
@@ -106,7 +106,7 @@ func (l *libraryLog) hear(r slog.Record) bool {
 	return true
 }
 
-// sentNotification notes that we refused a neighbour. That of a session which is up comes with the event of its end.
+// sentNotification notes that we refused a neighbour. The event of a session's end says why we ended one that was up.
 func (t *sessions) sentNotification(a netip.Addr, code, subcode uint8) {
 	text := weEnded + bgp.NewNotificationErrorCode(code, subcode).String()
 	switch {
@@ -115,7 +115,7 @@ func (t *sessions) sentNotification(a netip.Addr, code, subcode uint8) {
 	case code == bgp.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		text = noAnswer
 	}
-	t.on(a, func(e *sessionState) {
+	t.update(a, func(e *sessionState) {
 		if e.state != Established {
 			t.failed(e, text)
 		}

@@ -206,19 +206,19 @@ func TestClosings(t *testing.T) {
 		"of a session":          {[]string{"up", "", "close"}, ""},
 	} {
 		s := sessions{log: slog.New(slog.NewTextHandler(t.Output(), nil)), wake: func() {}}
-		s.want(Desired{Neighbours: map[netip.Addr]plan.Neighbour{a: {Address: a, AS: 64512}}})
+		s.setNeighbours(Desired{Neighbours: map[netip.Addr]plan.Neighbour{a: {Address: a, AS: 64512}}})
 		for _, what := range c.what {
 			switch what {
 			case "":
 				for range tooManyCloses - 1 {
-					s.on(a, s.closed)
+					s.update(a, s.closed)
 				}
 			case "close":
-				s.on(a, s.closed)
+				s.update(a, s.closed)
 			case "begin":
 				s.begin(a)
 			case "up":
-				s.on(a, func(e *sessionState) { e.state = Established })
+				s.update(a, func(e *sessionState) { e.state = Established })
 			default:
 				s.fail(a, what)
 			}

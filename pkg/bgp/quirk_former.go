@@ -17,10 +17,9 @@ import (
 // To reproduce: cut the power of a host and start it again (TestReturnsUnheard).
 // What it costs: the host, which knows nothing of its former session, has none with its neighbours until their hold time
 // ends, 90 s by default.
-// What is done here: the kernel asks all the time. A host that doesn't know the connection ends it by its answer.
+// What is done here: TCP keep-alives, which the kernel of a host that doesn't know the connection answers with a reset.
 
-// keepAlives have the kernel ask where nothing was heard for 10 s, as often. That no answer comes ends nothing for 20 minutes: the hold
-// time is for that.
+// keepAlives are sent every 10 s where nothing else is. No answer for 20 minutes ends the connection: the hold time comes first.
 var keepAlives = []struct{ level, option, value int }{
 	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 10},
 	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10},
@@ -28,8 +27,8 @@ var keepAlives = []struct{ level, option, value int }{
 	{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 }
 
-// keepAlive has the kernel ask by the connections of this process to the neighbours. The library keeps them to itself. That others,
-// such as to an etcd there, may be among them does no harm.
+// keepAlive turns keep-alives on for all connections of this process to the neighbours, as the library doesn't hand its own out. For
+// others, such as those to an etcd there, they do no harm.
 func keepAlive(neighbours []netip.Addr) error {
 	if len(neighbours) == 0 {
 		return nil

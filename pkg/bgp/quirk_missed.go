@@ -65,24 +65,24 @@ func (c *changes) after(when time.Time) (list []netip.Prefix, some bool) {
 	return list, !c.last.Before(when)
 }
 
-// greet does what sessions need that have come up: their connections are kept alive, and neighbours are told what changed meanwhile.
-// Nothing is said while the library defers it, as this host has restarted and is still to hear from others (RFC 4724, section 4.1):
-// it would be taken for all that will come.
-func (s *Speaker) greet(ctx context.Context, now time.Time) error {
+// followUp turns keep-alives on for sessions that have come up, and sends their neighbours what changed meanwhile. It waits while the
+// library defers its updates because this host has restarted and hasn't heard all neighbours yet (RFC 4724, section 4.1): what comes
+// before would be taken for all that there is.
+func (s *Speaker) followUp(ctx context.Context, now time.Time) error {
 	r := s.run
 	var ready []netip.Addr
-	first := now // of them came up then
-	later := func(e *sessionState) { e.greetAt = now.Add(behind) }
-	for _, a := range s.sessions.which(func(e *sessionState) bool {
-		return e.state == Established && !e.greetAt.IsZero() && !now.Before(e.greetAt)
+	first := now // when the first of them began to come up
+	later := func(e *sessionState) { e.followUpAt = now.Add(behind) }
+	for _, a := range s.sessions.matching(func(e *sessionState) bool {
+		return e.state == Established && !e.followUpAt.IsZero() && !now.Before(e.followUpAt)
 	}) {
 		if up, deferring := r.isReady(ctx, a); !up || deferring {
-			s.sessions.on(a, later)
+			s.sessions.update(a, later)
 			continue
 		}
 		ready = append(ready, a)
-		s.sessions.on(a, func(e *sessionState) {
-			e.greetAt = time.Time{}
+		s.sessions.update(a, func(e *sessionState) {
+			e.followUpAt = time.Time{}
 			if e.comesUp.Before(first) {
 				first = e.comesUp
 			}
@@ -90,19 +90,19 @@ func (s *Speaker) greet(ctx context.Context, now time.Time) error {
 	}
 	err := keepAlive(ready)
 	if missed, some := r.changes.after(first); some && len(ready) > 0 {
-		err = errors.Join(err, r.sayAgain(ctx, ready, missed))
+		err = errors.Join(err, r.resend(ctx, ready, missed))
 	}
 	if err != nil {
 		for _, a := range ready {
-			s.sessions.on(a, later)
+			s.sessions.update(a, later)
 		}
 	}
 	return err
 }
 
-// sayAgain sends neighbours all that is for them. The library tells that a prefix is gone only where its
+// resend sends neighbours all that is for them. The library tells that a prefix is gone only where its
 // table had it: they are put there for a moment, marked to go to nobody, and taken away, which all are told.
-func (r *running) sayAgain(ctx context.Context, to []netip.Addr, changed []netip.Prefix) error {
+func (r *running) resend(ctx context.Context, to []netip.Addr, changed []netip.Prefix) error {
 	gone, err := r.gone(changed)
 	errs := []error{err}
 	for _, a := range to {

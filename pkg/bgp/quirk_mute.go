@@ -4,12 +4,12 @@ package bgp
 
 import "time"
 
-// What gobgp does (4.8, pkg/server/fsm.go): opensent waits 4 minutes for the answer of a neighbour that has connected, and openconfirm,
-// which goes by the hold time of the session before, for ever where there was none. Neither takes a connection meanwhile.
+// What gobgp does (4.8, pkg/server/fsm.go): opensent waits 4 minutes for the answer of a neighbour that has connected. openconfirm uses
+// the hold time of the previous session, and waits for ever where there was none. Neither accepts another connection meanwhile.
 // To reproduce: connect, say OPEN and no more (TestMute).
 // What it costs: a neighbour that was cut off just then never has a session again.
-// What is done here: the session is set up anew after 10 s, and the reason shown. A neighbour that takes our connection and doesn't
-// answer is left to the library's 4 minutes, as it can connect itself all the time.
+// What is done here: the session is set up anew after 10 s, and the reason shown. A neighbour that accepts our connection and doesn't
+// answer is left to gobgp's 4 minutes: it can connect itself at any time.
 
 // mute is how long a neighbour may be connected and not answer.
 const mute = 10 * time.Second

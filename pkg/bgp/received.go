@@ -15,10 +15,10 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// The library's limit of prefixes (gobgp 4.8, pkg/server/peer.go, isPrefixLimit) counts all of them with each message, which takes
-// minutes of a processor where they come one by one, and ends the session so that its routes stay for the restart time
-// (pkg/server/fsm.go, established). What it refuses by policy it refuses without a word. So the speaker itself looks at what a neighbour
-// has sent, once a second at most: whether that is too much, and what of it is taken from nobody.
+// gobgp's own limit of prefixes (4.8, pkg/server/peer.go, isPrefixLimit) counts all of them with each message, which takes minutes of CPU
+// time where they come one by one, and ends the session in such a way that its routes stay for the restart time (pkg/server/fsm.go,
+// established). And no event names the prefixes that a policy refuses. So the speaker looks itself at what a neighbour has sent, at most
+// once a second: whether that is too much, and which prefixes are taken from no neighbour.
 
 // lookEvery is the least time between two looks.
 const lookEvery = time.Second
@@ -26,13 +26,13 @@ const lookEvery = time.Second
 // received is what a neighbour has sent.
 type received struct {
 	prefixes int
-	looped   int            // those of others that the library doesn't take, as they have been here
-	refused  []netip.Prefix // those that are taken from nobody
+	looped   int            // those of others that the library drops as loops
+	refused  []netip.Prefix // those that are taken from no neighbour
 }
 
-// sends notes that a neighbour sends something.
-func (t *sessions) sends(a netip.Addr) {
-	t.on(a, func(e *sessionState) {
+// noteUpdate notes that a neighbour sends something.
+func (t *sessions) noteUpdate(a netip.Addr) {
+	t.update(a, func(e *sessionState) {
 		if e.lookAt.IsZero() {
 			e.lookAt = time.Now().Add(lookEvery)
 			t.wake()
@@ -43,7 +43,7 @@ func (t *sessions) sends(a netip.Addr) {
 // look looks at what neighbours have sent since the last time.
 func (s *Speaker) look(ctx context.Context, now time.Time) error {
 	var errs []error
-	for _, a := range s.sessions.which(func(e *sessionState) bool {
+	for _, a := range s.sessions.matching(func(e *sessionState) bool {
 		due := e.state == Established && !e.lookAt.IsZero() && !now.Before(e.lookAt)
 		if due {
 			e.lookAt = time.Time{}
@@ -53,10 +53,10 @@ func (s *Speaker) look(ctx context.Context, now time.Time) error {
 		has, err := s.run.received(ctx, a)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("look at what BGP neighbour %s sent: %w", a, err))
-			s.sessions.sends(a) // again
+			s.sessions.noteUpdate(a) // again
 			continue
 		}
-		s.sessions.judgeReceived(a, has, now)
+		s.sessions.setReceived(a, has, now)
 	}
 	return errors.Join(errs...)
 }
@@ -108,9 +108,9 @@ func (r *running) returned(attrs []bgp.PathAttributeInterface) bool {
 	return false
 }
 
-// judgeReceived cuts off who sends too much, and says once in a session what is not taken.
-func (t *sessions) judgeReceived(a netip.Addr, has received, now time.Time) {
-	t.on(a, func(e *sessionState) {
+// setReceived cuts a neighbour off that sends too much, and logs once in a session what is not taken.
+func (t *sessions) setReceived(a netip.Addr, has received, now time.Time) {
+	t.update(a, func(e *sessionState) {
 		if e.state != Established {
 			return
 		}

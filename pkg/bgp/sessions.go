@@ -63,20 +63,20 @@ type sessionState struct {
 	progress
 }
 
-// progress is what ends with a session that is up.
+// progress is what is known of a session that is up; it begins anew with each.
 type progress struct {
 	says, sentAll bool      // it says when it has sent all; it has
 	waits         bool      // a new password waits for the session to end, which was logged
 	comesUp       time.Time // before the library read its table for it
-	greetAt       time.Time // when to do what it needs that has come up; zero = it was done
+	followUpAt    time.Time // zero = it was done
 	lookAt        time.Time // when to look at what it sent; zero = it sent nothing since
 	refused       int       // how many prefixes it sends that are taken from nobody
 	reasons       []string  // why, as was logged
 	looped        bool      // it was said that it sends routes with our AS number
 }
 
-// on changes what is known of a neighbour, if it is one.
-func (t *sessions) on(a netip.Addr, change func(*sessionState)) {
+// update changes the entry of a neighbour, if there is one.
+func (t *sessions) update(a netip.Addr, change func(*sessionState)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
@@ -84,27 +84,27 @@ func (t *sessions) on(a netip.Addr, change func(*sessionState)) {
 	}
 }
 
-// of is what is known of a neighbour.
-func (t *sessions) of(a netip.Addr) sessionState {
+// get returns a copy of a neighbour's entry.
+func (t *sessions) get(a netip.Addr) sessionState {
 	is := sessionState{state: Idle}
-	t.on(a, func(e *sessionState) { is = *e })
+	t.update(a, func(e *sessionState) { is = *e })
 	return is
 }
 
-// which are the neighbours of which something is so.
-func (t *sessions) which(so func(*sessionState) bool) (list []netip.Addr) {
+// matching returns the neighbours whose entries match.
+func (t *sessions) matching(match func(*sessionState) bool) (list []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for a, e := range t.table {
-		if so(e) {
+		if match(e) {
 			list = append(list, a)
 		}
 	}
 	return list
 }
 
-// want has an entry for each of the neighbours, with its settings, and no others.
-func (t *sessions) want(d Desired) {
+// setNeighbours makes the table have entries for the desired neighbours, and no others.
+func (t *sessions) setNeighbours(d Desired) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.as = uint32(d.Speaker.AS)
@@ -130,7 +130,7 @@ func (t *sessions) want(d Desired) {
 
 // refuse notes that a neighbour isn't set up.
 func (t *sessions) refuse(a netip.Addr) {
-	t.on(a, func(e *sessionState) {
+	t.update(a, func(e *sessionState) {
 		if e.state != Refused {
 			e.state, e.since = Refused, time.Now()
 		}
@@ -139,7 +139,7 @@ func (t *sessions) refuse(a netip.Addr) {
 
 // begin expects events of a neighbour that the library is about to be told of.
 func (t *sessions) begin(a netip.Addr) {
-	t.on(a, func(e *sessionState) {
+	t.update(a, func(e *sessionState) {
 		now := time.Now()
 		e.state, e.since, e.began, e.until, e.closes, e.progress = Idle, now, now, time.Time{}, 0, progress{}
 	})
@@ -147,7 +147,7 @@ func (t *sessions) begin(a netip.Addr) {
 
 // judge notes what is wrong with a neighbour's settings, nil = nothing.
 func (t *sessions) judge(a netip.Addr, err error) {
-	t.on(a, func(e *sessionState) {
+	t.update(a, func(e *sessionState) {
 		e.mistake = ""
 		if err != nil {
 			e.mistake = err.Error()
@@ -158,7 +158,7 @@ func (t *sessions) judge(a netip.Addr, err error) {
 
 // setWaits notes whether a session has another password than its file, and says so once.
 func (t *sessions) setWaits(a netip.Addr, waits bool) {
-	t.on(a, func(e *sessionState) {
+	t.update(a, func(e *sessionState) {
 		if waits && !e.waits {
 			t.log.Info("BGP password file has changed: it is used when the session ends", "neighbour", a, "file", e.neighbour.PasswordFile)
 		}
@@ -168,7 +168,7 @@ func (t *sessions) setWaits(a netip.Addr, waits bool) {
 
 // fail notes why there is no session, and logs it if it is news.
 func (t *sessions) fail(a netip.Addr, text string) {
-	t.on(a, func(e *sessionState) { t.failed(e, text) })
+	t.update(a, func(e *sessionState) { t.failed(e, text) })
 }
 
 // failed does so. A mistake in the settings is why, whatever comes of trying without.
@@ -208,10 +208,10 @@ func (e *sessionState) isNear(as uint32) bool {
 // has to go (RFC 4271, section 6.8), and a neighbour that has named a reason closes some before it names it again.
 const tooManyCloses = 6
 
-// closed notes that a neighbour closes connections without a word before there is a session, as routers do
-// with those of whom they don't know.
+// closed notes that a neighbour closes a connection without a word before there is a session, as routers do
+// with hosts that aren't their neighbours.
 func (t *sessions) closed(e *sessionState) {
-	if e.state == Established { // it has to: this is another connection
+	if e.state == Established { // two connections were begun at once, and this is the other
 		return
 	}
 	if e.closes++; e.closes < tooManyCloses {
@@ -228,7 +228,7 @@ func (t *sessions) closed(e *sessionState) {
 // event takes in what the library says of a session.
 func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	is := ev.Peer.State
-	t.on(is.NeighborAddress, func(e *sessionState) {
+	t.update(is.NeighborAddress, func(e *sessionState) {
 		before, since, now := e.state, e.since, stateOf(is.SessionState)
 		if at.Before(e.began) || before == now || before == Flooded || before == Refused {
 			return
@@ -236,7 +236,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		e.state, e.since = now, at
 		switch {
 		case now == Established:
-			e.progress = progress{comesUp: since, greetAt: at.Add(behind), lookAt: at.Add(lookEvery)}
+			e.progress = progress{comesUp: since, followUpAt: at.Add(behind), lookAt: at.Add(lookEvery)}
 			// Who agreed to graceful restart agreed to end-of-RIB.
 			e.says = slices.ContainsFunc(is.RemoteCap, func(c bgp.ParameterCapabilityInterface) bool { return c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART })
 			e.told, e.closes = "", 0
@@ -261,7 +261,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 
 // complete says whether all neighbours have said what they have.
 func (t *sessions) complete(now time.Time) bool {
-	return len(t.which(func(e *sessionState) bool {
+	return len(t.matching(func(e *sessionState) bool {
 		return !e.sentAll && !e.isSilent(now) && e.state != Flooded && e.state != Refused
 	})) == 0
 }
@@ -273,7 +273,7 @@ func (e *sessionState) isSilent(now time.Time) bool {
 
 // settled says whether no session is coming up: each that is up has brought what the neighbour has, or had the time to.
 func (t *sessions) settled(now time.Time) bool {
-	return len(t.which(func(e *sessionState) bool {
+	return len(t.matching(func(e *sessionState) bool {
 		return e.state == OpenSent || e.state == OpenConfirm ||
 			e.state == Established && !e.sentAll && !e.isSilent(now) && now.Sub(e.since) < settling
 	})) == 0
@@ -282,7 +282,7 @@ func (t *sessions) settled(now time.Time) bool {
 // mayRestart says whether no session is lost by a restart: each neighbour that has one keeps our routes meanwhile, and
 // the password that it has is still the file's.
 func (t *sessions) mayRestart() bool {
-	return len(t.which(func(e *sessionState) bool { return e.state == Established && (!e.says || e.waits) })) == 0
+	return len(t.matching(func(e *sessionState) bool { return e.state == Established && (!e.says || e.waits) })) == 0
 }
 
 // due is when something is to be looked at again without an event.
@@ -299,7 +299,7 @@ func (t *sessions) due(now time.Time) time.Duration {
 		at(e.until)
 		at(e.patience())
 		at(e.lookAt)
-		at(e.greetAt)
+		at(e.followUpAt)
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))
 		}

@@ -124,7 +124,7 @@ func (w *watch) read(ctx context.Context) {
 		}
 		w.learned.set(routes)
 		for _, a := range done {
-			w.sessions.on(a, func(e *sessionState) { e.sentAll = true })
+			w.sessions.update(a, func(e *sessionState) { e.sentAll = true })
 		}
 		if len(done) > 0 {
 			w.sessions.wake()
