@@ -73,7 +73,7 @@ func (s *Speaker) reconcile(ctx context.Context) error {
 		if wait <= 0 {
 			wait = learnTime
 		}
-		s.sessions.wait(time.Now().Add(wait))
+		s.deadline = time.Now().Add(wait)
 	}
 	err := s.difference(ctx)
 	s.run.restarting, s.fresh = false, false
@@ -101,7 +101,7 @@ func (s *Speaker) regroup(ctx context.Context) error {
 // reflects says whether a neighbour may have of us what others said.
 func (s *Speaker) reflects() bool {
 	for a, has := range s.run.sessions {
-		if state, _ := s.sessions.state(a); state == Established && has.clusterID.IsValid() {
+		if s.sessions.get(a).state == Established && has.clusterID.IsValid() {
 			return true
 		}
 	}
@@ -168,7 +168,7 @@ func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 	r := s.run
 	s.run = nil
 	err := r.stop(ctx, graceful)
-	s.sessions.keep(nil)
+	s.sessions.setNeighbours(Desired{})
 	if err != nil {
 		s.learned.clear()
 		return fmt.Errorf("stop BGP: %w", err)
@@ -185,27 +185,25 @@ func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 func (s *Speaker) difference(ctx context.Context) error {
 	r, d := s.run, s.desired
 	var errs []error
+	s.sessions.setNeighbours(d)
 	r.wanted = make(map[netip.Addr]session, len(d.Neighbours))
 	for a, n := range d.Neighbours {
-		s.sessions.want(n)
 		w, err := s.session(n)
 		s.sessions.judge(a, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
 			if _, runs := r.sessions[a]; !runs {
-				s.sessions.set(a, Refused)
+				s.sessions.refuse(a)
 				continue
 			}
 			w = r.sessions[a]
 		}
 		r.wanted[a] = w
 	}
-	s.sessions.keep(d.Neighbours)
 	s.learned.forgetFormer(d.Neighbours)
 
 	sound := maps.Clone(d.Neighbours)
 	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := r.wanted[a]; return !ok })
-	s.sessions.setUs(d)
 	errs = append(errs, r.setFilters(ctx, filtersOf(d.Speaker, sound)), r.setAdvertisements(d.Advertisements))
 	var gone []session
 	for _, a := range slices.SortedFunc(maps.Keys(r.sessions), netip.Addr.Compare) {
@@ -227,7 +225,7 @@ func (s *Speaker) session(n plan.Neighbour) (session, error) {
 	if err != nil {
 		return w, err
 	}
-	if state, _ := s.sessions.state(a); state == Established && r.files[a] == n.PasswordFile {
+	if s.sessions.get(a).state == Established && r.files[a] == n.PasswordFile {
 		same := w
 		same.password, same.terms = r.sessions[a].password, r.sessions[a].terms
 		if same == r.sessions[a] {
@@ -267,7 +265,7 @@ func (s *Speaker) remainder(ctx context.Context) error {
 // hasNewPassword says whether a password is not the one that was read, of a neighbour without a session.
 func (s *Speaker) hasNewPassword() bool {
 	for a, n := range s.desired.Neighbours {
-		if state, _ := s.sessions.state(a); n.PasswordFile == "" || state == Established {
+		if n.PasswordFile == "" || s.sessions.get(a).state == Established {
 			continue
 		}
 		if w, err := newSession(s.desired.Speaker, n); err != nil || w != s.run.wanted[a] {
@@ -281,8 +279,8 @@ func (s *Speaker) hasNewPassword() bool {
 func (s *Speaker) setSessions(ctx context.Context) error {
 	r, now := s.run, time.Now()
 	r.regroups = false
-	errs := []error{s.count(ctx, now), s.probeDoubted()}
-	list := s.sessions.disturbed(now)
+	errs := []error{s.look(ctx, now)}
+	list := s.sessions.matching(func(e *sessionState) bool { return e.state == Flooded || e.isMute(now) })
 	for a, w := range r.wanted {
 		if r.sessions[a] != w {
 			list = append(list, a)
@@ -298,8 +296,8 @@ func (s *Speaker) setSessions(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
 		}
 	}
-	s.learned.setComplete(s.sessions.complete(now))
-	return errors.Join(append(errs, s.sayMissed(ctx, now))...)
+	s.learned.setComplete(!now.Before(s.deadline) || s.sessions.complete(now))
+	return errors.Join(append(errs, s.followUp(ctx, now))...)
 }
 
 // noAnswer is said of a neighbour that is mute.
@@ -309,19 +307,20 @@ const noAnswer = "connected, but it doesn't answer: trying anew"
 func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time) error {
 	r, a := s.run, wanted.address
 	has, runs := r.sessions[a]
-	state, until := s.sessions.state(a)
-	mute := runs && s.sessions.isMute(a, now) && !r.isUp(ctx, a)
-	cut := flooded{wanted, s.desired.Neighbours[a].MaxPrefixes}
-	cut.password = "" // another doesn't make it send fewer
+	is := s.sessions.get(a)
+	mute := runs && is.isMute(now)
+	if mute { // news that it is up come late where the library has much to do, such as to send all routes to it
+		up, _ := r.isReady(ctx, a)
+		mute = !up
+	}
 	switch {
-	case state == Flooded && runs:
+	case is.state == Flooded && runs:
 		if err := r.remove(ctx, has); err != nil {
 			return err
 		}
-		s.sessions.pause(a, now.Add(s.floodPause))
-		r.flooded[a] = cut
+		s.sessions.update(a, func(e *sessionState) { e.until = now.Add(s.floodPause) })
 		return nil
-	case state == Flooded && now.Before(until) && r.flooded[a] == cut:
+	case is.state == Flooded && now.Before(is.until):
 		return nil
 	case runs && has == wanted && !mute:
 		return nil
@@ -331,11 +330,11 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 		}
 		was := has
 		was.terms = wanted.terms
-		if was == wanted && state == Established {
+		if was == wanted && is.state == Established {
 			return nil
 		}
 		was.clusterID = wanted.clusterID
-		if was == wanted && state == Established && !mute && r.set && has.terms.restart >= time.Second && s.sessions.mayRestart() {
+		if was == wanted && is.state == Established && !mute && r.set && has.terms.restart >= time.Second && s.sessions.mayRestart() {
 			r.regroups = true
 			return nil
 		}
@@ -344,6 +343,5 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 		}
 	}
 	s.sessions.begin(a)
-	delete(r.flooded, a)
 	return r.add(ctx, wanted)
 }

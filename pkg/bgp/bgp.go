@@ -46,8 +46,9 @@ type Speaker struct {
 	desired  Desired
 	run      *running // nil = silent
 	closed   bool
-	again    bool // it ended to begin anew, and couldn't
-	fresh    bool // it begins anew as a reflector, and was none
+	again    bool      // it ended to begin anew, and couldn't
+	fresh    bool      // it begins anew as a reflector, and was none
+	deadline time.Time // when no neighbour is waited for any longer
 
 	sessions sessions
 	learned  learned
@@ -103,13 +104,16 @@ func (s *Speaker) tend(ctx context.Context) {
 		case <-s.wake:
 		case <-timer.C:
 		}
-		next := time.Hour
 		s.applying.Lock()
+		now, next := time.Now(), time.Hour // what comes due while this works is not done
 		if (s.run != nil || s.again) && !s.closed {
 			if err := s.revisit(ctx); told.Is(err) && err != nil && ctx.Err() == nil {
 				s.log.Warn("BGP is not as desired", "error", err)
 			}
-			next = s.sessions.due(time.Now())
+			next = s.sessions.due(now)
+			if wait := s.deadline.Sub(now); wait > 0 {
+				next = min(next, wait)
+			}
 			if s.again {
 				next = time.Second
 			}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -158,7 +161,7 @@ func TestMistakeInSettings(t *testing.T) {
 	var log strings.Builder
 	s := &sessions{log: slog.New(slog.NewTextHandler(&log, nil)), wake: func() {}}
 	a := netip.MustParseAddr("10.0.0.2")
-	s.want(plan.Neighbour{Address: a, PasswordFile: "/missing"})
+	s.setNeighbours(Desired{Neighbours: map[netip.Addr]plan.Neighbour{a: {Address: a, PasswordFile: "/missing"}}})
 	for range 3 {
 		s.judge(a, errors.New("password_file: open /missing: no such file"))
 		s.fail(a, "connect: i/o timeout")
@@ -190,9 +193,9 @@ func TestFarNeighbour(t *testing.T) {
 		"nobody listens":            {plan.Neighbour{AS: 65010}, "connect: connection refused", false, troubleOther},
 		"it is there, and its word": {plan.Neighbour{AS: 65010}, wrongAS, false, troubleAS},
 	} {
-		s := &sessions{log: slog.New(slog.DiscardHandler), wake: func() {}, us: us{as: 64512}}
+		s := &sessions{log: slog.New(slog.DiscardHandler), wake: func() {}}
 		c.neighbour.Address = netip.MustParseAddr("10.0.0.2")
-		s.want(c.neighbour)
+		s.setNeighbours(Desired{Speaker: plan.Speaker{AS: 64512}, Neighbours: map[netip.Addr]plan.Neighbour{c.neighbour.Address: c.neighbour}})
 		s.fail(c.neighbour.Address, c.text)
 		got := s.status()[0]
 		if strings.HasSuffix(got.Error, nearAdvice) != c.advice || got.Trouble != c.trouble {
@@ -219,44 +222,68 @@ func TestListenInUse(t *testing.T) {
 
 func TestLibraryLog(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	var failed []string
-	var up, again []netip.Addr
-	plainText := slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})
-	l := slog.New(&libraryLog{next: plainText, heard: func(netip.Addr, update) {}, opened: func(netip.Addr, bool) {}, comingUp: func(a netip.Addr) { up = append(up, a) }, reconnects: func(a netip.Addr) { again = append(again, a) }, fail: func(a netip.Addr, text string) { failed = append(failed, a.String()+": "+text) }})
+	var out, failed bytes.Buffer
+	plain := func(to io.Writer) *slog.Logger {
+		return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+	}
+	second, third := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	s := &sessions{log: plain(&failed), wake: func() {}}
+	s.setNeighbours(Desired{Neighbours: map[netip.Addr]plan.Neighbour{second: {Address: second, AS: 65001}, third: {Address: third, AS: 65001}}})
+	l := slog.New(&libraryLog{Handler: plain(&out).Handler(), sessions: s})
 	of := l.With("Topic", "Peer", "Key", "10.0.0.2")
 	of.Debug("failed to connect", "Error", "dial tcp 10.0.0.1:0->10.0.0.2:179: connect: connection refused")
 	of.Info("sent notification", "Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, "Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS)
-	of.Info("received notification", "Code", bgp.BGP_ERROR_CEASE, "Subcode", bgp.BGP_ERROR_SUB_ADMINISTRATIVE_RESET)
+	of.Info("sent notification", "Code", bgp.BGP_ERROR_HOLD_TIMER_EXPIRED, "Subcode", 0)
+	of.Info("sent notification", "Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, "Subcode", bgp.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER)
 	of.Info("sent notification", "Code", "x")
+	of.Warn("Session will be reset due to malformed BGP update message", "Error", "a lie")
 	l.Warn("failed to set md5", "Key", "10.0.0.3", "Err", "no such device")
-	of.Warn("Closed an accepted connection")
 	l.Error("what nobody expects", "State", "x")
 	of.Debug("received update")
-	of.Debug("outgoing connection established")
-	of.Info("Peer Up")
 	l.Error("failed to stop BGP server", "Topic", "BgpServer", "Error", "bgp server hasn't started yet") // each time
-	if diff := cmp.Diff([]string{
-		"10.0.0.2: connect: connection refused",
-		"10.0.0.2: it is not in AS ",
-		"10.0.0.2: the neighbour ended the session: code 6(cease) subcode 4(administrative reset)",
-		"10.0.0.3: set the password of its connections: no such device",
-	}, failed); diff != "" {
+	s.update(second, func(e *sessionState) { e.state = Established })
+	of.Info("sent notification", "Code", bgp.BGP_ERROR_CEASE, "Subcode", 0) // which comes with an event
+	line := func(of, text string) string {
+		return "level=WARN msg=\"BGP session failed\" neighbour=" + of + " as=65001 error=\"" + text + "\"\n"
+	}
+	if diff := cmp.Diff(line("10.0.0.2", "connect: connection refused")+
+		line("10.0.0.2", "it is not in AS 65001, which is set for it: correct it here, or there")+
+		line("10.0.0.2", noAnswer+nearAdvice)+
+		line("10.0.0.2", "we ended the session: code 2(open) subcode 3(bad bgp identifier)")+
+		line("10.0.0.2", "it sent what is no BGP message: a lie")+
+		line("10.0.0.3", "set the password of its connections: no such device"), failed.String()); diff != "" {
 		t.Errorf("failures (-want +got):\n%s", diff)
 	}
-	if len(up) != 1 || up[0] != netip.MustParseAddr("10.0.0.2") {
-		t.Errorf("sessions that come up: %v", up)
-	}
-	if len(again) != 1 || again[0] != netip.MustParseAddr("10.0.0.2") {
-		t.Errorf("neighbours that connect again: %v", again)
+	if s.get(second).lookAt.IsZero() {
+		t.Error("what it sent isn't looked at")
 	}
 	if diff := cmp.Diff("level=WARN msg=\"BGP library\" text=\"what nobody expects\" State=x\n", out.String()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}
+
+// TestEnded has sessions end for the reasons that events name.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	for why, want := range map[api.PeerState_DisconnectReason]string{
+		api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED: "the neighbour ended the session: code 6(cease) subcode 4(administrative reset)",
+		api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:     "we ended the session: code 3(update message error) subcode 1(malformed attribute list)",
+		api.PeerState_DISCONNECT_REASON_ADMIN_DOWN:            "we ended the session: code 6(cease) subcode 2(administrative shutdown)",
+		api.PeerState_DISCONNECT_REASON_READ_FAILED:           "the connection broke",
+		api.PeerState_DISCONNECT_REASON_UNSPECIFIED:           "",
+	} {
+		message := map[api.PeerState_DisconnectReason]string{
+			api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED: "notification-received code 6(cease) subcode 4(administrative reset)",
+			api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:     "notification-sent code 3(update message error) subcode 1(malformed attribute list)",
+		}[why]
+		if got := ended(apiutil.PeerState{DisconnectReason: why, DisconnectMessage: message}); got != want {
+			t.Errorf("%s: %q, want %q", why, got, want)
+		}
 	}
 }
 

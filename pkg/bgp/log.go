@@ -12,78 +12,40 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// libraryLog is where the library logs. What it says about a session becomes that
-// session's last error; sessions are logged by us, once each time that something
-// changes. The rest comes through one level lower than the library thinks.
+// libraryLog is the library's logger. It takes in what the library says nowhere else, and passes the rest on one level
+// lower. The library uses no groups.
 type libraryLog struct {
-	next slog.Handler
-	peer netip.Addr
-	// These take what is said of a session.
-	fail       func(peer netip.Addr, text string)
-	opened     func(peer netip.Addr, waits bool)
-	closed     func(peer netip.Addr)
-	comingUp   func(peer netip.Addr)
-	reconnects func(peer netip.Addr)
-	heard      func(peer netip.Addr, u update)
+	slog.Handler
+	peer     netip.Addr
+	sessions *sessions
 }
 
-// Enabled is true for all: why a connection failed is a debug message, and what an update has.
+// Enabled is true for all: why a connection failed is a debug message.
 func (l *libraryLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *l
-	c.next = l.next.WithAttrs(attrs)
+	c.Handler = l.Handler.WithAttrs(attrs)
 	for _, a := range attrs {
-		if a.Key == "Key" {
-			if addr, err := netip.ParseAddr(a.Value.String()); err == nil {
-				c.peer = addr
-			}
-		}
+		c.setPeer(a)
 	}
 	return &c
 }
 
-func (l *libraryLog) WithGroup(name string) slog.Handler {
-	c := *l
-	c.next = l.next.WithGroup(name)
-	return &c
+// setPeer notes which neighbour a record is about.
+func (l *libraryLog) setPeer(a slog.Attr) {
+	if a.Key == "Key" {
+		if addr, err := netip.ParseAddr(a.Value.String()); err == nil {
+			l.peer = addr
+		}
+	}
 }
 
 func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == stopped && attr(r, "Topic").String() == "BgpServer" {
+	of := *l
+	r.Attrs(func(a slog.Attr) bool { of.setPeer(a); return true })
+	if of.peer.IsValid() && of.takeIn(r) || r.Message == stopped && attr(r, "Topic").String() == "BgpServer" {
 		return nil
-	}
-	if l.peer.IsValid() {
-		switch r.Message {
-		case "received update":
-			l.heard(l.peer, updateOf(r))
-			return nil
-		case "outgoing connection established":
-			l.opened(l.peer, true)
-			return nil
-		case "outgoing connection IO error":
-			l.closed(l.peer)
-			return nil
-		case "open message received on outgoing connection":
-			l.opened(l.peer, false)
-			return nil
-		case "Peer Up":
-			l.comingUp(l.peer)
-		case "Closed an accepted connection":
-			l.reconnects(l.peer)
-		}
-	}
-	if text := sessionError(r); text != "" {
-		peer := l.peer
-		if key := attr(r, "Key"); key.Kind() == slog.KindString {
-			if a, err := netip.ParseAddr(key.String()); err == nil {
-				peer = a
-			}
-		}
-		if peer.IsValid() {
-			l.fail(peer, text)
-			return nil
-		}
 	}
 	switch {
 	case r.Level >= slog.LevelError:
@@ -93,13 +55,13 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	default:
 		return nil
 	}
-	if !l.next.Enabled(ctx, r.Level) {
+	if !l.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
 	c := slog.NewRecord(r.Time, r.Level, "BGP library", r.PC)
 	c.AddAttrs(slog.String("text", r.Message))
 	r.Attrs(func(a slog.Attr) bool { c.AddAttrs(a); return true })
-	return l.next.Handle(ctx, c)
+	return l.Handler.Handle(ctx, c)
 }
 
 // stopped is what is said of a server that StopBgp has stopped, when Stop ends the rest of it.
@@ -112,41 +74,52 @@ const (
 	refused = "it refuses us: does it expect another AS number of us?"
 )
 
-// sessionError is what the library's record says about why there is no session, ""
-// if it says nothing of the kind.
-func sessionError(r slog.Record) string {
+// takeIn reports whether a record says what no event of gobgp 4.8 says, and passes that to the sessions. The connections that gobgp makes
+// have no events until a neighbour has answered, and the event of an update copies all its paths.
+func (l *libraryLog) takeIn(r slog.Record) bool {
 	switch r.Message {
-	case "failed to connect":
+	case "received update": // pkg/server/peer.go, handleUpdate
+		l.sessions.noteUpdate(l.peer)
+	case "outgoing connection IO error": // pkg/server/fsm.go, outgoingConnManager.run
+		l.sessions.update(l.peer, l.sessions.closed)
+	case "failed to connect": // pkg/server/fsm.go, connectLoop
 		text := attr(r, "Error").String()
 		if i := strings.LastIndex(text, ": "); i >= 0 {
 			text = text[i+len(": "):]
 		}
-		return "connect: " + text
-	case "sent notification", "received notification":
+		l.sessions.fail(l.peer, "connect: "+text)
+	case "sent notification": // pkg/server/fsm.go, sendNotification
 		code, subcode := attr(r, "Code"), attr(r, "Subcode")
 		if code.Kind() != slog.KindInt64 || subcode.Kind() != slog.KindInt64 {
-			return ""
+			return false
 		}
-		if code.Int64() == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode.Int64() == bgp.BGP_ERROR_SUB_BAD_PEER_AS {
-			if r.Message == "sent notification" {
-				return wrongAS
-			}
-			return refused
-		}
-		what := bgp.NewNotificationErrorCode(uint8(code.Int64()), uint8(subcode.Int64())).String()
-		if r.Message == "sent notification" {
-			return "we ended the session: " + what
-		}
-		return "the neighbour ended the session: " + what
-	case "Session will be reset due to malformed BGP Header",
+		l.sessions.sentNotification(l.peer, uint8(code.Int64()), uint8(subcode.Int64()))
+	case "Session will be reset due to malformed BGP Header", // pkg/server/fsm.go, recvMessageWithError and recvMessageloop
 		"Session will be reset due to malformed BGP message",
-		"Session will be reset due to malformed BGP update message",
-		"the received Update message was treated as withdraw":
-		return fmt.Sprintf("it sent what is no BGP message: %v", attr(r, "Error"))
-	case "failed to set md5":
-		return fmt.Sprintf("set the password of its connections: %v", attr(r, "Err"))
+		"Session will be reset due to malformed BGP update message":
+		l.sessions.fail(l.peer, fmt.Sprintf("it sent what is no BGP message: %v", attr(r, "Error")))
+	case "failed to set md5": // pkg/server/server.go, addNeighbor
+		l.sessions.fail(l.peer, fmt.Sprintf("set the password of its connections: %v", attr(r, "Err")))
+	default:
+		return false
 	}
-	return ""
+	return true
+}
+
+// sentNotification notes that we refused a neighbour. The event of a session's end says why we ended one that was up.
+func (t *sessions) sentNotification(a netip.Addr, code, subcode uint8) {
+	text := weEnded + bgp.NewNotificationErrorCode(code, subcode).String()
+	switch {
+	case code == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode == bgp.BGP_ERROR_SUB_BAD_PEER_AS:
+		text = wrongAS
+	case code == bgp.BGP_ERROR_HOLD_TIMER_EXPIRED:
+		text = noAnswer
+	}
+	t.update(a, func(e *sessionState) {
+		if e.state != Established {
+			t.failed(e, text)
+		}
+	})
 }
 
 // attr is an attribute of a record.

@@ -107,10 +107,7 @@ func (s *Speaker) carryOut(o order, sub *Subscription) (a answer, err error) {
 	case "doubt": // as if the library had not told yet that the session is up, for too long
 		s.applying.Lock()
 		defer s.applying.Unlock()
-		s.sessions.set(o.Prefix.Addr(), OpenConfirm)
-		s.sessions.mu.Lock()
-		s.sessions.table[o.Prefix.Addr()].since = time.Now().Add(-mute)
-		s.sessions.mu.Unlock()
+		s.sessions.update(o.Prefix.Addr(), func(e *sessionState) { e.state, e.since = OpenConfirm, time.Now().Add(-mute) })
 		err = s.remainder(ctx)
 	case "usage":
 		runtime.GC()

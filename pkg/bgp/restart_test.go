@@ -317,9 +317,9 @@ func TestSettled(t *testing.T) {
 	}{
 		"down":                   {sessionState{state: Connecting, since: now}, true, 0},
 		"comes up":               {sessionState{state: OpenSent, since: now}, false, mute},
-		"is to say all":          {sessionState{state: Established, since: ago(time.Second), says: true}, false, settling - time.Second},
-		"has said all":           {sessionState{state: Established, since: now, says: true, sentAll: true}, true, 0},
-		"doesn't say it in time": {sessionState{state: Established, since: ago(settling), says: true}, true, 0},
+		"is to say all":          {sessionState{state: Established, since: ago(time.Second), progress: progress{says: true}}, false, settling - time.Second},
+		"has said all":           {sessionState{state: Established, since: now, progress: progress{says: true, sentAll: true}}, true, 0},
+		"doesn't say it in time": {sessionState{state: Established, since: ago(settling), progress: progress{says: true}}, true, 0},
 		"never says it":          {sessionState{state: Established, since: ago(time.Second)}, false, quiet - time.Second},
 		"has had its time":       {sessionState{state: Established, since: ago(quiet)}, true, settling - quiet},
 	} {

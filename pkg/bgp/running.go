@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -45,8 +44,6 @@ type running struct {
 	regroups  bool                   // a session that is up is to be a client's, or to be none any more
 	advertise map[netip.Prefix]advertised
 	changes   changes
-	// flooded are sessions that are left alone. Other settings end that early.
-	flooded map[netip.Addr]flooded
 	// restarting tells neighbours of the first Apply that our routes have been kept.
 	restarting bool
 	// fresh: no neighbour had routes of others by us when this began, so that none need be waited for.
@@ -60,20 +57,13 @@ type advertised struct {
 	taken bool
 }
 
-// flooded is what was wanted with a neighbour when it was cut off, but for its password.
-type flooded struct {
-	session
-	limit int
-}
-
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, closed: s.sessions.closed, comingUp: s.sessions.comingUp, reconnects: s.sessions.reconnects, heard: s.sessions.heard}
+	tap := &libraryLog{Handler: s.log.Handler(), sessions: &s.sessions}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
 		files:     make(map[netip.Addr]string),
-		flooded:   make(map[netip.Addr]flooded),
 		advertise: make(map[netip.Prefix]advertised),
 	}
 	go r.srv.Serve()
@@ -129,55 +119,7 @@ func (r *running) stop(ctx context.Context, graceful bool) error {
 	return err
 }
 
-// shut ends the session with a neighbour, or all of them, and waits until they are ended.
-//
-// What gobgp does (4.7 and 4.8): DeletePeer and StopBgp don't wait for what the session is doing.
-// To reproduce: delete and add a neighbour that sends routes, again and again (TestLeaveAndReturn).
-// What it costs: what is read meanwhile stays in the table for good, connections stay open that nobody reads, and
-// neighbours take one that just breaks for a restart.
-func (r *running) shut(ctx context.Context, which ...netip.Addr) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	address := "" // all
-	if len(which) == 1 {
-		address = which[0].String()
-	}
-	if len(which) == 0 {
-		which = slices.Collect(maps.Keys(r.sessions))
-	}
-	waiting := make(map[netip.Addr]bool, len(which))
-	for _, a := range which {
-		waiting[a] = true
-		// It fails when there is no such neighbour, or nothing runs: there is no session then.
-		_ = r.srv.DisablePeer(ctx, &api.DisablePeerRequest{Address: a.String()})
-	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		up := false
-		err := r.srv.ListPeer(ctx, &api.ListPeerRequest{Address: address}, func(p *api.Peer) {
-			a, err := netip.ParseAddr(p.GetConf().GetNeighborAddress())
-			up = up || err == nil && waiting[a] && !isShut(p.GetState())
-		})
-		if err != nil || !up {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// isUp asks the library itself whether a session is up. What it tells of that comes late where
-// it has much to do, such as to send all routes to a neighbour that is new.
-func (r *running) isUp(ctx context.Context, a netip.Addr) bool {
-	up, _ := r.isReady(ctx, a)
-	return up
-}
-
-// isReady is that, and whether nothing is sent by it yet as this host has restarted and is
+// isReady asks the library itself whether a session is up, and whether nothing is sent by it yet as this host has restarted and is
 // still to hear from others (RFC 4724, section 4.1).
 func (r *running) isReady(ctx context.Context, a netip.Addr) (up, deferring bool) {
 	err := r.srv.ListPeer(ctx, &api.ListPeerRequest{Address: a.String()}, func(p *api.Peer) {
@@ -185,11 +127,6 @@ func (r *running) isReady(ctx context.Context, a netip.Addr) (up, deferring bool
 		deferring = deferring || p.GetGracefulRestart().GetLocalRestarting()
 	})
 	return err == nil && up, deferring
-}
-
-// isShut says whether the library has done all that there is to do for a session, and opens no other.
-func isShut(s *api.PeerState) bool {
-	return s.GetSessionState() == api.PeerState_SESSION_STATE_IDLE && s.GetAdminState() == api.PeerState_ADMIN_STATE_DOWN
 }
 
 // needsRestart says whether the library must be started anew for a change. Neighbours would
@@ -219,7 +156,8 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	}
 	r.filters, r.filtered = f, true
 	if !out || first {
-		defer func() { r.changes.noteFilters(time.Now(), f.reflector) }()
+		r.changes.reflects.Store(f.reflector)
+		defer func() { r.changes.note(time.Now()) }()
 	}
 	reset := &api.ResetPeerRequest{Address: "all", Soft: true}
 	switch {
@@ -284,7 +222,9 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 			}
 		}
 	}
-	r.changes.note(time.Now(), append(added, removed...)...)
+	if changed := append(added, removed...); len(changed) > 0 {
+		r.changes.note(time.Now(), changed...)
+	}
 	return errors.Join(errs...)
 }
 
@@ -337,38 +277,4 @@ func (r *running) add(ctx context.Context, s session) error {
 	}
 	r.sessions[s.address] = s
 	return nil
-}
-
-// remove ends sessions and forgets what they taught us.
-func (r *running) remove(ctx context.Context, list ...session) error {
-	if len(list) == 0 {
-		return nil
-	}
-	addresses := make([]netip.Addr, len(list))
-	for i, s := range list {
-		addresses[i] = s.address
-		delete(r.sessions, s.address)
-	}
-	r.shut(ctx, addresses...)
-	var errs []error
-	for _, s := range list {
-		errs = append(errs, r.forget(ctx, s))
-	}
-	return errors.Join(errs...)
-}
-
-// forget has the library forget a neighbour.
-func (r *running) forget(ctx context.Context, s session) error {
-	if s.password != "" {
-		// What gobgp does (4.7 and 4.8, DeletePeer): the listening socket keeps the password (TCP_MD5SIG) of a neighbour
-		// that is deleted, so that it can't come again without one (TestPassword). That of one that is changed to have
-		// none is forgotten.
-		s.password = ""
-		open := s.peer(false)
-		open.Conf.AdminDown = true // and opens no session
-		if _, err := r.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: open}); err != nil {
-			return err
-		}
-	}
-	return r.srv.DeletePeer(ctx, &api.DeletePeerRequest{Address: s.address.String()})
 }

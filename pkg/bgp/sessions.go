@@ -5,7 +5,9 @@ package bgp
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,9 +46,7 @@ type sessions struct {
 
 	mu    sync.Mutex
 	table map[netip.Addr]*sessionState
-	us    us
-	// deadline is when no neighbour is waited for any longer.
-	deadline time.Time
+	as    uint32 // ours
 }
 
 type sessionState struct {
@@ -55,128 +55,125 @@ type sessionState struct {
 	since     time.Time
 	err       string // the last error, kept when the session is up again
 	errAt     time.Time
-	namedAt   time.Time // when a reason was named: more than that it can't be connected to, or closes connections
 	told      string    // what was logged last
 	mistake   string    // in its settings, "" = none
-	doubted   bool      // it has connected anew: is the session alive?
-	waits     bool      // a new password waits for the session to end, which was logged
-	until     time.Time // of a flooded one's pause
+	closes    int       // connections that it has closed since anything else was heard of it
+	until     time.Time // of a flooded one's pause, which another limit ends
 	began     time.Time // when the library was told of it: events before are of one that is gone
-	opened    time.Time // when the library connected to it and said its part; zero = that is over
-	closes    time.Time // since when it closes connections before there is a session
-	closedAt  time.Time // when it closed the last; zero = it doesn't
-	flood     floodWatch
-	refused   map[netip.Prefix]struct{} // what it sends that is not taken from anybody
-	reasons   []string                  // why, as was logged in the session
-	looped    bool                      // it was said that it sends routes with our AS number
-	sentAll   bool
-	says      bool // it says when it has sent all
-	opening   opening
+	progress
 }
 
-// want sets a neighbour's settings, and makes its entry.
-func (t *sessions) want(n plan.Neighbour) {
+// progress is what is known of a session that is up; it begins anew with each.
+type progress struct {
+	says, sentAll bool      // it says when it has sent all; it has
+	waits         bool      // a new password waits for the session to end, which was logged
+	comesUp       time.Time // before the library read its table for it
+	followUpAt    time.Time // zero = it was done
+	lookAt        time.Time // when to look at what it sent; zero = it sent nothing since
+	refused       int       // how many prefixes it sends that are taken from nobody
+	reasons       []string  // why, as was logged
+	looped        bool      // it was said that it sends routes with our AS number
+}
+
+// update changes the entry of a neighbour, if there is one.
+func (t *sessions) update(a netip.Addr, change func(*sessionState)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil {
+		change(e)
+	}
+}
+
+// get returns a copy of a neighbour's entry.
+func (t *sessions) get(a netip.Addr) sessionState {
+	is := sessionState{state: Idle}
+	t.update(a, func(e *sessionState) { is = *e })
+	return is
+}
+
+// matching returns the neighbours whose entries match.
+func (t *sessions) matching(match func(*sessionState) bool) (list []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for a, e := range t.table {
+		if match(e) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// setNeighbours makes the table have entries for the desired neighbours, and no others.
+func (t *sessions) setNeighbours(d Desired) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.as = uint32(d.Speaker.AS)
 	if t.table == nil {
 		t.table = make(map[netip.Addr]*sessionState)
 	}
-	if e := t.table[n.Address]; e != nil {
-		if n.MaxPrefixes < e.neighbour.MaxPrefixes && e.flood.countAt.IsZero() {
-			e.flood.countAt = time.Now()
+	maps.DeleteFunc(t.table, func(a netip.Addr, _ *sessionState) bool { _, ok := d.Neighbours[a]; return !ok })
+	for a, n := range d.Neighbours {
+		e := t.table[a]
+		if e == nil {
+			e = &sessionState{state: Idle, since: time.Now()}
+			t.table[a] = e
+		}
+		if n.MaxPrefixes != e.neighbour.MaxPrefixes {
+			e.lookAt, e.until = time.Now(), time.Time{}
+		}
+		if e.refused > 0 { // ours may be others now
+			e.lookAt = time.Now()
 		}
 		e.neighbour = n
-		return
 	}
-	t.table[n.Address] = &sessionState{neighbour: n, state: Idle, since: time.Now()}
 }
 
-// keep forgets all neighbours but these.
-func (t *sessions) keep(wanted map[netip.Addr]plan.Neighbour) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for a := range t.table {
-		if _, ok := wanted[a]; !ok {
-			delete(t.table, a)
+// refuse notes that a neighbour isn't set up.
+func (t *sessions) refuse(a netip.Addr) {
+	t.update(a, func(e *sessionState) {
+		if e.state != Refused {
+			e.state, e.since = Refused, time.Now()
 		}
-	}
-}
-
-// set notes a state that isn't the library's.
-func (t *sessions) set(a netip.Addr, state string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.table[a]; e != nil && e.state != state {
-		e.state, e.since = state, time.Now()
-	}
+	})
 }
 
 // begin expects events of a neighbour that the library is about to be told of.
 func (t *sessions) begin(a netip.Addr) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.table[a]; e != nil {
-		e.began, e.until, e.opened, e.closedAt, e.sentAll, e.flood = time.Now(), time.Time{}, time.Time{}, time.Time{}, false, floodWatch{}
-		e.state, e.since, e.refused, e.reasons, e.looped = Idle, e.began, nil, nil, false
-	}
-}
-
-// state is that of a neighbour's session, and until when it is paused.
-func (t *sessions) state(a netip.Addr) (string, time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.table[a]; e != nil {
-		return e.state, e.until
-	}
-	return Idle, time.Time{}
-}
-
-// pause leaves a flooded neighbour alone for a while.
-func (t *sessions) pause(a netip.Addr, until time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.table[a]; e != nil {
-		e.until = until
-	}
+	t.update(a, func(e *sessionState) {
+		now := time.Now()
+		e.state, e.since, e.began, e.until, e.closes, e.progress = Idle, now, now, time.Time{}, 0, progress{}
+	})
 }
 
 // judge notes what is wrong with a neighbour's settings, nil = nothing.
 func (t *sessions) judge(a netip.Addr, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	t.mu.Lock()
-	if e := t.table[a]; e != nil {
-		e.mistake = text
-	}
-	t.mu.Unlock()
-	if text != "" {
-		t.fail(a, text)
-	}
+	t.update(a, func(e *sessionState) {
+		e.mistake = ""
+		if err != nil {
+			e.mistake = err.Error()
+			t.failed(e, e.mistake)
+		}
+	})
 }
 
 // setWaits notes whether a session has another password than its file, and says so once.
 func (t *sessions) setWaits(a netip.Addr, waits bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.table[a]
-	if e == nil || e.waits == waits {
-		return
-	}
-	e.waits = waits
-	if waits {
-		t.log.Info("BGP password file has changed: it is used when the session ends", "neighbour", a, "file", e.neighbour.PasswordFile)
-	}
+	t.update(a, func(e *sessionState) {
+		if waits && !e.waits {
+			t.log.Info("BGP password file has changed: it is used when the session ends", "neighbour", a, "file", e.neighbour.PasswordFile)
+		}
+		e.waits = waits
+	})
 }
 
-// fail notes why there is no session, and logs it if it is news. A mistake in the
-// settings is why, whatever comes of trying without.
+// fail notes why there is no session, and logs it if it is news.
 func (t *sessions) fail(a netip.Addr, text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.table[a]
-	if e == nil || e.state == Flooded { // which says more than how it was cut off
+	t.update(a, func(e *sessionState) { t.failed(e, text) })
+}
+
+// failed does so. A mistake in the settings is why, whatever comes of trying without.
+func (t *sessions) failed(e *sessionState, text string) {
+	if e.state == Flooded { // which says more than how it was cut off
 		return
 	}
 	if e.mistake != "" && e.mistake != text && e.state != Established {
@@ -185,26 +182,18 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	if e.neighbour.PasswordFile != "" && strings.HasPrefix(text, "connect:") && strings.Contains(text, "timeout") {
 		text += "; it is down, or its password is not the one in " + e.neighbour.PasswordFile
 	}
-	if (text == noAnswer || strings.HasPrefix(text, "connect:") && !strings.Contains(text, "refused")) && e.isNear(t.us.as) {
+	if (text == noAnswer || strings.HasPrefix(text, "connect:") && !strings.Contains(text, "refused")) && e.isNear(t.as) {
 		text += nearAdvice
 	}
 	if text == wrongAS {
 		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
 	}
-	e.err, e.errAt, e.opened = text, time.Now(), time.Time{}
-	if !strings.HasPrefix(text, itCloses) {
-		e.closedAt = time.Time{}
-		if !strings.HasPrefix(text, "connect:") {
-			e.namedAt = e.errAt
-		}
-	}
-	// The end of a session in progress is logged as such.
-	ends := e.state == Established && strings.Contains(text, "ended the session")
-	if e.told == text || ends {
+	e.err, e.errAt, e.closes = text, time.Now(), 0
+	if e.told == text {
 		return
 	}
 	e.told = text
-	t.log.Warn("BGP session failed", "neighbour", a, "as", e.neighbour.AS, "error", text)
+	t.log.Warn("BGP session failed", "neighbour", e.neighbour.Address, "as", e.neighbour.AS, "error", text)
 }
 
 // nearAdvice is said of a neighbour that isNear, as what we send to one that isn't is lost.
@@ -215,111 +204,85 @@ func (e *sessionState) isNear(as uint32) bool {
 	return uint32(e.neighbour.AS) != as && e.neighbour.Multihop <= 1
 }
 
+// tooManyCloses is how many connections a neighbour closes in a row before it is said. One of two that both sides have begun at once
+// has to go (RFC 4271, section 6.8), and a neighbour that has named a reason closes some before it names it again.
+const tooManyCloses = 6
+
+// closed notes that a neighbour closes a connection without a word before there is a session, as routers do
+// with hosts that aren't their neighbours.
+func (t *sessions) closed(e *sessionState) {
+	if e.state == Established { // two connections were begun at once, and this is the other
+		return
+	}
+	if e.closes++; e.closes < tooManyCloses {
+		return
+	}
+	us := e.neighbour.Local.String()
+	if !e.neighbour.Local.IsValid() {
+		us = "this host"
+	}
+	t.failed(e, fmt.Sprintf("it closes the connection: is %s with AS %d set as its neighbour there?", us, t.as))
+	e.closes = tooManyCloses
+}
+
 // event takes in what the library says of a session.
 func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
-	a, now := ev.Peer.State.NeighborAddress, stateOf(ev.Peer.State.SessionState)
-	t.mu.Lock()
-	e := t.table[a]
-	if e == nil || at.Before(e.began) || e.state == now || e.state == Flooded || e.state == Refused {
-		t.mu.Unlock()
-		return
-	}
-	before := e.state
-	e.state, e.since = now, at
-	why := ""
-	switch {
-	case now == Established:
-		e.opening.due = at
-		e.says = saysEnd(ev.Peer.State.RemoteCap)
-		e.told, e.closedAt, e.namedAt, e.waits = "", time.Time{}, time.Time{}, false
-		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
-	case before == Established:
-		e.sentAll, e.flood, e.refused, e.reasons, e.looped = false, floodWatch{}, nil, nil, false
-		why = ended(ev.Peer.State.DisconnectReason)
-		if why == "" {
-			why = e.err
-		} else {
-			e.err, e.errAt = why, at
+	is := ev.Peer.State
+	t.update(is.NeighborAddress, func(e *sessionState) {
+		before, since, now := e.state, e.since, stateOf(is.SessionState)
+		if at.Before(e.began) || before == now || before == Flooded || before == Refused {
+			return
 		}
-		t.log.Warn("BGP session down", "neighbour", a, "as", e.neighbour.AS, "error", why)
-	}
-	t.mu.Unlock()
-	if (before == OpenSent || before == OpenConfirm) && now == Idle {
-		switch ev.Peer.State.DisconnectReason {
-		case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
-			t.fail(a, refused)
-		case api.PeerState_DISCONNECT_REASON_READ_FAILED:
-			t.closed(a)
+		e.state, e.since = now, at
+		switch {
+		case now == Established:
+			e.progress = progress{comesUp: since, followUpAt: at.Add(behind), lookAt: at.Add(lookEvery)}
+			// Who agreed to graceful restart agreed to end-of-RIB.
+			e.says = slices.ContainsFunc(is.RemoteCap, func(c bgp.ParameterCapabilityInterface) bool { return c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART })
+			e.told, e.closes = "", 0
+			t.log.Info("BGP session up", "neighbour", is.NeighborAddress, "as", is.PeerASN)
+		case before == Established:
+			e.progress = progress{}
+			if why := ended(is); why != "" {
+				e.err, e.errAt = why, at
+			}
+			t.log.Warn("BGP session down", "neighbour", is.NeighborAddress, "as", e.neighbour.AS, "error", e.err)
+		case now == Idle && (before == OpenSent || before == OpenConfirm):
+			switch is.DisconnectReason {
+			case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
+				t.failed(e, refused)
+			case api.PeerState_DISCONNECT_REASON_READ_FAILED:
+				t.closed(e)
+			}
 		}
-	}
-	if now == Established || before == Established || now == OpenSent || now == OpenConfirm {
 		t.wake()
-	}
+	})
 }
 
-// sentAll notes neighbours that have said that they sent all they have.
-func (t *sessions) sentAll(from []netip.Addr) {
-	if len(from) == 0 {
-		return
-	}
-	t.mu.Lock()
-	for _, a := range from {
-		if e := t.table[a]; e != nil {
-			e.sentAll = true
-		}
-	}
-	t.mu.Unlock()
-	t.wake()
-}
-
-// wait starts the time that neighbours have to say what they have.
-func (t *sessions) wait(deadline time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.deadline = deadline
-}
-
-// complete says whether no neighbour is to be waited for any longer.
+// complete says whether all neighbours have said what they have.
 func (t *sessions) complete(now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !now.Before(t.deadline) {
-		return true
-	}
-	for _, e := range t.table {
-		silent := e.state == Established && !e.says && now.Sub(e.since) >= quiet
-		if !e.sentAll && !silent && e.state != Flooded && e.state != Refused {
-			return false
-		}
-	}
-	return true
+	return len(t.matching(func(e *sessionState) bool {
+		return !e.sentAll && !e.isSilent(now) && e.state != Flooded && e.state != Refused
+	})) == 0
+}
+
+// isSilent says whether a neighbour that doesn't say when it has sent all had its time.
+func (e *sessionState) isSilent(now time.Time) bool {
+	return e.state == Established && !e.says && now.Sub(e.since) >= quiet
 }
 
 // settled says whether no session is coming up: each that is up has brought what the neighbour has, or had the time to.
 func (t *sessions) settled(now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range t.table {
-		silent := !e.says && now.Sub(e.since) >= quiet
-		late := now.Sub(e.since) >= settling
-		if e.state == OpenSent || e.state == OpenConfirm || e.state == Established && !e.sentAll && !silent && !late {
-			return false
-		}
-	}
-	return true
+	return len(t.matching(func(e *sessionState) bool {
+		return e.state == OpenSent || e.state == OpenConfirm ||
+			e.state == Established && !e.sentAll && !e.isSilent(now) && now.Sub(e.since) < settling
+	})) == 0
 }
 
 // mayRestart says whether no session is lost by a restart: each neighbour that has one keeps our routes meanwhile, and
 // the password that it has is still the file's.
 func (t *sessions) mayRestart() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range t.table {
-		if e.state == Established && (!e.says || e.waits) {
-			return false
-		}
-	}
-	return true
+	return len(t.matching(func(e *sessionState) bool { return e.state == Established && (!e.says || e.waits) })) == 0
 }
 
 // due is when something is to be looked at again without an event.
@@ -332,14 +295,11 @@ func (t *sessions) due(now time.Time) time.Duration {
 			next = min(next, d)
 		}
 	}
-	at(t.deadline)
 	for _, e := range t.table {
 		at(e.until)
 		at(e.patience())
-		at(e.flood.countAt)
-		if e.state == Established && !e.opening.due.IsZero() {
-			next = min(next, max(0, e.opening.due.Sub(now)))
-		}
+		at(e.lookAt)
+		at(e.followUpAt)
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))
 		}
@@ -368,9 +328,18 @@ func stateOf(s bgp.FSMState) string {
 	return Idle
 }
 
-// ended says why a session ended, "" where the library has logged it better.
-func ended(why api.PeerState_DisconnectReason) string {
-	switch why {
+// weEnded is how the text of a session begins that we ended.
+const weEnded = "we ended the session: "
+
+// ended says why a session ended, "" where the library says nothing that is of use.
+func ended(is apiutil.PeerState) string {
+	switch is.DisconnectReason {
+	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED:
+		return "the neighbour ended the session: " + strings.TrimPrefix(is.DisconnectMessage, "notification-received ")
+	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:
+		return weEnded + strings.TrimPrefix(is.DisconnectMessage, "notification-sent ")
+	case api.PeerState_DISCONNECT_REASON_ADMIN_DOWN:
+		return weEnded + bgp.NewNotificationErrorCode(bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN).String()
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
 		return "nothing was heard for the hold time"
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED:
@@ -379,14 +348,4 @@ func ended(why api.PeerState_DisconnectReason) string {
 		return "the connection broke, or nothing was heard for the hold time; its routes stay for its restart time"
 	}
 	return ""
-}
-
-// saysEnd says whether the neighbour agreed to graceful restart, and thus to end-of-RIB.
-func saysEnd(caps []bgp.ParameterCapabilityInterface) bool {
-	for _, c := range caps {
-		if c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART {
-			return true
-		}
-	}
-	return false
 }

@@ -28,7 +28,7 @@ type PeerStatus struct {
 	// it, Sent how many it was sent.
 	Received, Used, Sent int
 	// Refused is how many it sends that are taken from no neighbour: a default route, and
-	// what this host announces itself. At most 100 are counted.
+	// what this host announces itself.
 	Refused int
 	// Trouble is the kind of what keeps the session from being up, as far as is known; "" =
 	// it is up, or nothing was tried yet.
@@ -111,7 +111,7 @@ func (t *sessions) status() []PeerStatus {
 	for a, e := range t.table {
 		list = append(list, PeerStatus{
 			Address: a, AS: e.neighbour.AS, Kind: e.neighbour.Kind, Host: e.neighbour.Host,
-			State: e.state, Since: e.since, Refused: len(e.refused), Trouble: e.trouble(), Error: e.err, ErrorAt: e.errAt,
+			State: e.state, Since: e.since, Refused: e.refused, Trouble: e.trouble(), Error: e.err, ErrorAt: e.errAt,
 		})
 	}
 	slices.SortFunc(list, func(a, b PeerStatus) int { return a.Address.Compare(b.Address) })

@@ -46,15 +46,12 @@ func newWatch(srv *server.BgpServer, as model.ASNumber, sessions *sessions, lear
 		cancel: cancel, ended: make(chan struct{}),
 	}
 	err := srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{
-		OnBestPath: func(paths []*apiutil.Path, at time.Time) {
+		OnBestPath: func(paths []*apiutil.Path, _ time.Time) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, p := range paths {
 				if prefix, ok := prefixOf(p.Nlri); ok {
 					w.dirty[prefix] = struct{}{}
-					if p.PeerAddress.IsValid() {
-						w.changes.noteOthers(at, prefix)
-					}
 				}
 			}
 			w.signal()
@@ -118,12 +115,20 @@ func (w *watch) read(ctx context.Context) {
 		dirty, done := w.dirty, w.done
 		w.dirty, w.done = make(map[netip.Prefix]struct{}), nil
 		w.mu.Unlock()
+		if w.changes.reflects.Load() {
+			w.changes.note(time.Now(), slices.Collect(maps.Keys(dirty))...)
+		}
 		routes := w.look(dirty)
 		if ctx.Err() != nil {
 			return
 		}
 		w.learned.set(routes)
-		w.sessions.sentAll(done)
+		for _, a := range done {
+			w.sessions.update(a, func(e *sessionState) { e.sentAll = true })
+		}
+		if len(done) > 0 {
+			w.sessions.wake()
+		}
 	}
 }
 
@@ -134,25 +139,28 @@ func (w *watch) look(prefixes map[netip.Prefix]struct{}) []plan.Learned {
 		found[p] = plan.Learned{Prefix: p}
 	}
 	// It fails only when the speaker has been stopped: then nobody wants to know.
-	_ = lookUp(w.srv, maps.Keys(prefixes), func(p netip.Prefix, paths []*apiutil.Path) {
+	_ = lookUp(w.srv, netip.Addr{}, maps.Keys(prefixes), func(p netip.Prefix, paths []*apiutil.Path) {
 		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, w.as)}
 	})
 	return slices.Collect(maps.Values(found))
 }
 
-// lookUp has each of the prefixes that the table has, and what it has of it.
-func lookUp(srv *server.BgpServer, prefixes iter.Seq[netip.Prefix], each func(netip.Prefix, []*apiutil.Path)) error {
+// lookUp has each of the prefixes that the table has, or that of what a neighbour sent, and what it has of it.
+func lookUp(srv *server.BgpServer, from netip.Addr, prefixes iter.Seq[netip.Prefix], each func(netip.Prefix, []*apiutil.Path)) error {
 	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
 	for p := range prefixes {
 		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
 	}
-	for family, l := range lookups {
-		err := srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: l},
-			func(nlri bgp.NLRI, paths []*apiutil.Path) {
-				if p, ok := prefixOf(nlri); ok {
-					each(p, paths)
-				}
-			})
+	request := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL}
+	if from.IsValid() {
+		request = apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_ADJ_IN, Name: from.String()}
+	}
+	for request.Family, request.Prefixes = range lookups {
+		err := srv.ListPath(request, func(nlri bgp.NLRI, paths []*apiutil.Path) {
+			if p, ok := prefixOf(nlri); ok {
+				each(p, paths)
+			}
+		})
 		if err != nil {
 			return err
 		}

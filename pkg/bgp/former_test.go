@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -70,73 +68,4 @@ func knock(t *testing.T, from *host, to netip.AddrPort) {
 		_, err = io.Copy(io.Discard, conn)
 		return err
 	})
-}
-
-// TestProbeUnacknowledged has a connection by which the kernel sends again what isn't acknowledged, and asks nothing.
-func TestProbeUnacknowledged(t *testing.T) {
-	t.Parallel()
-	const port = 1790
-	f := newFabric(t)
-	a, b := f.host(t, 71), f.host(t, 72)
-	at := netip.AddrPortFrom(b.v4, port)
-	var l net.Listener
-	in(t, b.ns, func() (err error) {
-		l, err = net.Listen("tcp", at.String())
-		return err
-	})
-	defer l.Close()
-	var conn *net.TCPConn
-	in(t, a.ns, func() error {
-		c, err := net.Dial("tcp", at.String())
-		if err == nil {
-			conn = c.(*net.TCPConn)
-		}
-		return err
-	})
-	defer conn.Close()
-	far, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer far.Close()
-	say := func(text string) {
-		t.Helper()
-		if _, err := conn.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask := func() {
-		t.Helper()
-		if err := probe(b.v4, 179, port); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask()
-	say("alive")
-	buffer := make([]byte, 16)
-	if n, err := far.Read(buffer); err != nil || string(buffer[:n]) != "alive" {
-		t.Fatalf("after a probe: %q, %v", buffer[:n], err)
-	}
-	ip(t, b.ns, "link set eth0 down")
-	say("dead")
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	becomes(t, "sent again", true, func() bool {
-		var info *unix.TCPInfo
-		var wrong error
-		if err := raw.Control(func(fd uintptr) { info, wrong = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); err != nil || wrong != nil {
-			t.Fatal(err, wrong)
-		}
-		return info.Backoff > 1
-	})
-	if err := probe(b.v4, port, 179); err != nil { // other ports are others' connections
-		t.Fatal(err)
-	}
-	say("more")
-	ask()
-	if n, err := conn.Read(buffer); err != io.EOF {
-		t.Errorf("it is read on: %d bytes, %v", n, err)
-	}
 }

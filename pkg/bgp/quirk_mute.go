@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import "time"
+
+// What gobgp does (4.8, pkg/server/fsm.go): opensent waits 4 minutes for the answer of a neighbour that has connected. openconfirm uses
+// the hold time of the previous session, and waits for ever where there was none. Neither accepts another connection meanwhile.
+// To reproduce: connect, say OPEN and no more (TestMute).
+// What it costs: a neighbour that was cut off just then never has a session again.
+// What is done here: the session is set up anew after 10 s, and the reason shown. A neighbour that accepts our connection and doesn't
+// answer is left to gobgp's 4 minutes: it can connect itself at any time.
+
+// mute is how long a neighbour may be connected and not answer.
+const mute = 10 * time.Second
+
+// patience is until when an answer of a neighbour is waited for; zero = nothing is.
+func (e *sessionState) patience() time.Time {
+	if e.state == OpenSent || e.state == OpenConfirm {
+		return e.since.Add(mute)
+	}
+	return time.Time{}
+}
+
+func (e *sessionState) isMute(now time.Time) bool {
+	until := e.patience()
+	return !until.IsZero() && !now.Before(until)
+}
