@@ -23,37 +23,40 @@ const configurationHead = `# Configuration of calico-node
 
 This page is made from the tables in the code by ` + "`go test ./pkg/agent -run TestConfigurationPage -update`" + `.
 
-The process is told by flags, or the variables that stand for them, how to reach etcd and where its files are: see
-[flags](#flags). What it does is said by [parameters](#parameters).
+Flags, or the corresponding variables, tell the agent how to reach etcd and where its files are: see [flags](#flags).
+[Parameters](#parameters) control what it does.
 
 ## Where parameters stand
 
-In order of strength:
+In decreasing order of precedence:
 
-1. the flags ` + "`-health` and `-metrics`" + `, for the parameters that say where these are served;
-2. the environment, as ` + "`FELIX_<Name>`" + `, the name in any case; an empty variable is not set;
-3. the configuration file, ` + "`" + params.DefaultFile + "`" + ` or what ` + "`-config`" + ` says, which need not be there: lines
-   ` + "`Name = value`" + `, by custom below a line ` + "`[global]`" + `; a line that begins with ` + "`#` or `;`" + ` is a comment;
+1. the flags ` + "`-health`" + ` and ` + "`-metrics`" + `, for the parameters that set the addresses of these servers;
+2. the environment, as ` + "`FELIX_<Name>`" + `, with the name in any case; an empty variable counts as unset;
+3. the configuration file, ` + "`" + params.DefaultFile + "`" + ` or the one that ` + "`-config`" + ` names, which is optional. It has lines ` + "`Name = value`" + `, by
+   convention below a line ` + "`[global]`" + `; a line that begins with ` + "`#`" + ` or ` + "`;`" + ` is a comment;
 4. etcd, for one host: ` + "`/calico/v1/host/<host>/config/<Name>`" + `;
 5. etcd, for all hosts: ` + "`/calico/v1/config/<Name>`" + `;
 6. the default.
 
-What names a file, or an address to listen at, is not taken from etcd, where whoever may write would have root open it on this host: LogFilePath,
-HealthHost, PrometheusMetricsHost and BGPListenAddresses; but for a BGP peer's password_file. Set there to anything but the default, it is a mistake, as below.
+Parameters that name a file or an address to listen on are not taken from etcd: otherwise, anyone who can write there could have root open
+it on this host. These are LogFilePath, HealthHost, PrometheusMetricsHost and BGPListenAddresses. A value other than the default there is a
+mistake, as below. The password_file of a BGP peer is an exception.
 
-Flags, environment and file are read when the agent starts. A change in etcd applies while it runs, to every parameter,
-and is logged with the value and where it comes from. Where a flag, the environment or the file stands before it, the
-change is without effect until the agent is started without that, and the log says so. Where one place has a parameter in
-several spellings, that of the table below counts, and a name before what stands beside it as ` + "`also`" + `; the log names the others. Of several
-lines in the file that spell it alike, the last counts, and the others are mistakes.
+The agent reads flags, environment and file when it starts. It applies changes in etcd while it runs, to every parameter, and logs the value
+and its source. If a flag, the environment or the file takes precedence, the change has no effect until you start the agent without that,
+and the log says so. If one source has several spellings of a parameter, the one in the table below counts, and the name takes precedence
+over those listed as ` + "`also`" + `; the log names the others. If several lines in the file have the same spelling, the last one counts, and the
+others are mistakes.
 
 ## A value that makes no sense
 
-is not used: the parameter's default is. What weaker places say of the parameter isn't used either, as nobody chose that for
-this host; so what must be the same on all hosts is best set for all of them alone. A mistake is logged once, with its place and what is wrong with it,
-counted by the metric ` + "`calico_node_invalid_objects`" + `, and shown at ` + "`/debug/invalid`" + ` on the health port with
-what is used instead, also where a stronger place has a value that is in order. Beside it are the objects in etcd that are not acted upon, and, as
-notices, those that are but have fields which nothing is known of, and settings without effect, which name no parameter or are there in two spellings:
+The agent doesn't use an invalid value: it uses the parameter's default. It doesn't use values from sources of lower precedence either,
+because they weren't chosen for this host. So if a parameter must be the same on all hosts, set it only for all of them.
+
+The agent logs a mistake once, with its source and reason, counts it in the metric ` + "`calico_node_invalid_objects`" + `, and shows it at
+` + "`/debug/invalid`" + ` on the health port with the value that it uses instead, even if a source of higher precedence has a valid value. The same
+page shows the objects in etcd that the agent ignores. It also shows notices: objects with unknown fields, and settings without effect,
+which name no parameter or exist in two spellings:
 
 ` + "```sh\ncurl http://127.0.0.1:9099/debug/invalid\n```\n```text\n" +
 	`setting /calico/v1/config/RouteRefreshInterval
@@ -61,11 +64,11 @@ notices, those that are but have fields which nothing is known of, and settings 
   reason  time "soon": want seconds, 1 to 3600
   value   "soon"
   used    "10", default
-` + "```\n\n`?format=json`, or `Accept: application/json`," + ` gives the same to programs. When it is put right, it is gone from
-there, and the log says so.
+` + "```\n\n" + `For programs, ` + "`?format=json`" + `, or ` + "`Accept: application/json`" + `, gives the same. Once the value is corrected, it disappears from there, and the
+log says so.
 
-A name that no parameter has is logged once and is not used. Names of Calico's that other programs keep in the same
-place, or that belong to a data path which this agent does not have, are passed over in silence.
+A name that belongs to no parameter is logged once and ignored. Names of Calico's that other programs keep in the same place, or that belong
+to a data path that this agent does not have, are ignored silently.
 
 ## Parameters
 
@@ -88,7 +91,7 @@ func configuration() string {
 		fmt.Fprintf(&b, "| %s | %s | %s: %s | %s | %s |\n", name, p.Does, p.Values.Name, p.Values.Allowed,
 			strings.ReplaceAll(initial, ",", "`, `"), p.Effect)
 	}
-	b.WriteString("\n## Flags\n\nA flag is stronger than its variable.\n\n| Flag | Variable | What it is | Default |\n|---|---|---|---|\n")
+	b.WriteString("\n## Flags\n\nA flag takes precedence over its variable.\n\n| Flag | Variable | What it is | Default |\n|---|---|---|---|\n")
 	for _, o := range options(new(Config), "") {
 		help, initial, found := strings.Cut(o.Help, "; default: ")
 		switch {
@@ -99,11 +102,11 @@ func configuration() string {
 		}
 		fmt.Fprintf(&b, "| `-%s` | `%s` | %s | %s |\n", o.Flag, o.Variable, help, initial)
 	}
-	b.WriteString("\nA new host with `first-found`, or `skip-interface=`, takes an address of the link by which it reaches etcd, else of that with the default\n" +
-		"route, else the first of all; it keeps the one that it has. If what it sends to other hosts leaves by another link,\n" +
-		"`/readiness` and `/debug/invalid` name the address that would do.\n")
-	b.WriteString("\n## calico-install\n\nThe installer, as the init container of the agent's pod or by hand, is told by the environment alone. It leaves the network\n" +
-		"configuration in `CALICO_VAR_DIR`; the agent puts it in place when it serves the host.\n\n" + installer.Reference())
+	b.WriteString("\nWith `first-found` or `skip-interface=`, a new host takes an address of the link through which it reaches etcd, otherwise of the link with\n" +
+		"the default route, otherwise the first of all. It keeps the address that it has. If its packets to other hosts leave through another link,\n" +
+		"`/readiness` and `/debug/invalid` name the address to use.\n")
+	b.WriteString("\n## calico-install\n\nThe installer, as the init container of the agent's pod or by hand, takes its settings only from the environment. It leaves the network\n" +
+		"configuration in `CALICO_VAR_DIR`; the agent puts it in place once it serves the host.\n\n" + installer.Reference())
 	return b.String()
 }
 

@@ -21,32 +21,34 @@ const metricsHead = `# Metrics of calico-node
 
 This page is made from what the agent registers by ` + "`go test ./pkg/agent -run TestMetricsPage -update`" + `.
 
-They are served at ` + "`/metrics`" + `, for Prometheus, where the parameters ` + "`PrometheusMetricsHost` and `PrometheusMetricsPort`" + ` say:
-[configuration](configuration.md). Beside them stand those of the Go runtime and of the process, ` + "`go_…` and `process_…`" + `, which are
-everybody's. What to look at first: [debugging](debugging.md#what-the-agent-says).
+The agent serves its metrics for Prometheus at ` + "`/metrics`" + `, on the address that the parameters ` + "`PrometheusMetricsHost`" + ` and
+` + "`PrometheusMetricsPort`" + ` set: see [configuration](configuration.md). The page also has the usual metrics of the Go runtime and of the
+process, ` + "`go_…`" + ` and ` + "`process_…`" + `. For what to look at first, see [debugging](debugging.md#what-the-agent-says).
 
 ### Who may read them
 
-The host itself, and those that a policy lets in: the ports (PrometheusMetricsPort, and MetricsPorts for the controllers') are closed to all
-others, by the host's firewall, with or without host endpoints. They are an endpoint with the label ` + "`projectcalico.org/serves: metrics`" + ` and
-without profiles: its policies' ingress rules decide. This one lets a Prometheus in that is a pod of a
-namespace of yours, as whoever makes pods chooses their labels, and one at an address outside:
+The host itself can read them, and clients that a policy lets in. The host's firewall closes the ports (PrometheusMetricsPort, and
+MetricsPorts for the controllers') to all others, with or without host endpoints. The ports count as an endpoint with the label
+` + "`projectcalico.org/serves: metrics`" + ` and without profiles: the ingress rules of its policies decide. The following policy lets in a
+Prometheus outside the cluster, by its address, and one that is a pod. It selects the pod by namespace as well, because anyone who creates
+pods chooses their labels:
 
 ` + "```yaml\n" + metricsPolicy + "```" + `
 
-- A pod whose pool masquerades comes to other hosts with the address of its own: then name the hosts' addresses among ` + "`nets`" + `. To its own host
-  a pod comes only where DefaultEndpointToHostAction is not ` + "`DROP`" + `. ` + "`calicoctl explain`" + ` tells both.
-- Policies for ` + "`all()`" + ` hold for this endpoint as for others. Those of host endpoints are asked besides, as of any other port.
+- If a pod's pool masquerades, the pod reaches other hosts with the address of its own host: then add the hosts' addresses to ` + "`nets`" + `. A pod
+  reaches its own host only if DefaultEndpointToHostAction is not ` + "`DROP`" + `. ` + "`calicoctl explain`" + ` shows both.
+- Policies for ` + "`all()`" + ` apply to this endpoint as to others. Policies of host endpoints apply in addition, as for any other port.
 - Fail-safe ports stay open.
 
 ### What a reader may cost
 
-A source has 8 connections and 10 new ones a second, all have 64, and 16 pages are written at once; more are refused. Who asks more
-often than 5 times a second gets what was gathered last.
+Each source may have 8 connections and 10 new ones a second, all sources together 64 connections. The agent writes 16 pages at once and
+refuses more. A client that asks more than 5 times a second gets the values gathered last.
 
 ### What there is
 
-Counters begin at 0 with each start of the agent. Those that end in ` + "`_drift_repaired_total`" + ` grow where something else on the host changes what the agent keeps.
+Counters start at 0 whenever the agent starts. Those that end in ` + "`_drift_repaired_total`" + ` grow when another program on the host changes what
+the agent maintains.
 
 `
 

@@ -43,7 +43,8 @@ var update = flag.Bool("update", false, "write the section of docs/metrics.md")
 
 const metricsHead = `## Metrics of calico-classic
 
-This section is made from what a role registers by ` + "`go test ./pkg/classicd -run TestMetricsPage -update`" + `. Felix has those of calico-node as well.
+This section is made from what a role registers by ` + "`go test ./pkg/classicd -run TestMetricsPage -update`" + `. Felix also has those of
+calico-node.
 
 `
 

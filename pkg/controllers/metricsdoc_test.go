@@ -16,8 +16,8 @@ var update = flag.Bool("update", false, "write the controllers' section of docs/
 
 const metricsHead = `## Metrics of calico-controllers
 
-This section is made from what the controllers register by ` + "`go test ./pkg/controllers -run TestMetricsPage -update`" + `. Where they are served
-` + "`-metrics`" + ` says. Those of addresses are the leader's: of the others they are absent or 0.
+This section is made from what the controllers register by ` + "`go test ./pkg/controllers -run TestMetricsPage -update`" + `. ` + "`-metrics`" + ` sets the
+address on which they are served. Only the leader has the metrics of addresses: in the others they are absent or 0.
 
 `
 
