@@ -52,7 +52,7 @@ var layers = map[string]layer{
 	"pkg/installer": layerShell, "pkg/installer/bootstrap": layerShell, "pkg/nodecert": layerShell, "pkg/classicd": layerShell, "cmd/calico-classic": layerMain,
 	"pkg/ctl": layerShell, "pkg/ctl/session": layerShell, "pkg/ctl/output": layerShell, "pkg/ctl/resources": layerShell, "pkg/ctl/datastore": layerShell, "pkg/ctl/addresses": layerShell, "pkg/ctl/why": layerShell, "pkg/ctl/health": layerShell, "pkg/ctl/diags": layerShell, "pkg/ctl/doctor": layerShell, "pkg/explain": layerPure, "pkg/client": layerShell, "pkg/resource": layerPure, "cmd/calicoctl": layerMain,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-install": layerMain, "cmd/calico-lab": layerMain,
-	"pkg/controllers": layerShell, "pkg/controllers/fenced": layerShell, "pkg/controllers/writer": layerShell, "pkg/controllers/hosts": layerShell, "pkg/controllers/owned": layerShell, "pkg/controllers/endpoints": layerShell, "pkg/controllers/invalid": layerShell,
+	"pkg/controllers": layerShell, "pkg/controllers/fenced": layerShell, "pkg/controllers/writer": layerShell, "pkg/controllers/owned": layerShell, "pkg/controllers/endpoints": layerShell, "pkg/controllers/invalid": layerShell,
 	"cmd/calico-controllers": layerMain,
 	"scripts/isolate":        layerMain,
 	"pkg/lab":                layerLab, "pkg/lab/member": layerLab, "pkg/lab/taps": layerLab, "pkg/lab/kubernetes": layerLab, "pkg/lab/eventually": layerLab, "pkg/lab/inflight": layerLab, "pkg/lab/pki": layerLab, "pkg/lab/image": layerLab, "pkg/lab/ports": layerLab,

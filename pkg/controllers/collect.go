@@ -15,14 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-go/calico/pkg/controllers/collector"
-	"github.com/calico-go/calico/pkg/controllers/hosts"
-	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/garbage"
 	"github.com/calico-go/calico/pkg/kube"
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -78,7 +76,6 @@ func uidsOf(p *corev1.Pod) []string {
 // collection looks for garbage while this process leads.
 type collection struct {
 	*controllers
-	hosts     *hosts.Keeper
 	loop      *reconcile.Loop
 	collector *collector.Collector // of the time that this process leads
 	pods      atomic.Bool          // all of them are known
@@ -88,21 +85,14 @@ type collection struct {
 func newCollection(c *controllers) *collection {
 	g := &collection{controllers: c}
 	g.loop = reconcile.New(reconcile.Timing{}, g.look)
-	g.hosts = hosts.New(hosts.Config{
-		Etcd: c.etcd, Problems: c.ledger,
-		Wrote:  func(took time.Duration) { c.metrics.wrote(kindNode, took) },
-		Failed: func(k model.Key, err error) { c.failed(kindNode, k, err) },
-		Restored: func(node, uid string, k model.Key) {
-			c.restored(owned.Object{Kind: kindNode, Name: node, UID: uid}, k)
-		},
-		Endpoints: len(c.cfg.ProtectedPorts) > 0,
-	})
 	return g
 }
 
 // Pod and Node are collector.Known's.
 func (g *collection) Pod(p garbage.Pod) []string { return g.endpoints.UIDs(p.Namespace, p.Name) }
-func (g *collection) Node(name string) bool      { return g.hosts.Has(name) }
+func (g *collection) Node(name string) bool {
+	return g.hosts.Has(writer.Object{Kind: kindNode, Name: name})
+}
 
 // run collects until the context ends.
 func (g *collection) run(ctx context.Context) {

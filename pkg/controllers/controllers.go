@@ -31,6 +31,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/fenced"
 	"github.com/calico-go/calico/pkg/controllers/invalid"
 	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
@@ -65,6 +66,7 @@ type controllers struct {
 	// etcd is what only the leader may write.
 	etcd      *fenced.Store
 	owned     *owned.Keeper
+	hosts     *owned.Keeper // entries and host endpoints of Nodes
 	endpoints *endpoints.Keeper
 	policies  *networkPolicies
 	cluster   *clusterPolicies
@@ -86,33 +88,26 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 		health: env.Health, metrics: newMetrics(env.Metrics), ledger: env.Problems, etcd: fenced.New(client, env.Logger),
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
-	c.endpoints = endpoints.New(endpoints.Config{
-		Etcd: c.etcd, Problems: c.ledger, Unused: c.unused,
-		Wrote:  func(took time.Duration) { c.metrics.wrote(kindPod, took) },
-		Failed: func(k model.Key, err error) { c.failed(kindPod, k, err) },
-		Restored: func(p endpoints.Pod, k model.Key) {
-			c.restored(owned.Object{Kind: kindPod, Namespace: p.Namespace, Name: p.Name, UID: p.UIDs[0]}, k)
-		},
-	})
+	keeper := func(what string) writer.Config {
+		return writer.Config{Etcd: c.etcd, Problems: c.ledger, Reporter: c, What: what}
+	}
+	c.endpoints = endpoints.New(keeper("pods"), c.unused)
 	after := map[string]string{}
 	if cfg.Enabled[Policies] {
 		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
 	}
-	c.owned = owned.New(owned.Config{
-		Etcd: c.etcd, Problems: c.ledger, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living,
-		Wrote: c.metrics.wrote, Failed: c.failed, Restored: c.restored,
-	})
+	c.owned = owned.New(owned.Config{Config: keeper("policies and profiles"), Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living})
+	c.hosts = c.newHosts(keeper("hosts"))
 	c.policies = newNetworkPolicies(c)
-	conditions := newConditions(api, c.ledger)
-	c.cluster = newClusterPolicies(c.owned, conditions, c.set, c.protect)
+	c.cluster = newClusterPolicies(c)
 	c.garbage = newCollection(c)
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	if cfg.Enabled[Policies] {
-		c.leading = append(c.leading, conditions.run, c.policies.lead)
+		c.leading = append(c.leading, c.cluster.conditions.run, c.policies.lead)
 	}
 	if cfg.Enabled[Nodes] {
 		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api, Namespace: cfg.LeaseNamespace}, Problems: c.ledger, Logger: c.log})
-		c.leading = append(c.leading, nodes.Run, c.garbage.hosts.Writer().Run, c.garbage.run)
+		c.leading = append(c.leading, nodes.Run, c.hosts.Writer().Run, c.garbage.run)
 	}
 	return c
 }
@@ -120,34 +115,42 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 // serviceAccountPrefix begins the names of service accounts' profiles.
 var serviceAccountPrefix = strings.TrimSuffix(model.ServiceAccountProfile("", ""), ".")
 
-// owns are the keys that the enabled controllers may write and delete.
-func (c *controllers) owns() map[string]owned.Prefixes {
-	all := map[string]owned.Prefixes{}
-	profile := func(prefix string) owned.Prefixes { return owned.Prefixes{model.Root + "v1/policy/profile/" + prefix} }
+// owns are the kinds of what the enabled controllers may write and delete, by what begins its paths.
+func (c *controllers) owns() map[string]string {
+	all := map[string]string{}
+	profile := func(kind, prefix string) { all[model.Root+"v1/policy/profile/"+prefix] = kind }
 	if c.cfg.Enabled[Namespaces] {
-		all[kindNamespace] = profile(model.NamespaceProfile(""))
+		profile(kindNamespace, model.NamespaceProfile(""))
 	}
 	if c.cfg.Enabled[ServiceAccounts] {
-		all[kindServiceAccount] = profile(serviceAccountPrefix)
+		profile(kindServiceAccount, serviceAccountPrefix)
 	}
 	if c.cfg.Enabled[Policies] {
-		policy := func(tier, prefix string) string { return model.PolicyKey{Tier: tier, Policy: prefix}.Path() }
-		all[kindNetworkPolicy] = owned.Prefixes{policy(kubepolicy.PolicyTier, kubepolicy.PolicyPrefix)}
-		all[kindClusterPolicy] = owned.Prefixes{
-			policy(kubepolicy.AdminTier, kubepolicy.ClusterPolicyPrefix), policy(kubepolicy.BaselineTier, kubepolicy.ClusterPolicyPrefix),
+		all[model.PolicyKey{Tier: kubepolicy.PolicyTier, Policy: kubepolicy.PolicyPrefix}.Path()] = kindNetworkPolicy
+		for _, tier := range []string{kubepolicy.AdminTier, kubepolicy.BaselineTier} {
+			all[model.PolicyKey{Tier: tier, Policy: kubepolicy.ClusterPolicyPrefix}.Path()] = kindClusterPolicy
+			all[model.TierKey{Tier: tier}.Path()] = kindTier
 		}
-		all[kindTier] = owned.Prefixes{model.TierKey{Tier: kubepolicy.AdminTier}.Path(), model.TierKey{Tier: kubepolicy.BaselineTier}.Path()}
 	}
 	if c.cfg.Enabled[Nodes] {
-		all[kindProtection] = owned.Prefixes{protectionPrefix}
+		all[protectionPrefix] = kindProtection
 	}
 	return all
 }
 
-// needed reports whether a key stays although its object is gone: an endpoint whose profile is missing has no access.
-func (c *controllers) needed(k model.Key) bool {
-	profile, is := profileOf(k)
-	return is && c.endpoints.Uses(profile)
+// needed reports whether a key stays although its object is gone: an endpoint whose profile is missing has no access. What a Node's
+// host has stays until all of the host goes, see package garbage, but for a host endpoint of our making where nodes are to have none.
+func (c *controllers) needed(e model.Entry) bool {
+	switch k := e.Key.(type) {
+	case model.HostMetadataKey:
+		return true
+	case model.HostEndpointKey:
+		value, _ := e.Value.(model.HostEndpoint)
+		return e.Exists() && !kubepolicy.IsNodeEndpoint(value)
+	default:
+		profile, is := profileOf(k)
+		return is && c.endpoints.Uses(profile)
+	}
 }
 
 func profileOf(k model.Key) (name string, is bool) {
@@ -171,16 +174,22 @@ func (c *controllers) unused(profiles []string) {
 	c.owned.Check(keys...)
 }
 
-func (c *controllers) failed(kind string, k model.Key, err error) {
-	c.metrics.errors.WithLabelValues(kind).Inc()
+// Wrote implements writer.Reporter, as the others.
+func (c *controllers) Wrote(of writer.Object, took time.Duration) {
+	c.metrics.took.WithLabelValues(of.Kind).Observe(took.Seconds())
+}
+
+// Failed counts what could not be written.
+func (c *controllers) Failed(of writer.Object, k model.Key, err error) {
+	c.metrics.errors.WithLabelValues(of.Kind).Inc()
 	c.log.Warn("a key of etcd could not be written, trying again later", "key", k.Path(), "err", err)
 }
 
 // reasonOverwritten is that of events about keys of etcd that were written again.
 const reasonOverwritten = "Overwritten"
 
-// restored tells of a key that somebody else had changed or deleted.
-func (c *controllers) restored(of owned.Object, k model.Key) {
+// Restored tells of a key that somebody else had changed or deleted.
+func (c *controllers) Restored(of writer.Object, k model.Key) {
 	c.metrics.overwritten.WithLabelValues(of.Kind).Inc()
 	c.overwritten.Do(func() {
 		c.log.Warn("a key of etcd that somebody else had changed or deleted was written again; the metric calico_controllers_overwritten_total counts all", "key", k.Path(), "kind", of.Kind, "namespace", of.Namespace, "name", of.Name)
@@ -257,7 +266,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	}
 	c.watchEtcd(ctx, group, "endpoints", []string{endpoints.Prefix}, func(u model.Update) {
 		c.endpoints.Update(u)
-		c.garbage.hosts.Update(u)
+		c.hosts.Update(ofNodes(u))
 		c.cluster.update(u)
 	})
 }
@@ -281,7 +290,7 @@ func (c *controllers) watchEtcd(ctx context.Context, group *errgroup.Group, what
 func (c *controllers) tiers() {
 	for _, put := range kubepolicy.Tiers() {
 		name := put.Key.(model.TierKey).Tier
-		if err := c.owned.Set(owned.Object{Kind: kindTier, Name: name}, []model.Put{put}); err != nil {
+		if err := c.owned.Set(writer.Object{Kind: kindTier, Name: name}, []model.Put{put}); err != nil {
 			c.log.Error("a tier can't be stored", "tier", name, "err", err)
 		}
 	}
@@ -295,7 +304,7 @@ func (c *controllers) protect(tunnels []netip.Addr) {
 		return
 	}
 	if ports := c.cfg.ProtectedPorts; len(ports) > 0 {
-		if err := c.owned.Set(owned.Object{Kind: kindProtection}, kubepolicy.Protection(ports, tunnels)); err != nil {
+		if err := c.owned.Set(writer.Object{Kind: kindProtection}, kubepolicy.Protection(ports, tunnels)); err != nil {
 			c.log.Error("ports of the nodes can't be protected: name fewer of them", "ports", len(ports), "err", err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kube"
@@ -173,7 +173,7 @@ func (p *networkPolicies) watch(ctx context.Context) error {
 		},
 		Bad: func(about corev1.ObjectReference, err error) {
 			p.later(objectName{about.Namespace, about.Name}, told{nil, func() {
-				p.owned.Hold(owned.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
+				p.owned.Hold(writer.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
 				p.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
 			}})
 		},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/controllers/endpoints"
 	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
@@ -48,16 +49,18 @@ func madeOfPolicy(np *networkingv1.NetworkPolicy, raw kube.Raw) made {
 }
 
 // set takes in what has been made of an object, and returns all that is wrong with it.
-func (c *controllers) set(m made) (problems []string) {
-	o := owned.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name, UID: string(m.about.UID)}
-	err := c.owned.Set(o, m.puts)
+func (c *controllers) set(m made) (problems []string) { return c.setIn(c.owned, m) }
+
+func (c *controllers) setIn(keeper *owned.Keeper, m made) (problems []string) {
+	o := writer.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name, UID: string(m.about.UID)}
+	err := keeper.Set(o, m.puts)
 	if err != nil {
 		m.problems = append(m.problems, err.Error()+": what is in etcd of it stays as it is")
 		var keys []model.Key
 		for _, p := range m.puts {
 			keys = append(keys, p.Key)
 		}
-		c.owned.Hold(o, keys...)
+		keeper.Hold(o, keys...)
 	}
 	c.invalid.Report(m.about, m.problems...)
 	return m.problems
@@ -65,7 +68,7 @@ func (c *controllers) set(m made) (problems []string) {
 
 // living asks the API whether an object makes a key.
 func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
-	if strings.HasPrefix(k.Path(), protectionPrefix) {
+	if _, is := k.(model.HostEndpointKey); is || strings.HasPrefix(k.Path(), protectionPrefix) {
 		return false, nil // no object does
 	}
 	if policy, is := k.(model.PolicyKey); is {
@@ -116,7 +119,7 @@ func ownedHandler(c *controllers, kind string) kube.Handler[made] {
 	return kube.Handler[made]{
 		Set: func(m made) { c.set(m) },
 		Deleted: func(namespace, name string) {
-			c.owned.Remove(owned.Object{Kind: kind, Namespace: namespace, Name: name})
+			c.owned.Remove(writer.Object{Kind: kind, Namespace: namespace, Name: name})
 		},
 		Synced: func() { c.owned.Synced(kind) },
 	}
@@ -230,39 +233,6 @@ func (c *controllers) watchClusterPolicies(ctx context.Context) error {
 		Bad: func(about corev1.ObjectReference, err error) {
 			c.cluster.hold(about.Name)
 			c.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
-		},
-	}))
-}
-
-// node is what is kept of one.
-type node struct {
-	about corev1.ObjectReference
-	kubepolicy.Node
-	problems []string
-}
-
-func keepNode(n *corev1.Node) node {
-	of, problems := kubepolicy.NodeOf(n)
-	return node{kube.Reference(n), of, texts(problems)}
-}
-
-func (c *controllers) watchNodes(ctx context.Context) error {
-	return kube.Watch(ctx, c.kube, kube.Select{}, keepNode, handler(c, kindNode, kube.Handler[node]{
-		Set: func(n node) {
-			c.cluster.setNode(n.about.Name, n.Node)
-			if c.cfg.Enabled[Nodes] {
-				c.garbage.hosts.Set(n.about.Name, string(n.about.UID), n.Node)
-			}
-			c.invalid.Report(n.about, n.problems...)
-		},
-		Deleted: func(_, name string) {
-			c.cluster.removeNode(name)
-			c.garbage.hosts.Remove(name)
-			c.garbage.loop.Wake()
-		},
-		Synced: func() {
-			c.cluster.nodesSynced()
-			c.garbage.nodes.Store(true)
 		},
 	}))
 }

@@ -12,11 +12,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unique"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
-	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -25,19 +23,6 @@ const Prefix = model.Root + "v1/host/"
 
 // orchestrator is that of pods' endpoints.
 const orchestrator = "k8s"
-
-// Config is what a keeper works with.
-type Config struct {
-	Etcd     writer.Etcd
-	Problems *problems.Ledger
-	// Unused tells of profiles that no endpoint has any more; nil = of any there may be, as it is known only now.
-	Unused func(profiles []string)
-	// Wrote and Failed are the writer's.
-	Wrote  func(took time.Duration)
-	Failed func(k model.Key, err error)
-	// Restored tells of an endpoint of a pod in which somebody else had changed what it has from the pod, and that was written again.
-	Restored func(p Pod, k model.Key)
-}
 
 // Spec is what an endpoint has from its pod.
 type Spec struct {
@@ -82,8 +67,8 @@ type endpoint struct {
 
 // Keeper keeps them. Make one with New.
 type Keeper struct {
-	Config
 	writer *writer.Writer
+	unused func(profiles []string)
 
 	mu        sync.Mutex
 	pods      map[string]Pod
@@ -92,24 +77,26 @@ type Keeper struct {
 	read      bool           // endpoints are all that etcd holds
 }
 
-// New makes a keeper that knows nothing.
-func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
-	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Problems: cfg.Problems, What: "pods", Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
-		Wrote:    func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
-		Restored: k.restored,
-	})
+// New makes a keeper that knows nothing. unused is told of profiles that no endpoint has any more; nil = of any there may be.
+func New(cfg writer.Config, unused func(profiles []string)) *Keeper {
+	k := &Keeper{unused: unused, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
+	k.writer = writer.New(cfg, k)
 	return k
 }
 
-func (k *Keeper) restored(key model.Key) {
+// Owner implements writer.Keeper.
+func (k *Keeper) Owner(key model.Key) string { return key.Path() }
+
+// Of implements writer.Keeper.
+func (k *Keeper) Of(key model.Key) (of writer.Object, made bool) {
 	k.mu.Lock()
-	pod, ok := k.pods[key.(model.WorkloadEndpointKey).Workload]
-	k.mu.Unlock()
-	if ok {
-		k.Restored(pod, key)
+	defer k.mu.Unlock()
+	pod, there := k.pods[key.(model.WorkloadEndpointKey).Workload]
+	of = writer.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	if there {
+		of.UID = pod.UIDs[0]
 	}
+	return of, there
 }
 
 // Writer writes while this process leads.
@@ -156,21 +143,20 @@ func (k *Keeper) Uses(profile string) bool {
 
 // Update takes in what etcd holds.
 func (k *Keeper) Update(u model.Update) {
-	unused, first := k.update(u)
-	if first {
-		k.Unused(nil)
+	if unused := k.update(u); u.Resync {
+		k.unused(nil)
 	} else if len(unused) > 0 {
-		k.Unused(unused)
+		k.unused(unused)
 	}
 }
 
-func (k *Keeper) update(u model.Update) (unused []string, first bool) {
+func (k *Keeper) update(u model.Update) (unused []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.users
 	if u.Resync {
+		k.read = true
 		clear(k.endpoints)
-		k.users = map[string]int{}
+		clear(k.users)
 	}
 	changed := map[string]bool{}
 	for _, e := range u.Entries {
@@ -211,20 +197,10 @@ func (k *Keeper) update(u model.Update) (unused []string, first bool) {
 		}
 		of[key] = known
 	}
-	if u.Resync && k.read {
-		for p := range before {
-			if k.users[p] == 0 {
-				unused = append(unused, p)
-			}
-		}
-	}
-	if u.Resync && !k.read {
-		k.read, first = true, true
-	}
 	for w := range changed {
 		k.check(w)
 	}
-	return unused, first
+	return unused
 }
 
 // sumOf sums up what an endpoint has of what is kept.
@@ -255,8 +231,8 @@ func (k *Keeper) check(w string) {
 	}
 }
 
-// decide is the writer's: what etcd holds it has read anew.
-func (k *Keeper) decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
+// Decide implements writer.Keeper: what etcd holds the writer has read anew.
+func (k *Keeper) Decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
 	value, ok := e.Value.(model.WorkloadEndpoint)
 	if !ok || e.Err != nil {
 		return model.Change{}, nil // it is gone, or the plugin's to mend
