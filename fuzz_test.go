@@ -190,7 +190,7 @@ var unfuzzed = map[string]string{
 	"pkg/cni/delegate.newest":               "a list of versions, of which those are looked for that are known here",
 	"pkg/cni/protocol.ReadConfig":           "it bounds standard input; netconf.FuzzParse has what it holds",
 	"pkg/controllers.options":               "the namespace that the kubelet wrote for this pod",
-	"pkg/controllers/endpoints.decide":      "JSON that this process made of an object: kube.FuzzObject",
+	"pkg/controllers/endpoints.Decide":      "JSON that this process made of an object: kube.FuzzObject",
 	"pkg/ctl/ipam.readReport":               "it reads the file for parseReport: FuzzReport",
 	"pkg/ctl/doctor.certificate":            "the operator's own certificate, which crypto/x509 reads",
 	"pkg/ctl/node":                          "pages of the node's own agent, limited; encoding/json reads them into structs that are printed",

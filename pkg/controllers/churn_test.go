@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/controllers/invalid"
 	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
@@ -27,15 +28,15 @@ func newTenants() *tenants {
 	c := &controllers{
 		cfg: Config{Enabled: map[string]bool{Policies: true}, NamespacePolicyLimit: 10_000}, log: log, invalid: invalid.New(log, nil, problems.New(log)),
 	}
-	c.owned = owned.New(owned.Config{Problems: problems.New(log), Kinds: c.owns()})
+	c.owned = owned.New(owned.Config{Config: writer.Config{Problems: problems.New(log)}, Kinds: c.owns()})
 	return &tenants{networkPolicies: newNetworkPolicies(c)}
 }
 
 func (n *tenants) set(namespace, name string, size int, created time.Time) {
-	as := func(how string) func() made {
-		return func() made {
+	as := func(how string) func() translation {
+		return func() translation {
 			n.acted = append(n.acted, how+" "+namespace+"/"+name)
-			return made{about: corev1.ObjectReference{Kind: kindNetworkPolicy, Namespace: namespace, Name: name}}
+			return translation{about: corev1.ObjectReference{Kind: kindNetworkPolicy, Namespace: namespace, Name: name}}
 		}
 	}
 	kept := networkPolicy{name: objectName{namespace, name}, created: created, size: size, whole: as("whole"), isolating: as("isolating")}
@@ -44,7 +45,7 @@ func (n *tenants) set(namespace, name string, size int, created time.Time) {
 
 func (n *tenants) remove(namespace, name string) {
 	n.later(objectName{namespace, name}, told{nil, func() {
-		n.owned.Remove(owned.Object{Kind: kindNetworkPolicy, Namespace: namespace, Name: name})
+		n.owned.Remove(writer.Object{Kind: kindNetworkPolicy, Namespace: namespace, Name: name})
 	}})
 }
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
@@ -25,26 +25,25 @@ const nodePause = 100 * time.Millisecond
 // clusterPolicies makes keys of ClusterNetworkPolicies. They name nodes, so nothing is made before all nodes and their tunnels
 // are known, and all are made again where one has changed. So is the protection of nodes' ports.
 type clusterPolicies struct {
-	take       func(made) (problems []string)
+	*controllers
 	protect    func(tunnels []netip.Addr)
-	owned      *owned.Keeper
 	conditions *conditions
 	loop       *reconcile.Loop
 
-	mu       sync.Mutex
-	policies map[string]clusterPolicy
-	nodes    map[string]kubepolicy.Node
-	tunnels  map[model.HostConfigKey]netip.Addr // of nodes; nil: they aren't known yet
-	changed  map[string]bool                    // policies
-	all      bool                               // nodes have changed
-	known    bool                               // all nodes are
-	listed   bool                               // all policies are
+	mu      sync.Mutex
+	objects map[string]clusterPolicy
+	nodes   map[string]kubepolicy.Node
+	tunnels map[model.HostConfigKey]netip.Addr // of nodes; nil: they aren't known yet
+	changed map[string]bool                    // policies
+	all     bool                               // nodes have changed
+	known   bool                               // all nodes are
+	listed  bool                               // all policies are
 }
 
-func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(made) []string, protect func([]netip.Addr)) *clusterPolicies {
+func newClusterPolicies(of *controllers) *clusterPolicies {
 	c := &clusterPolicies{
-		take: take, protect: protect, owned: keeper, conditions: conditions,
-		policies: map[string]clusterPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
+		controllers: of, protect: of.protect, conditions: newConditions(of.kube, of.ledger),
+		objects: map[string]clusterPolicy{}, nodes: map[string]kubepolicy.Node{}, changed: map[string]bool{},
 	}
 	c.loop = reconcile.New(reconcile.Timing{}, func(ctx context.Context) (time.Duration, error) {
 		if c.round() {
@@ -55,38 +54,44 @@ func newClusterPolicies(keeper *owned.Keeper, conditions *conditions, take func(
 	return c
 }
 
-func (c *clusterPolicies) set(p clusterPolicy) {
+// change changes what is known.
+func (c *clusterPolicies) change(how func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.policies[p.Name] = p
-	c.changed[p.Name] = true
+	how()
 	c.loop.Wake()
 }
 
-func (c *clusterPolicies) remove(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.policies, name)
-	c.changed[name] = true
-	c.loop.Wake()
+func (c *clusterPolicies) set(p clusterPolicy) {
+	c.change(func() { c.objects[p.Name], c.changed[p.Name] = p, true })
 }
+
+func (c *clusterPolicies) remove(name string) {
+	c.change(func() {
+		delete(c.objects, name)
+		c.changed[name] = true
+	})
+}
+
+func (c *clusterPolicies) removeNode(name string) {
+	c.change(func() {
+		delete(c.nodes, name)
+		c.all = true
+	})
+}
+
+func (c *clusterPolicies) synced()      { c.change(func() { c.listed = true }) }
+func (c *clusterPolicies) nodesSynced() { c.change(func() { c.known = true }) }
 
 // hold leaves a policy that can't be read as it is in etcd, in whichever tier.
 func (c *clusterPolicies) hold(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.policies, name)
+	delete(c.objects, name)
 	delete(c.changed, name)
 	c.conditions.remove(name)
-	c.owned.Hold(owned.Object{Kind: kindClusterPolicy, Name: name},
+	c.owned.Hold(writer.Object{Kind: kindClusterPolicy, Name: name},
 		kubepolicy.ClusterPolicyKey(kubepolicy.AdminTier, name), kubepolicy.ClusterPolicyKey(kubepolicy.BaselineTier, name))
-}
-
-func (c *clusterPolicies) synced() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.listed = true
-	c.loop.Wake()
 }
 
 func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
@@ -96,14 +101,6 @@ func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
 		return // its heartbeat
 	}
 	c.nodes[name] = n
-	c.all = true
-	c.loop.Wake()
-}
-
-func (c *clusterPolicies) removeNode(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.nodes, name)
 	c.all = true
 	c.loop.Wake()
 }
@@ -134,13 +131,6 @@ func (c *clusterPolicies) update(u model.Update) {
 	}
 }
 
-func (c *clusterPolicies) nodesSynced() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = true
-	c.loop.Wake()
-}
-
 // count is how many nodes are known.
 func (c *clusterPolicies) count() int {
 	c.mu.Lock()
@@ -159,7 +149,7 @@ func (c *clusterPolicies) round() (all bool) {
 	names := c.changed
 	if all {
 		c.protect(c.tunnelAddrs())
-		for name := range c.policies {
+		for name := range c.objects {
 			names[name] = true
 		}
 	}
@@ -169,13 +159,13 @@ func (c *clusterPolicies) round() (all bool) {
 		nodes = c.withTunnels()
 	}
 	for name := range names {
-		p, there := c.policies[name]
+		p, there := c.objects[name]
 		if !there {
-			c.owned.Remove(owned.Object{Kind: kindClusterPolicy, Name: name})
+			c.owned.Remove(writer.Object{Kind: kindClusterPolicy, Name: name})
 			c.conditions.remove(name)
 			continue
 		}
-		c.conditions.set(p.ClusterNetworkPolicy, c.take(p.made(nodes)))
+		c.conditions.set(p.ClusterNetworkPolicy, c.controllers.set(p.translate(nodes)))
 	}
 	if c.listed {
 		c.owned.Synced(kindClusterPolicy)

@@ -15,14 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-go/calico/pkg/controllers/collector"
-	"github.com/calico-go/calico/pkg/controllers/hosts"
-	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/garbage"
 	"github.com/calico-go/calico/pkg/kube"
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -37,28 +35,25 @@ type Live struct{ *kube.Client }
 
 // Pod is collector.API's.
 func (l Live) Pod(ctx context.Context, p garbage.Pod) (garbage.Look, error) {
-	pod, err := kube.Get[corev1.Pod](ctx, l.Client, p.Namespace, p.Name)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return garbage.Look{Absent: true}, nil
-	case err != nil:
-		return garbage.Look{}, err
-	case finished(pod):
-		return garbage.Look{Absent: true}, nil
-	}
-	return garbage.Look{UIDs: uidsOf(pod)}, nil
+	return look(ctx, l.Client, p.Namespace, p.Name, uidsOf)
 }
 
 // Node is collector.API's.
 func (l Live) Node(ctx context.Context, name string) (garbage.Look, error) {
-	node, err := kube.Get[corev1.Node](ctx, l.Client, "", name)
+	return look(ctx, l.Client, "", name, func(n *corev1.Node) []string { return []string{string(n.UID)} })
+}
+
+// look asks for an object, which is absent as well where it has no UIDs.
+func look[T kube.Kind](ctx context.Context, c *kube.Client, namespace, name string, uids func(*T) []string) (garbage.Look, error) {
+	o, err := kube.Get[T](ctx, c, namespace, name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return garbage.Look{Absent: true}, nil
 	case err != nil:
 		return garbage.Look{}, err
 	}
-	return garbage.Look{UIDs: []string{string(node.UID)}}, nil
+	all := uids(o)
+	return garbage.Look{UIDs: all, Absent: all == nil}, nil
 }
 
 // finished reports whether nothing of a pod runs, or ever will again. Such a pod may stay in the API for as long as its Job does.
@@ -66,8 +61,11 @@ func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// uidsOf are those by which a pod's endpoints may know it.
+// uidsOf are those by which a pod's endpoints may know it, none where it is finished.
 func uidsOf(p *corev1.Pod) []string {
+	if finished(p) {
+		return nil
+	}
 	uids := []string{string(p.UID)}
 	if other := p.Annotations[corev1.MirrorPodAnnotationKey]; other != "" {
 		uids = append(uids, other)
@@ -78,7 +76,6 @@ func uidsOf(p *corev1.Pod) []string {
 // collection looks for garbage while this process leads.
 type collection struct {
 	*controllers
-	hosts     *hosts.Keeper
 	loop      *reconcile.Loop
 	collector *collector.Collector // of the time that this process leads
 	pods      atomic.Bool          // all of them are known
@@ -88,21 +85,14 @@ type collection struct {
 func newCollection(c *controllers) *collection {
 	g := &collection{controllers: c}
 	g.loop = reconcile.New(reconcile.Timing{}, g.look)
-	g.hosts = hosts.New(hosts.Config{
-		Etcd: c.etcd, Problems: c.ledger,
-		Wrote:  func(took time.Duration) { c.metrics.wrote(kindNode, took) },
-		Failed: func(k model.Key, err error) { c.failed(kindNode, k, err) },
-		Restored: func(node, uid string, k model.Key) {
-			c.restored(owned.Object{Kind: kindNode, Name: node, UID: uid}, k)
-		},
-		Endpoints: len(c.cfg.ProtectedPorts) > 0,
-	})
 	return g
 }
 
 // Pod and Node are collector.Known's.
 func (g *collection) Pod(p garbage.Pod) []string { return g.endpoints.UIDs(p.Namespace, p.Name) }
-func (g *collection) Node(name string) bool      { return g.hosts.Has(name) }
+func (g *collection) Node(name string) bool {
+	return g.hosts.Has(writer.Object{Kind: kindNode, Name: name})
+}
 
 // run collects until the context ends.
 func (g *collection) run(ctx context.Context) {
@@ -194,9 +184,6 @@ func listed(ctx context.Context, api *kube.Client) (l listing, err error) {
 		return l, err
 	}
 	for _, p := range pods {
-		if finished(p) {
-			continue
-		}
 		l.pods[garbage.Pod{Namespace: p.Namespace, Name: p.Name}] = uidsOf(p)
 	}
 	nodes, err := kube.List[corev1.Node](ctx, api, kube.Select{})

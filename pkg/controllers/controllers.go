@@ -31,6 +31,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/fenced"
 	"github.com/calico-go/calico/pkg/controllers/invalid"
 	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
@@ -48,7 +49,7 @@ const LeaseName = "calico-controllers"
 // protectionPrefix is what begins all keys of kubepolicy.Protection.
 const protectionPrefix = model.Root + "v1/policy/tier/" + kubepolicy.ProtectionTier + "/"
 
-// turn is how often it is looked whether anything is stuck.
+// turn is how often it is looked whether anything is stuck, or waits for something.
 const turn = 10 * time.Second
 
 // controllers are the parts of the process.
@@ -65,6 +66,7 @@ type controllers struct {
 	// etcd is what only the leader may write.
 	etcd      *fenced.Store
 	owned     *owned.Keeper
+	hosts     *owned.Keeper // entries and host endpoints of Nodes
 	endpoints *endpoints.Keeper
 	policies  *networkPolicies
 	cluster   *clusterPolicies
@@ -86,33 +88,26 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 		health: env.Health, metrics: newMetrics(env.Metrics), ledger: env.Problems, etcd: fenced.New(client, env.Logger),
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
-	c.endpoints = endpoints.New(endpoints.Config{
-		Etcd: c.etcd, Problems: c.ledger, Unused: c.unused,
-		Wrote:  func(took time.Duration) { c.metrics.wrote(kindPod, took) },
-		Failed: func(k model.Key, err error) { c.failed(kindPod, k, err) },
-		Restored: func(p endpoints.Pod, k model.Key) {
-			c.restored(owned.Object{Kind: kindPod, Namespace: p.Namespace, Name: p.Name, UID: p.UIDs[0]}, k)
-		},
-	})
+	keeper := func(what string) writer.Config {
+		return writer.Config{Etcd: c.etcd, Problems: c.ledger, Reporter: c, What: what}
+	}
+	c.endpoints = endpoints.New(keeper("pods"))
 	after := map[string]string{}
 	if cfg.Enabled[Policies] {
 		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
 	}
-	c.owned = owned.New(owned.Config{
-		Etcd: c.etcd, Problems: c.ledger, Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living,
-		Wrote: c.metrics.wrote, Failed: c.failed, Restored: c.restored,
-	})
+	c.owned = owned.New(owned.Config{Config: keeper("policies and profiles"), Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living})
+	c.hosts = c.newHosts(keeper("hosts"))
 	c.policies = newNetworkPolicies(c)
-	conditions := newConditions(api, c.ledger)
-	c.cluster = newClusterPolicies(c.owned, conditions, c.set, c.protect)
+	c.cluster = newClusterPolicies(c)
 	c.garbage = newCollection(c)
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	if cfg.Enabled[Policies] {
-		c.leading = append(c.leading, conditions.run, c.policies.lead)
+		c.leading = append(c.leading, c.cluster.conditions.run, c.policies.lead)
 	}
 	if cfg.Enabled[Nodes] {
 		nodes := availability.New(availability.Config{Etcd: client, API: availability.Kubernetes{Client: api, Namespace: cfg.LeaseNamespace}, Problems: c.ledger, Logger: c.log})
-		c.leading = append(c.leading, nodes.Run, c.garbage.hosts.Writer().Run, c.garbage.run)
+		c.leading = append(c.leading, nodes.Run, c.hosts.Writer().Run, c.garbage.run)
 	}
 	return c
 }
@@ -120,34 +115,42 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 // serviceAccountPrefix begins the names of service accounts' profiles.
 var serviceAccountPrefix = strings.TrimSuffix(model.ServiceAccountProfile("", ""), ".")
 
-// owns are the keys that the enabled controllers may write and delete.
-func (c *controllers) owns() map[string]owned.Prefixes {
-	all := map[string]owned.Prefixes{}
-	profile := func(prefix string) owned.Prefixes { return owned.Prefixes{model.Root + "v1/policy/profile/" + prefix} }
+// owns are the kinds of what the enabled controllers may write and delete, by what begins its paths.
+func (c *controllers) owns() map[string]string {
+	all := map[string]string{}
+	profile := func(kind, prefix string) { all[model.Root+"v1/policy/profile/"+prefix] = kind }
 	if c.cfg.Enabled[Namespaces] {
-		all[kindNamespace] = profile(model.NamespaceProfile(""))
+		profile(kindNamespace, model.NamespaceProfile(""))
 	}
 	if c.cfg.Enabled[ServiceAccounts] {
-		all[kindServiceAccount] = profile(serviceAccountPrefix)
+		profile(kindServiceAccount, serviceAccountPrefix)
 	}
 	if c.cfg.Enabled[Policies] {
-		policy := func(tier, prefix string) string { return model.PolicyKey{Tier: tier, Policy: prefix}.Path() }
-		all[kindNetworkPolicy] = owned.Prefixes{policy(kubepolicy.PolicyTier, kubepolicy.PolicyPrefix)}
-		all[kindClusterPolicy] = owned.Prefixes{
-			policy(kubepolicy.AdminTier, kubepolicy.ClusterPolicyPrefix), policy(kubepolicy.BaselineTier, kubepolicy.ClusterPolicyPrefix),
+		all[model.PolicyKey{Tier: kubepolicy.PolicyTier, Policy: kubepolicy.PolicyPrefix}.Path()] = kindNetworkPolicy
+		for _, tier := range []string{kubepolicy.AdminTier, kubepolicy.BaselineTier} {
+			all[model.PolicyKey{Tier: tier, Policy: kubepolicy.ClusterPolicyPrefix}.Path()] = kindClusterPolicy
+			all[model.TierKey{Tier: tier}.Path()] = kindTier
 		}
-		all[kindTier] = owned.Prefixes{model.TierKey{Tier: kubepolicy.AdminTier}.Path(), model.TierKey{Tier: kubepolicy.BaselineTier}.Path()}
 	}
 	if c.cfg.Enabled[Nodes] {
-		all[kindProtection] = owned.Prefixes{protectionPrefix}
+		all[protectionPrefix] = kindProtection
 	}
 	return all
 }
 
-// needed reports whether a key stays although its object is gone: an endpoint whose profile is missing has no access.
-func (c *controllers) needed(k model.Key) bool {
-	profile, is := profileOf(k)
-	return is && c.endpoints.Uses(profile)
+// needed reports whether a key stays although its object is gone: an endpoint whose profile is missing has no access. What a Node's
+// host has stays until all of the host goes, see package garbage, but for a host endpoint of our making where nodes are to have none.
+func (c *controllers) needed(e model.Entry) bool {
+	switch k := e.Key.(type) {
+	case model.HostMetadataKey:
+		return true
+	case model.HostEndpointKey:
+		value, _ := e.Value.(model.HostEndpoint)
+		return e.Exists() && !kubepolicy.IsNodeEndpoint(value)
+	default:
+		profile, is := profileOf(k)
+		return is && c.endpoints.Uses(profile)
+	}
 }
 
 func profileOf(k model.Key) (name string, is bool) {
@@ -162,25 +165,22 @@ func profileOf(k model.Key) (name string, is bool) {
 	return "", false
 }
 
-// unused has profiles deleted whose objects are gone; nil = all that are.
-func (c *controllers) unused(profiles []string) {
-	var keys []model.Key
-	for _, p := range profiles {
-		keys = append(keys, model.ProfileRulesKey{Profile: p}, model.ProfileTagsKey{Profile: p}, model.ProfileLabelsKey{Profile: p})
-	}
-	c.owned.Check(keys...)
+// Wrote implements writer.Reporter, as the others.
+func (c *controllers) Wrote(of writer.Object, took time.Duration) {
+	c.metrics.took.WithLabelValues(of.Kind).Observe(took.Seconds())
 }
 
-func (c *controllers) failed(kind string, k model.Key, err error) {
-	c.metrics.errors.WithLabelValues(kind).Inc()
+// Failed counts what could not be written.
+func (c *controllers) Failed(of writer.Object, k model.Key, err error) {
+	c.metrics.errors.WithLabelValues(of.Kind).Inc()
 	c.log.Warn("a key of etcd could not be written, trying again later", "key", k.Path(), "err", err)
 }
 
 // reasonOverwritten is that of events about keys of etcd that were written again.
 const reasonOverwritten = "Overwritten"
 
-// restored tells of a key that somebody else had changed or deleted.
-func (c *controllers) restored(of owned.Object, k model.Key) {
+// Restored tells of a key that somebody else had changed or deleted.
+func (c *controllers) Restored(of writer.Object, k model.Key) {
 	c.metrics.overwritten.WithLabelValues(of.Kind).Inc()
 	c.overwritten.Do(func() {
 		c.log.Warn("a key of etcd that somebody else had changed or deleted was written again; the metric calico_controllers_overwritten_total counts all", "key", k.Path(), "kind", of.Kind, "namespace", of.Namespace, "name", of.Name)
@@ -220,36 +220,38 @@ func (c *controllers) run(ctx context.Context) error {
 // watch begins the watches of the enabled controllers.
 func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	on := c.cfg.Enabled
-	invalidOf := func(kind string) func() int { return func() int { return c.invalid.Count(kind) } }
-	ownedOf := func(kind string) { c.metrics.count(kind, func() int { return c.owned.Objects(kind) }, invalidOf(kind)) }
+	begin := func(kind string, objects func() int, watch func(context.Context) error) {
+		c.metrics.count(kind, objects, func() int { return c.invalid.Count(kind) })
+		group.Go(func() error { return watch(ctx) })
+	}
+	owned := func(kind string, watch func(context.Context) error) {
+		begin(kind, func() int { return c.owned.Objects(kind) }, watch)
+	}
+	former := func(kind string, watch func(context.Context) error) {
+		begin(kind, func() int { return c.invalid.Count(kind) }, watch)
+	}
 	if on[Namespaces] {
-		ownedOf(kindNamespace)
-		group.Go(func() error { return watchMade(ctx, c, kindNamespace, madeOfNamespace) })
+		owned(kindNamespace, watchOwned(c, kindNamespace, kubepolicy.Namespace))
 	}
 	if on[ServiceAccounts] {
-		ownedOf(kindServiceAccount)
-		group.Go(func() error { return watchMade(ctx, c, kindServiceAccount, madeOfServiceAccount) })
+		owned(kindServiceAccount, watchOwned(c, kindServiceAccount, kubepolicy.ServiceAccount))
 	}
 	if on[Policies] {
-		ownedOf(kindNetworkPolicy)
-		ownedOf(kindClusterPolicy)
-		group.Go(func() error { return c.policies.watch(ctx) })
+		owned(kindNetworkPolicy, c.policies.watch)
+		owned(kindClusterPolicy, c.watchClusterPolicies)
 		group.Go(func() error { return c.policies.rereads.Run(ctx) })
-		group.Go(func() error { return c.watchClusterPolicies(ctx) })
-		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {
-			c.metrics.count(kind, invalidOf(kind), invalidOf(kind))
+		former(kindAdminPolicy, watchFormer[v1alpha1.AdminNetworkPolicy](c, kindAdminPolicy))
+		former(kindBaselinePolicy, watchFormer[v1alpha1.BaselineAdminNetworkPolicy](c, kindBaselinePolicy))
+		for _, tier := range kubepolicy.Tiers() {
+			c.set(translation{about: corev1.ObjectReference{Kind: kindTier, Name: tier.Key.(model.TierKey).Tier}, puts: []model.Put{tier}})
 		}
-		group.Go(func() error { return watchFormer[v1alpha1.AdminNetworkPolicy](ctx, c, kindAdminPolicy) })
-		group.Go(func() error { return watchFormer[v1alpha1.BaselineAdminNetworkPolicy](ctx, c, kindBaselinePolicy) })
-		c.tiers()
+		c.owned.Synced(kindTier)
 	}
 	if on[Workloads] || on[Nodes] {
-		c.metrics.count(kindPod, c.endpoints.Pods, invalidOf(kindPod))
-		group.Go(func() error { return c.watchPods(ctx) })
+		begin(kindPod, c.endpoints.Pods, c.watchPods)
 	}
 	if on[Policies] || on[Nodes] {
-		c.metrics.count(kindNode, c.cluster.count, invalidOf(kindNode))
-		group.Go(func() error { return c.watchNodes(ctx) })
+		begin(kindNode, c.cluster.count, c.watchNodes)
 		group.Go(func() error { return c.cluster.loop.Run(ctx) })
 	}
 	if prefixes := c.owned.Watched(); len(prefixes) > 0 {
@@ -257,7 +259,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	}
 	c.watchEtcd(ctx, group, "endpoints", []string{endpoints.Prefix}, func(u model.Update) {
 		c.endpoints.Update(u)
-		c.garbage.hosts.Update(u)
+		c.hosts.Update(ofNodes(u))
 		c.cluster.update(u)
 	})
 }
@@ -277,17 +279,6 @@ func (c *controllers) watchEtcd(ctx context.Context, group *errgroup.Group, what
 	})
 }
 
-// tiers has the tiers of ClusterNetworkPolicies be there.
-func (c *controllers) tiers() {
-	for _, put := range kubepolicy.Tiers() {
-		name := put.Key.(model.TierKey).Tier
-		if err := c.owned.Set(owned.Object{Kind: kindTier, Name: name}, []model.Put{put}); err != nil {
-			c.log.Error("a tier can't be stored", "tier", name, "err", err)
-		}
-	}
-	c.owned.Synced(kindTier)
-}
-
 // protect has policies keep ports of the nodes for nodes, or be gone where there are no such ports. It is called when all nodes and
 // their tunnels are known, and where they change: their endpoints go first.
 func (c *controllers) protect(tunnels []netip.Addr) {
@@ -295,7 +286,7 @@ func (c *controllers) protect(tunnels []netip.Addr) {
 		return
 	}
 	if ports := c.cfg.ProtectedPorts; len(ports) > 0 {
-		if err := c.owned.Set(owned.Object{Kind: kindProtection}, kubepolicy.Protection(ports, tunnels)); err != nil {
+		if err := c.owned.Set(writer.Object{Kind: kindProtection}, kubepolicy.Protection(ports, tunnels)); err != nil {
 			c.log.Error("ports of the nodes can't be protected: name fewer of them", "ports", len(ports), "err", err)
 		}
 	}
@@ -329,14 +320,14 @@ func (c *controllers) lead(ctx context.Context) {
 	all.Wait()
 }
 
-// turn finds out whether the parts can be asked at all, until the context ends.
+// turn finds out whether the parts can be asked at all, until the context ends, and has what waited for others looked at again.
 func (c *controllers) turn(ctx context.Context) error {
 	tick := time.NewTicker(turn)
 	defer tick.Stop()
 	c.health.SetUnready("")
 	for {
 		c.endpoints.Pods()
-		c.owned.Objects(kindTier)
+		c.owned.Recheck() // profiles that no endpoint uses any more
 		c.cluster.count()
 		c.health.Turn()
 		select {

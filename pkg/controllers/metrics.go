@@ -3,8 +3,6 @@
 package controllers
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -70,8 +68,4 @@ func (m *metrics) count(kind string, objects, invalid func() int) {
 	m.errors.WithLabelValues(kind)
 	m.overwritten.WithLabelValues(kind)
 	m.took.WithLabelValues(kind)
-}
-
-func (m *metrics) wrote(kind string, took time.Duration) {
-	m.took.WithLabelValues(kind).Observe(took.Seconds())
 }

@@ -14,7 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/kube"
@@ -65,7 +65,7 @@ func newNetworkPolicies(c *controllers) *networkPolicies {
 
 // networkPolicy is what is kept of one until the budget is asked.
 type networkPolicy struct {
-	whole, isolating func() made
+	whole, isolating func() translation
 	name             objectName
 	created          time.Time
 	size             int
@@ -73,9 +73,9 @@ type networkPolicy struct {
 
 // keep leaves it to take what is made of it: what no budget has room for costs little.
 func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) networkPolicy {
-	of := func(np *networkingv1.NetworkPolicy) func() made {
+	of := func(np *networkingv1.NetworkPolicy) func() translation {
 		unknown := kube.Raw{Unknown: raw.Unknown}
-		return func() made { return madeOfPolicy(np, unknown) }
+		return func() translation { return translate(np, unknown) }
 	}
 	return networkPolicy{
 		whole: of(np), isolating: of(kubepolicy.Isolating(np)), name: objectName{Namespace: np.Namespace, Name: np.Name},
@@ -151,9 +151,9 @@ func (p *networkPolicies) take(kept networkPolicy) {
 		p.controllers.set(kept.whole())
 		return
 	}
-	m := kept.isolating()
-	m.problems = append(m.problems, p.budget.Problem(of.Namespace, of.Name).String())
-	p.controllers.set(m)
+	t := kept.isolating()
+	t.problems = append(t.problems, p.budget.Problem(of.Namespace, of.Name).String())
+	p.controllers.set(t)
 }
 
 // watch watches them until the context ends.
@@ -173,7 +173,7 @@ func (p *networkPolicies) watch(ctx context.Context) error {
 		},
 		Bad: func(about corev1.ObjectReference, err error) {
 			p.later(objectName{about.Namespace, about.Name}, told{nil, func() {
-				p.owned.Hold(owned.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
+				p.owned.Hold(writer.Object{Kind: kindNetworkPolicy, Namespace: about.Namespace, Name: about.Name}, kubepolicy.PolicyKey(about.Namespace, about.Name))
 				p.invalid.Report(about, err.Error()+": what is in etcd of it stays as it is")
 			}})
 		},

@@ -14,7 +14,8 @@ import (
 // TestTunnels: nodes have the addresses of their tunnels as etcd says, and none of what can't be read. Their ports are protected there.
 func TestTunnels(t *testing.T) {
 	var protected []netip.Addr
-	c := newClusterPolicies(nil, nil, nil, func(tunnels []netip.Addr) { protected = tunnels })
+	c := newClusterPolicies(new(controllers))
+	c.protect = func(tunnels []netip.Addr) { protected = tunnels }
 	c.setNode("a", kubepolicy.Node{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
 	c.setNode("b", kubepolicy.Node{})
 	c.nodesSynced()

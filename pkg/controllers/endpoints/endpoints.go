@@ -12,11 +12,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unique"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
-	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -25,19 +23,6 @@ const Prefix = model.Root + "v1/host/"
 
 // orchestrator is that of pods' endpoints.
 const orchestrator = "k8s"
-
-// Config is what a keeper works with.
-type Config struct {
-	Etcd     writer.Etcd
-	Problems *problems.Ledger
-	// Unused tells of profiles that no endpoint has any more; nil = of any there may be, as it is known only now.
-	Unused func(profiles []string)
-	// Wrote and Failed are the writer's.
-	Wrote  func(took time.Duration)
-	Failed func(k model.Key, err error)
-	// Restored tells of an endpoint of a pod in which somebody else had changed what it has from the pod, and that was written again.
-	Restored func(p Pod, k model.Key)
-}
 
 // Spec is what an endpoint has from its pod.
 type Spec struct {
@@ -51,23 +36,23 @@ type Pod struct {
 	Namespace, Name string
 	// UIDs are those by which its endpoints may know it.
 	UIDs []string
-	spec string // a Spec as JSON: a third of the memory of its maps
+	spec string   // a Spec as JSON: a third of the memory of its maps
+	sum  [16]byte // of that
 }
 
 // NewPod says what the endpoints of a pod are to have.
 func NewPod(namespace, name string, uids []string, s Spec) Pod {
-	return Pod{Namespace: namespace, Name: name, UIDs: uids, spec: string(encode(s))}
+	spec, sum := encode(s)
+	return Pod{Namespace: namespace, Name: name, UIDs: uids, spec: string(spec), sum: sum}
 }
 
-// is reports whether an endpoint was written for this pod. One that doesn't say for which was not.
-func (p Pod) is(uid string) bool { return uid != "" && slices.Contains(p.UIDs, uid) }
-
-func encode(s Spec) []byte {
+func encode(s Spec) (data []byte, sum [16]byte) {
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // texts and numbers
 	}
-	return data
+	all := sha256.Sum256(data)
+	return data, [16]byte(all[:16])
 }
 
 // workload is what the pod's endpoints are called in etcd. No namespace has a dot.
@@ -82,7 +67,6 @@ type endpoint struct {
 
 // Keeper keeps them. Make one with New.
 type Keeper struct {
-	Config
 	writer *writer.Writer
 
 	mu        sync.Mutex
@@ -93,23 +77,25 @@ type Keeper struct {
 }
 
 // New makes a keeper that knows nothing.
-func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
-	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Problems: cfg.Problems, What: "pods", Owner: model.Key.Path, Decide: k.decide, Failed: cfg.Failed,
-		Wrote:    func(_ model.Key, took time.Duration) { cfg.Wrote(took) },
-		Restored: k.restored,
-	})
+func New(cfg writer.Config) *Keeper {
+	k := &Keeper{pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
+	k.writer = writer.New(cfg, k)
 	return k
 }
 
-func (k *Keeper) restored(key model.Key) {
+// Owner implements writer.Keeper.
+func (k *Keeper) Owner(key model.Key) string { return key.Path() }
+
+// Of implements writer.Keeper.
+func (k *Keeper) Of(key model.Key) (of writer.Object, made bool) {
 	k.mu.Lock()
-	pod, ok := k.pods[key.(model.WorkloadEndpointKey).Workload]
-	k.mu.Unlock()
-	if ok {
-		k.Restored(pod, key)
+	defer k.mu.Unlock()
+	pod, there := k.pods[key.(model.WorkloadEndpointKey).Workload]
+	of = writer.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	if there {
+		of.UID = pod.UIDs[0]
 	}
+	return of, there
 }
 
 // Writer writes while this process leads.
@@ -156,21 +142,12 @@ func (k *Keeper) Uses(profile string) bool {
 
 // Update takes in what etcd holds.
 func (k *Keeper) Update(u model.Update) {
-	unused, first := k.update(u)
-	if first {
-		k.Unused(nil)
-	} else if len(unused) > 0 {
-		k.Unused(unused)
-	}
-}
-
-func (k *Keeper) update(u model.Update) (unused []string, first bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.users
 	if u.Resync {
+		k.read = true
 		clear(k.endpoints)
-		k.users = map[string]int{}
+		clear(k.users)
 	}
 	changed := map[string]bool{}
 	for _, e := range u.Entries {
@@ -183,7 +160,6 @@ func (k *Keeper) update(u model.Update) (unused []string, first bool) {
 		for _, p := range of[key].profiles {
 			if k.users[p]--; k.users[p] == 0 {
 				delete(k.users, p)
-				unused = append(unused, p)
 			}
 		}
 		if !e.Exists() {
@@ -198,56 +174,43 @@ func (k *Keeper) update(u model.Update) (unused []string, first bool) {
 		}
 		var known endpoint // of an invalid one nothing
 		if value, ok := e.Value.(model.WorkloadEndpoint); ok && e.Err == nil {
-			known = endpoint{uid: strings.Clone(value.PodUID), has: sumOf(value)}
-			for _, p := range value.ProfileIDs {
-				known.profiles = append(known.profiles, unique.Make(p).Value()) // many have the same
-			}
+			known = endpointOf(value)
 		}
 		for _, p := range known.profiles {
 			k.users[p]++
 		}
-		if before := of[key]; before.uid == known.uid && k.good(key.Workload, before) {
-			k.writer.Spoiled(key) // unless it is as desired still: see check
+		if _, good := k.judge(key.Workload, of[key]); good && of[key].uid == known.uid {
+			k.writer.Spoiled(key) // check takes it back where it is as desired still
 		}
 		of[key] = known
-	}
-	if u.Resync && k.read {
-		for p := range before {
-			if k.users[p] == 0 {
-				unused = append(unused, p)
-			}
-		}
-	}
-	if u.Resync && !k.read {
-		k.read, first = true, true
 	}
 	for w := range changed {
 		k.check(w)
 	}
-	return unused, first
 }
 
-// sumOf sums up what an endpoint has of what is kept.
-func sumOf(e model.WorkloadEndpoint) [16]byte {
-	return sumOfSpec(encode(Spec{Labels: e.Labels, Ports: e.Ports, Profiles: e.ProfileIDs}))
+// endpointOf is what is known of an endpoint by its value.
+func endpointOf(value model.WorkloadEndpoint) endpoint {
+	e := endpoint{uid: strings.Clone(value.PodUID)}
+	_, e.has = encode(Spec{Labels: value.Labels, Ports: value.Ports, Profiles: value.ProfileIDs})
+	for _, p := range value.ProfileIDs {
+		e.profiles = append(e.profiles, unique.Make(p).Value()) // many have the same
+	}
+	return e
 }
 
-func sumOfSpec(spec []byte) [16]byte {
-	all := sha256.Sum256(spec)
-	return [16]byte(all[:16])
-}
-
-// good reports whether an endpoint has what it is to have from its pod.
-func (k *Keeper) good(w string, e endpoint) bool {
-	pod, ok := k.pods[w]
-	return ok && pod.is(e.uid) && e.has == sumOfSpec([]byte(pod.spec))
+// judge says whether an endpoint was written for the pod that there is, and then whether it has what it is to have from that. One
+// that doesn't say for which was not.
+func (k *Keeper) judge(w string, e endpoint) (ours, good bool) {
+	pod := k.pods[w]
+	ours = e.uid != "" && slices.Contains(pod.UIDs, e.uid)
+	return ours, ours && e.has == pod.sum
 }
 
 // check has the writer look at the endpoints of a workload that aren't as desired.
 func (k *Keeper) check(w string) {
-	pod, ok := k.pods[w]
 	for key, e := range k.endpoints[w] {
-		if ok && pod.is(e.uid) && e.has != sumOfSpec([]byte(pod.spec)) {
+		if ours, good := k.judge(w, e); ours && !good {
 			k.writer.Dirty(key)
 		} else {
 			k.writer.Clean(key)
@@ -255,16 +218,18 @@ func (k *Keeper) check(w string) {
 	}
 }
 
-// decide is the writer's: what etcd holds it has read anew.
-func (k *Keeper) decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
+// Decide implements writer.Keeper: what etcd holds the writer has read anew.
+func (k *Keeper) Decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
 	value, ok := e.Value.(model.WorkloadEndpoint)
 	if !ok || e.Err != nil {
 		return model.Change{}, nil // it is gone, or the plugin's to mend
 	}
+	w := key.(model.WorkloadEndpointKey).Workload
 	k.mu.Lock()
-	pod, ok := k.pods[key.(model.WorkloadEndpointKey).Workload]
+	pod := k.pods[w]
+	ours, good := k.judge(w, endpointOf(value))
 	k.mu.Unlock()
-	if !ok || !pod.is(value.PodUID) || sumOf(value) == sumOfSpec([]byte(pod.spec)) {
+	if !ours || good {
 		return model.Change{}, nil // the pod that it was written for is gone, or isn't known yet
 	}
 	var s Spec

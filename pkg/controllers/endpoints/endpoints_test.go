@@ -3,6 +3,7 @@
 package endpoints_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/controllers/endpoints"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
@@ -25,29 +27,26 @@ type world struct {
 	*keeper.Running
 
 	mu       sync.Mutex
-	unused   map[string]bool
 	restored []string
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{Server: etcd.New(t), unused: map[string]bool{}}
-	w.Keeper = endpoints.New(endpoints.Config{
-		Etcd: w.Store, Problems: problems.New(slog.New(slog.DiscardHandler)), Wrote: func(time.Duration) {}, Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
-		Unused: func(profiles []string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for _, p := range profiles {
-				w.unused[p] = true
-			}
-		},
-		Restored: func(p endpoints.Pod, k model.Key) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.restored = append(w.restored, p.Namespace+"/"+p.Name+" "+k.Path())
-		},
-	})
+	w := &world{Server: etcd.New(t)}
+	w.Keeper = endpoints.New(writer.Config{Etcd: w.Store, Problems: problems.New(slog.New(slog.DiscardHandler)), Reporter: w})
 	w.Running = keeper.Run(w.Server, w.Keeper, endpoints.Prefix)
 	return w
+}
+
+func (w *world) Wrote(writer.Object, time.Duration) {}
+
+func (w *world) Failed(of writer.Object, k model.Key, err error) {
+	w.Errorf("%v: %s: %v", of, k.Path(), err)
+}
+
+func (w *world) Restored(of writer.Object, k model.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.restored = append(w.restored, fmt.Sprint(of, " ", k.Path()))
 }
 
 func key(endpoint string) model.WorkloadEndpointKey {
@@ -111,12 +110,12 @@ func TestEndpoints(t *testing.T) {
 	w.holds(key("net3"), written(""))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if diff := cmp.Diff([]string{"shop/web " + key("eth0").Path()}, w.restored); diff != "" {
+	if diff := cmp.Diff([]string{"{Pod shop web 1} " + key("eth0").Path()}, w.restored); diff != "" {
 		t.Errorf("restored (-want +got):\n%s", diff)
 	}
 }
 
-// An endpoint that is gone is not made anew, and its profiles are told of.
+// An endpoint that is gone is not made anew, and its profiles are of no use then.
 func TestGone(t *testing.T) {
 	w := newWorld(t)
 	w.Put(key("eth0"), written("1"))
@@ -131,12 +130,5 @@ func TestGone(t *testing.T) {
 		t.Errorf("an endpoint that is gone: %v", got)
 	}
 	w.Server.Remove(key("eth1"))
-	w.Until("its profiles are of no use", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return cmp.Equal(w.unused, map[string]bool{"k8s_ns.shop": true, "ksa.shop.till": true})
-	})
-	if w.Uses("k8s_ns.shop") {
-		t.Error("the profile is used")
-	}
+	w.Until("its profiles are of no use", func() bool { return !w.Uses("k8s_ns.shop") && !w.Uses("ksa.shop.till") })
 }

@@ -10,54 +10,29 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
-	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Prefixes are what begins the paths of everything that a kind may own.
-type Prefixes []string
-
-func (p Prefixes) own(path string) bool {
-	for _, prefix := range p {
-		if strings.HasPrefix(path, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// Object is what keys are made of. It is the same with whichever UID, which only Restored is told.
-type Object struct{ Kind, Namespace, Name, UID string }
-
-func (o Object) id() Object {
-	o.UID = ""
-	return o
-}
-
 // Config is what a keeper works with.
 type Config struct {
-	Etcd     writer.Etcd
-	Problems *problems.Ledger
-	// Kinds are what each kind owns. No two may own the same.
-	Kinds map[string]Prefixes
+	writer.Config
+	// Kinds are the kinds of objects, by what begins the paths of the keys that they make. No kind's begins another's.
+	Kinds map[string]string
 	// After are kinds that are written only once all objects of another kind are known, and after those. What opens pods comes
 	// after what closes them.
 	After map[string]string
-	// Needed reports whether a key is to stay although its object is gone; it is asked again where Check says so.
-	Needed func(model.Key) bool
+	// Needed reports whether a key is to stay although its object is gone; it is asked again at each Recheck. What the key
+	// holds is known where the entry exists, which is so before anything is deleted.
+	Needed func(model.Entry) bool
 	// Living asks the API live whether an object makes a key. Only what none makes is deleted: the watch that says so may be
 	// behind, as API servers are that have lost theirs.
 	Living func(context.Context, model.Key) (bool, error)
-	// Wrote and Failed are the writer's, with the kind that owns the key.
-	Wrote  func(kind string, took time.Duration)
-	Failed func(kind string, k model.Key, err error)
-	// Restored tells of a key that somebody else had changed or deleted, and that was written again.
-	Restored func(of Object, k model.Key)
 }
 
 type sum [16]byte
@@ -75,7 +50,13 @@ func sumOf(value any) (sum, error) {
 type desired struct {
 	value any // nil: whatever it holds, if anything: its object can't be read
 	sum   sum
-	of    Object
+	of    writer.Object
+}
+
+// id is the same of an object with whichever UID.
+func id(o writer.Object) writer.Object {
+	o.UID = ""
+	return o
 }
 
 // Keeper keeps them. Make one with New.
@@ -84,78 +65,75 @@ type Keeper struct {
 	writer *writer.Writer
 
 	mu      sync.Mutex
-	objects map[Object][]model.Key
+	objects map[writer.Object][]model.Key
 	desired map[model.Key]desired
-	actual  map[model.Key]sum // the zero sum: invalid
-	synced  map[string]bool   // by kind: all of its objects are known
-	read    bool              // actual is all that etcd holds
+	actual  map[model.Key]sum  // the zero sum: invalid
+	synced  map[string]bool    // by kind: all of its objects are known
+	spared  map[model.Key]bool // Needed said so
+	read    bool               // actual is all that etcd holds
 }
 
 // New makes a keeper of nothing.
 func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, objects: map[Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{}, synced: map[string]bool{}}
-	k.writer = writer.New(writer.Config{
-		Etcd: cfg.Etcd, Problems: cfg.Problems, What: "policies and profiles", Owner: k.owner, Decide: k.decide,
-		Wrote:    func(key model.Key, took time.Duration) { cfg.Wrote(k.kindOf(key), took) },
-		Failed:   func(key model.Key, err error) { cfg.Failed(k.kindOf(key), key, err) },
-		Restored: k.restored,
-	})
+	k := &Keeper{
+		Config: cfg, objects: map[writer.Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{},
+		synced: map[string]bool{}, spared: map[model.Key]bool{},
+	}
+	k.writer = writer.New(cfg.Config, k)
 	return k
 }
 
 // Writer writes while this process leads.
 func (k *Keeper) Writer() *writer.Writer { return k.writer }
 
-func (k *Keeper) restored(key model.Key) {
+// Of implements writer.Keeper.
+func (k *Keeper) Of(key model.Key) (of writer.Object, made bool) {
 	k.mu.Lock()
-	d, wanted := k.desired[key]
-	k.mu.Unlock()
-	if wanted {
-		k.Restored(d.of, key)
+	defer k.mu.Unlock()
+	if d, made := k.desired[key]; made {
+		return d.of, true
 	}
+	return writer.Object{Kind: k.kindOf(key)}, false
 }
 
 // Watched are the prefixes whose content Update is to be told.
-func (k *Keeper) Watched() (all []string) {
-	for _, p := range k.Kinds {
-		all = append(all, p...)
+func (k *Keeper) Watched() []string { return slices.Sorted(maps.Keys(k.Kinds)) }
+
+// Owner implements writer.Keeper: it is the namespace of the object that makes a key, which comes after the kind's prefix.
+func (k *Keeper) Owner(key model.Key) string {
+	_, name := k.place(key)
+	return name[:max(0, strings.IndexAny(name, "./"))]
+}
+
+// place is the kind that owns a key, "" where none does, and what follows the kind's prefix.
+func (k *Keeper) place(key model.Key) (kind, name string) {
+	path := key.Path()
+	for prefix, kind := range k.Kinds {
+		if name, own := strings.CutPrefix(path, prefix); own {
+			return kind, name
+		}
 	}
-	return all
+	return "", ""
 }
 
 func (k *Keeper) kindOf(key model.Key) string {
-	path := key.Path()
-	for kind, prefixes := range k.Kinds {
-		if prefixes.own(path) {
-			return kind
-		}
-	}
-	return ""
-}
-
-// owner is the namespace of the object that makes a key: what comes after the kind's prefix.
-func (k *Keeper) owner(key model.Key) string {
-	for _, prefix := range k.Watched() {
-		if name, own := strings.CutPrefix(key.Path(), prefix); own {
-			return name[:max(0, strings.IndexAny(name, "./"))]
-		}
-	}
-	return ""
+	kind, _ := k.place(key)
+	return kind
 }
 
 // Set says what an object is in etcd, in place of what it was. The error is of a value that can't be stored: then
 // nothing has changed.
-func (k *Keeper) Set(o Object, puts []model.Put) error {
+func (k *Keeper) Set(o writer.Object, puts []model.Put) error {
 	keys, values := make([]model.Key, len(puts)), make([]desired, len(puts))
 	for i, p := range puts {
-		if !k.Kinds[o.Kind].own(p.Key.Path()) {
+		if k.kindOf(p.Key) != o.Kind {
 			return fmt.Errorf("%s is no key of a %s", p.Key.Path(), o.Kind)
 		}
 		s, err := sumOf(p.Value)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Key.Path(), err)
 		}
-		keys[i], values[i] = p.Key, desired{p.Value, s, o}
+		keys[i], values[i] = p.Key, desired{value: p.Value, sum: s}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -164,32 +142,33 @@ func (k *Keeper) Set(o Object, puts []model.Put) error {
 }
 
 // Hold leaves keys of an object that can't be read as they are, whatever they hold.
-func (k *Keeper) Hold(o Object, keys ...model.Key) {
+func (k *Keeper) Hold(o writer.Object, keys ...model.Key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, known := k.objects[o.id()]; !known {
+	if _, known := k.objects[id(o)]; !known {
 		k.replace(o, keys, make([]desired, len(keys)))
 	}
 }
 
 // Remove says that an object is gone.
-func (k *Keeper) Remove(o Object) {
+func (k *Keeper) Remove(o writer.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.replace(o, nil, nil)
 }
 
-func (k *Keeper) replace(o Object, keys []model.Key, values []desired) {
-	before := k.objects[o.id()]
+func (k *Keeper) replace(o writer.Object, keys []model.Key, values []desired) {
+	before := k.objects[id(o)]
 	if keys == nil {
-		delete(k.objects, o.id())
+		delete(k.objects, id(o))
 	} else {
-		k.objects[o.id()] = keys
+		k.objects[id(o)] = keys
 	}
 	for _, key := range before {
 		delete(k.desired, key)
 	}
 	for i, key := range keys {
+		values[i].of = o
 		k.desired[key] = values[i]
 	}
 	k.check(before...)
@@ -207,6 +186,14 @@ func (k *Keeper) Synced(kind string) {
 	k.checkAll()
 }
 
+// Has reports whether an object is known.
+func (k *Keeper) Has(o writer.Object) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, known := k.objects[id(o)]
+	return known
+}
+
 // Objects is how many objects of a kind there are.
 func (k *Keeper) Objects(kind string) (n int) {
 	k.mu.Lock()
@@ -219,15 +206,13 @@ func (k *Keeper) Objects(kind string) (n int) {
 	return n
 }
 
-// Check has keys looked at again, as what Needed says of them may be another; without any, all.
-func (k *Keeper) Check(keys ...model.Key) {
+// Recheck has keys looked at again that were needed, as what Needed says of them may be another.
+func (k *Keeper) Recheck() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(keys) == 0 {
-		k.checkAll()
-		return
-	}
-	k.check(keys...)
+	spared := slices.Collect(maps.Keys(k.spared))
+	clear(k.spared)
+	k.check(spared...)
 }
 
 // Update takes in what etcd holds; what others own in the same places is passed over.
@@ -243,7 +228,7 @@ func (k *Keeper) Update(u model.Update) {
 			continue
 		}
 		if d, wanted := k.desired[e.Key]; wanted && k.actual[e.Key] == d.sum {
-			k.writer.Spoiled(e.Key) // unless it is as desired still: see check
+			k.writer.Spoiled(e.Key) // check takes it back where it is as desired still
 		}
 		if !e.Exists() {
 			delete(k.actual, e.Key)
@@ -292,7 +277,7 @@ func (k *Keeper) check(keys ...model.Key) {
 	var dirty, clean []model.Key
 	for _, key := range keys {
 		have, exists := k.actual[key]
-		if write, remove := k.due(key, have, exists); write || remove {
+		if write, remove := k.due(model.Entry{Key: key}, have, exists); write || remove {
 			dirty = append(dirty, key)
 		} else {
 			clean = append(clean, key)
@@ -303,20 +288,24 @@ func (k *Keeper) check(keys ...model.Key) {
 }
 
 // due says what is to be done with a key that holds this.
-func (k *Keeper) due(key model.Key, have sum, exists bool) (write, remove bool) {
-	switch d, wanted := k.desired[key]; {
+func (k *Keeper) due(e model.Entry, have sum, exists bool) (write, remove bool) {
+	switch d, wanted := k.desired[e.Key]; {
 	case wanted && d.value == nil, !wanted && !exists:
 		return false, false
 	case wanted:
-		kind, after := k.After[k.kindOf(key)]
+		kind, after := k.After[k.kindOf(e.Key)]
 		return (!exists || have != d.sum) && (!after || k.synced[kind]), false
+	case k.synced[k.kindOf(e.Key)] && k.Needed(e):
+		k.spared[e.Key] = true
+		return false, false
 	default:
-		return false, k.synced[k.kindOf(key)] && !k.Needed(key)
+		return false, k.synced[k.kindOf(e.Key)]
 	}
 }
 
-// decide is the writer's: what etcd holds it has read anew.
-func (k *Keeper) decide(ctx context.Context, e model.Entry, key model.Key) (model.Change, error) {
+// Decide implements writer.Keeper: what etcd holds the writer has read anew.
+func (k *Keeper) Decide(ctx context.Context, e model.Entry, key model.Key) (model.Change, error) {
+	e.Key = key // of one that doesn't exist it is nil
 	var have sum
 	if e.Exists() && e.Err == nil {
 		have, _ = sumOf(e.Value)
@@ -324,7 +313,7 @@ func (k *Keeper) decide(ctx context.Context, e model.Entry, key model.Key) (mode
 	due := func() (put any, write, remove bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		write, remove = k.due(key, have, e.Exists())
+		write, remove = k.due(e, have, e.Exists())
 		return k.desired[key].value, write, remove
 	}
 	put, write, remove := due()

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/controllers/owned"
+	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
@@ -33,19 +34,19 @@ type world struct {
 	living   map[model.Key]bool
 	failed   map[model.Key]error
 	asked    int // what lives
-	restored map[model.Key][]owned.Object
+	restored map[model.Key][]writer.Object
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{Server: etcd.New(t), needed: map[model.Key]bool{}, living: map[model.Key]bool{}, failed: map[model.Key]error{}, restored: map[model.Key][]owned.Object{}}
+	w := &world{Server: etcd.New(t), needed: map[model.Key]bool{}, living: map[model.Key]bool{}, failed: map[model.Key]error{}, restored: map[model.Key][]writer.Object{}}
 	w.Keeper = owned.New(owned.Config{
-		Etcd: w.Store, Problems: problems.New(slog.New(slog.DiscardHandler)),
-		Kinds: map[string]owned.Prefixes{"Policy": {prefix}, "Other": {"/calico/v1/policy/tier/other/policy/knp."}},
-		After: map[string]string{"Other": "Policy"},
-		Needed: func(k model.Key) bool {
+		Config: writer.Config{Etcd: w.Store, Problems: problems.New(slog.New(slog.DiscardHandler)), Reporter: w},
+		Kinds:  map[string]string{prefix: "Policy", "/calico/v1/policy/tier/other/policy/knp.": "Other"},
+		After:  map[string]string{"Other": "Policy"},
+		Needed: func(e model.Entry) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.needed[k]
+			return w.needed[e.Key]
 		},
 		Living: func(_ context.Context, k model.Key) (bool, error) {
 			w.mu.Lock()
@@ -53,19 +54,22 @@ func newWorld(t *testing.T) *world {
 			w.asked++
 			return w.living[k], nil
 		},
-		Wrote: func(string, time.Duration) {},
-		Failed: func(_ string, k model.Key, err error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.failed[k] = err
-		},
-		Restored: func(of owned.Object, k model.Key) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.restored[k] = append(w.restored[k], of)
-		},
 	})
 	return w
+}
+
+func (w *world) Wrote(writer.Object, time.Duration) {}
+
+func (w *world) Failed(_ writer.Object, k model.Key, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed[k] = err
+}
+
+func (w *world) Restored(of writer.Object, k model.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.restored[k] = append(w.restored[k], of)
 }
 
 // start has it read etcd and write there.
@@ -79,7 +83,7 @@ func policy(name string) model.Policy { return model.Policy{Selector: fmt.Sprint
 
 func (w *world) set(name string) {
 	w.Helper()
-	err := w.Set(owned.Object{Kind: "Policy", Name: name}, []model.Put{{Key: policyKey(name), Value: policy(name)}})
+	err := w.Set(writer.Object{Kind: "Policy", Name: name}, []model.Put{{Key: policyKey(name), Value: policy(name)}})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -116,16 +120,16 @@ func TestSweep(t *testing.T) {
 	w.set("a")
 	w.start()
 	w.holds(map[string]model.Policy{"a": policy("a"), "gone": policy("x"), "used": policy("x")})
-	w.Hold(owned.Object{Kind: "Policy", Name: "unread"}, policyKey("gone"))
+	w.Hold(writer.Object{Kind: "Policy", Name: "unread"}, policyKey("gone"))
 	w.Synced("Policy")
 	w.set("b")
 	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b"), "gone": policy("x"), "used": policy("x")})
-	w.Keeper.Remove(owned.Object{Kind: "Policy", Name: "unread"})
+	w.Keeper.Remove(writer.Object{Kind: "Policy", Name: "unread"})
 	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b"), "used": policy("x")})
 	w.mu.Lock()
 	w.needed[policyKey("used")] = false
 	w.mu.Unlock()
-	w.Keeper.Check()
+	w.Recheck()
 	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b")})
 	for _, k := range []model.Key{foreign, other} {
 		if w.Get(k) == nil {
@@ -139,7 +143,7 @@ func TestAfter(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	other := model.PolicyKey{Tier: "other", Policy: "knp.x"}
-	if err := w.Set(owned.Object{Kind: "Other", Name: "x"}, []model.Put{{Key: other, Value: policy("x")}}); err != nil {
+	if err := w.Set(writer.Object{Kind: "Other", Name: "x"}, []model.Put{{Key: other, Value: policy("x")}}); err != nil {
 		t.Fatal(err)
 	}
 	w.set("a")
@@ -179,7 +183,7 @@ func TestBehind(t *testing.T) {
 		delete(w.living, policyKey("new"))
 	}
 	gone()
-	w.Keeper.Remove(owned.Object{Kind: "Policy", Name: "new"})
+	w.Keeper.Remove(writer.Object{Kind: "Policy", Name: "new"})
 	w.holds(map[string]model.Policy{})
 	// One that is made and deleted while the watch starts over: of that it tells nothing.
 	w.mu.Lock()
@@ -222,7 +226,7 @@ func TestMended(t *testing.T) {
 // TestRestored has somebody else damage, change and delete a key, of which it is told each time, and not where its object changes.
 func TestRestored(t *testing.T) {
 	w := newWorld(t)
-	k, of := policyKey("a"), owned.Object{Kind: "Policy", Name: "a", UID: "1"}
+	k, of := policyKey("a"), writer.Object{Kind: "Policy", Name: "a", UID: "1"}
 	set := func(text string) map[string]model.Policy {
 		t.Helper()
 		if err := w.Set(of, []model.Put{{Key: k, Value: policy(text)}}); err != nil {
@@ -262,7 +266,7 @@ func TestRestored(t *testing.T) {
 	expect("a deletion")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if diff := cmp.Diff([]owned.Object{of, of, of}, w.restored[k]); diff != "" {
+	if diff := cmp.Diff([]writer.Object{of, of, of}, w.restored[k]); diff != "" {
 		t.Errorf("restored (-want +got):\n%s", diff)
 	}
 }
@@ -280,11 +284,11 @@ func TestBad(t *testing.T) {
 	w := newWorld(t)
 	w.set("a")
 	bad := []model.Put{{Key: policyKey("a"), Value: model.Policy{Selector: "a =="}}}
-	if err := w.Set(owned.Object{Kind: "Policy", Name: "a"}, bad); err == nil {
+	if err := w.Set(writer.Object{Kind: "Policy", Name: "a"}, bad); err == nil {
 		t.Error("a policy that doesn't parse is taken")
 	}
 	foreign := []model.Put{{Key: model.PolicyKey{Tier: "default", Policy: "mine"}, Value: policy("a")}}
-	if err := w.Set(owned.Object{Kind: "Policy", Name: "a"}, foreign); err == nil {
+	if err := w.Set(writer.Object{Kind: "Policy", Name: "a"}, foreign); err == nil {
 		t.Error("a key that isn't the kind's is taken")
 	}
 	w.set("b")

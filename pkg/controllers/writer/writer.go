@@ -35,42 +35,59 @@ type Etcd interface {
 	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
 }
 
-// Config is what a writer works with. All fields but Restored are required.
+// Object is what keys are made of, by its names in Kubernetes.
+type Object struct{ Kind, Namespace, Name, UID string }
+
+// Keeper knows what keys are to hold.
+type Keeper interface {
+	// Owner says whose a key is, such as the namespace. Owners take turns: none waits for all keys of another.
+	Owner(k model.Key) string
+	// Of is the object that a key is made of; of one that none makes only the kind is known.
+	Of(k model.Key) (of Object, made bool)
+	// Decide says what to write of a key, by what etcd holds of it: nothing where it is as desired. The writer compares the
+	// key; the change may have no other. An error is of this key alone.
+	Decide(ctx context.Context, e model.Entry, k model.Key) (model.Change, error)
+}
+
+// Reporter is told what becomes of keys.
+type Reporter interface {
+	// Wrote tells of a key that is as desired now, and how long that took since it became known.
+	Wrote(of Object, took time.Duration)
+	// Failed tells of a key that could not be written and is tried again later.
+	Failed(of Object, k model.Key, err error)
+	// Restored tells of a key that was written again, of those that Spoiled was told of.
+	Restored(of Object, k model.Key)
+}
+
+// Config is what a writer works with. All fields are required.
 type Config struct {
 	Etcd     Etcd
 	Problems *problems.Ledger
+	Reporter Reporter
 	// What is written.
 	What string
-	// Owner says whose a key is, such as the namespace. Owners take turns: none waits for all keys of another.
-	Owner func(model.Key) string
-	// Decide says what to write of a key, by what etcd holds of it: nothing where it is as desired. The writer compares the
-	// key; the change may have no other. An error is of this key alone.
-	Decide func(context.Context, model.Entry, model.Key) (model.Change, error)
-	// Wrote tells of keys that are as desired now, and how long that took since it became known.
-	Wrote func(k model.Key, took time.Duration)
-	// Failed tells of a key that could not be written and is tried again later.
-	Failed func(k model.Key, err error)
-	// Restored tells of a key that was written again, of those that Spoiled was told of.
-	Restored func(k model.Key)
 }
 
 // Writer writes the keys that it is told of. Make one with New.
 type Writer struct {
 	Config
-	queue *queue
+	keeper Keeper
+	queue  *queue
 }
 
 // New makes a writer of nothing.
-func New(cfg Config) *Writer { return &Writer{Config: cfg, queue: newQueue(cfg.Owner)} }
+func New(cfg Config, of Keeper) *Writer { return &Writer{cfg, of, newQueue(of.Owner)} }
 
 // Dirty has keys looked at, by whom leads. It never waits.
-func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(time.Now(), keys...) }
+func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(item{since: time.Now()}, keys...) }
 
 // Clean has keys forgotten that are known to be as desired, as another has written them.
 func (w *Writer) Clean(keys ...model.Key) { w.queue.drop(keys...) }
 
-// Spoiled says that keys were as desired until somebody else changed or deleted them. Dirty, or Clean, is to be told of them next.
-func (w *Writer) Spoiled(keys ...model.Key) { w.queue.spoil(keys...) }
+// Spoiled is Dirty for keys that were as desired until somebody else changed or deleted them.
+func (w *Writer) Spoiled(keys ...model.Key) {
+	w.queue.add(item{since: time.Now(), spoiled: true}, keys...)
+}
 
 // Waiting is how many keys are to be looked at.
 func (w *Writer) Waiting() int { return w.queue.size() }
@@ -117,7 +134,7 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 		var all model.Change
 		bad, written = map[model.Key]error{}, map[model.Key]bool{}
 		for _, k := range keys {
-			change, err := w.Decide(ctx, v.Get(k), k)
+			change, err := w.keeper.Decide(ctx, v.Get(k), k)
 			switch {
 			case err != nil:
 				bad[k] = err
@@ -132,22 +149,17 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 	switch {
 	case err == nil:
 		w.say(nil)
-		good := keys[:0:0]
 		for _, k := range keys {
-			if bad[k] == nil {
-				good = append(good, k)
+			if err := bad[k]; err != nil {
+				w.fail(k, err)
+				continue
 			}
-		}
-		waited, restored := w.queue.done(time.Now(), good, written)
-		for i, took := range waited {
-			w.Wrote(good[i], took)
-		}
-		for _, k := range restored {
-			w.Restored(k)
-		}
-		for k, err := range bad {
-			w.Failed(k, err)
-			w.queue.retry(k)
+			of, made := w.keeper.Of(k)
+			took, spoiled := w.queue.done(time.Now(), k)
+			w.Reporter.Wrote(of, took)
+			if made && spoiled && written[k] {
+				w.Reporter.Restored(of, k)
+			}
 		}
 		return true
 	case len(keys) > 1 && unanswered(bad):
@@ -163,9 +175,14 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 		w.queue.back(keys, true) // one by one, until the bad one is known
 		return true
 	}
-	w.Failed(keys[0], err)
-	w.queue.retry(keys[0])
+	w.fail(keys[0], err)
 	return true
+}
+
+func (w *Writer) fail(k model.Key, err error) {
+	of, _ := w.keeper.Of(k)
+	w.Reporter.Failed(of, k, err)
+	w.queue.retry(k)
 }
 
 // unanswered reports whether what decides ran out of time.

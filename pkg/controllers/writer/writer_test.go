@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -38,37 +39,73 @@ func (slowly) Transact(ctx context.Context, wants []model.Range, decide func(*mo
 	return 1, nil
 }
 
+// keeper decides as the test says, and notes what it is told. A key is called by its policy.
+type keeper struct {
+	*testing.T
+	decide func(ctx context.Context, name string) error
+
+	mu                sync.Mutex
+	written, restored []string
+}
+
+func newWriter(t *testing.T, decide func(ctx context.Context, name string) error) (*keeper, *writer.Writer) {
+	k := &keeper{T: t, decide: decide}
+	return k, writer.New(writer.Config{Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Reporter: k}, k)
+}
+
+func key(name string) model.Key { return model.PolicyKey{Tier: "default", Policy: name} }
+
+// Owner is what comes before a dot.
+func (*keeper) Owner(key model.Key) string {
+	owner, _, _ := strings.Cut(key.(model.PolicyKey).Policy, ".")
+	return owner
+}
+
+func (*keeper) Of(key model.Key) (of writer.Object, made bool) {
+	return writer.Object{Name: key.(model.PolicyKey).Policy}, true
+}
+
+// Decide changes a key, unless it is called good.
+func (k *keeper) Decide(ctx context.Context, _ model.Entry, key model.Key) (model.Change, error) {
+	name := key.(model.PolicyKey).Policy
+	if err := k.decide(ctx, name); err != nil || name == "good" {
+		return model.Change{}, err
+	}
+	return model.Change{Deletes: []model.Key{key}}, nil
+}
+
+func (k *keeper) Wrote(of writer.Object, _ time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.written = append(k.written, of.Name)
+}
+
+func (k *keeper) Failed(of writer.Object, _ model.Key, err error) { k.Errorf("%s: %v", of.Name, err) }
+
+func (k *keeper) Restored(of writer.Object, _ model.Key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.restored = append(k.restored, of.Name)
+}
+
 // TestSlowQuestions has more keys in a batch than can be asked for while a transaction may last.
 func TestSlowQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
-		var mu sync.Mutex
-		written := map[model.Key]bool{}
-		w := writer.New(writer.Config{
-			Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Owner: model.Key.Path,
-			Decide: func(ctx context.Context, _ model.Entry, k model.Key) (model.Change, error) {
-				select {
-				case <-ctx.Done():
-					return model.Change{}, fmt.Errorf("ask: %w", ctx.Err())
-				case <-time.After(150 * time.Millisecond):
-				}
-				return model.Change{Deletes: []model.Key{k}}, nil
-			},
-			Wrote: func(k model.Key, _ time.Duration) {
-				mu.Lock()
-				defer mu.Unlock()
-				if written[k] = true; len(written) == 100 {
-					stop()
-				}
-			},
-			Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		defer stop()
+		k, w := newWriter(t, func(ctx context.Context, _ string) error {
+			if err := retry.Wait(ctx, 150*time.Millisecond); err != nil {
+				return fmt.Errorf("ask: %w", err)
+			}
+			return nil
 		})
 		for i := range 100 {
-			w.Dirty(model.PolicyKey{Tier: "default", Policy: fmt.Sprint("p", i)})
+			w.Dirty(key(fmt.Sprint("p", i)))
 		}
 		w.Run(ctx)
-		if len(written) != 100 {
-			t.Errorf("%d of 100 keys are written after two minutes", len(written))
+		slices.Sort(k.written)
+		if n := len(slices.Compact(k.written)); n != 100 {
+			t.Errorf("%d of 100 keys are written after two minutes", n)
 		}
 	})
 }
@@ -77,27 +114,9 @@ func TestSlowQuestions(t *testing.T) {
 func TestSpoiled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		key := func(name string) model.Key { return model.PolicyKey{Tier: "default", Policy: name} }
-		var mu sync.Mutex
-		var restored []model.Key
-		w := writer.New(writer.Config{
-			Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Owner: model.Key.Path,
-			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
-				if k == key("as desired already") {
-					return model.Change{}, nil
-				}
-				return model.Change{Deletes: []model.Key{k}}, nil
-			},
-			Wrote:  func(model.Key, time.Duration) {},
-			Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
-			Restored: func(k model.Key) {
-				mu.Lock()
-				defer mu.Unlock()
-				restored = append(restored, k)
-			},
-		})
+		k, w := newWriter(t, func(context.Context, string) error { return nil })
 		w.Dirty(key("desired anew"))
-		for _, name := range []string{"desired anew", "as desired already", "spoiled"} {
+		for _, name := range []string{"desired anew", "good", "spoiled"} {
 			w.Spoiled(key(name))
 			w.Dirty(key(name))
 		}
@@ -106,7 +125,7 @@ func TestSpoiled(t *testing.T) {
 		synctest.Wait()
 		stop()
 		<-done
-		if diff := cmp.Diff([]model.Key{key("spoiled")}, restored); diff != "" {
+		if diff := cmp.Diff([]string{"spoiled"}, k.restored); diff != "" {
 			t.Errorf("restored (-want +got):\n%s", diff)
 		}
 	})
@@ -116,43 +135,24 @@ func TestSpoiled(t *testing.T) {
 func TestOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		key := func(owner string, i int) model.Key {
-			return model.PolicyKey{Tier: "default", Policy: fmt.Sprint(owner, ".", i)}
-		}
-		owner := func(k model.Key) string {
-			namespace, _, _ := strings.Cut(k.(model.PolicyKey).Policy, ".")
-			return namespace
-		}
-		var mu sync.Mutex
-		var written []string
-		w := writer.New(writer.Config{
-			Etcd: slowly{}, Problems: problems.New(slog.New(slog.DiscardHandler)), Owner: owner,
-			Decide: func(_ context.Context, _ model.Entry, k model.Key) (model.Change, error) {
-				time.Sleep(50 * time.Millisecond) // the API is asked
-				return model.Change{Deletes: []model.Key{k}}, nil
-			},
-			Wrote: func(k model.Key, _ time.Duration) {
-				mu.Lock()
-				defer mu.Unlock()
-				written = append(written, owner(k))
-			},
-			Failed: func(k model.Key, err error) { t.Errorf("%s: %v", k.Path(), err) },
+		k, w := newWriter(t, func(ctx context.Context, _ string) error {
+			return retry.Wait(ctx, 50*time.Millisecond) // the API is asked
 		})
 		for i := range 1000 {
-			w.Dirty(key("a", i))
+			w.Dirty(key(fmt.Sprint("a.", i)))
 		}
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx) }()
 		time.Sleep(1025 * time.Millisecond) // when no worker is between two shares
-		mu.Lock()
-		before := len(written)
-		mu.Unlock()
-		w.Dirty(key("b", 0))
+		k.mu.Lock()
+		before := len(k.written)
+		k.mu.Unlock()
+		w.Dirty(key("b.0"))
 		time.Sleep(time.Minute)
 		stop()
 		<-done
-		if at := slices.Index(written, "b"); at < 0 || at-before > 40 || len(written) != 1001 {
-			t.Errorf("b's key is written after %d of a's, %d are written in all", at-before, len(written))
+		if at := slices.Index(k.written, "b.0"); at < 0 || at-before > 40 || len(k.written) != 1001 {
+			t.Errorf("b's key is written after %d of a's, %d are written in all", at-before, len(k.written))
 		}
 	})
 }
