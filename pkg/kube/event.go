@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 )
 
@@ -45,24 +46,23 @@ type sink struct{ *Client }
 
 const eventTimeout = 10 * time.Second
 
-// Create implements record.EventSink, as the others.
-func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
+// send writes one. The recorder knows the API's own errors alone.
+func (s sink) send(r *rest.Request, namespace string, body any) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
 	out := new(corev1.Event)
-	return out, s.groups[corev1.SchemeGroupVersion].Post().Resource("events").Namespace(e.Namespace).Body(e).Do(ctx).Into(out)
+	return out, r.Resource("events").Namespace(namespace).Body(body).Do(ctx).Into(out)
+}
+
+// Create implements record.EventSink, as the others.
+func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
+	return s.send(s.groups[corev1.SchemeGroupVersion].Post(), e.Namespace, e)
 }
 
 func (s sink) Update(e *corev1.Event) (*corev1.Event, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
-	defer cancel()
-	out := new(corev1.Event)
-	return out, s.groups[corev1.SchemeGroupVersion].Put().Resource("events").Namespace(e.Namespace).Name(e.Name).Body(e).Do(ctx).Into(out)
+	return s.send(s.groups[corev1.SchemeGroupVersion].Put().Name(e.Name), e.Namespace, e)
 }
 
 func (s sink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
-	defer cancel()
-	out := new(corev1.Event)
-	return out, s.groups[corev1.SchemeGroupVersion].Patch(types.StrategicMergePatchType).Resource("events").Namespace(e.Namespace).Name(e.Name).Body(data).Do(ctx).Into(out)
+	return s.send(s.groups[corev1.SchemeGroupVersion].Patch(types.StrategicMergePatchType).Name(e.Name), e.Namespace, data)
 }

@@ -36,7 +36,6 @@ type kind struct {
 	name       string
 	resource   string
 	namespaced bool
-	list       func() runtime.Object
 	// custom: the API knows the kind by a CustomResourceDefinition. It speaks JSON alone, and what it holds is of whichever
 	// shape that definition allows.
 	custom bool
@@ -45,28 +44,22 @@ type kind struct {
 var leases = coordinationv1.SchemeGroupVersion
 
 var kinds = map[reflect.Type]kind{
-	reflect.TypeFor[corev1.Pod]():            {corev1.SchemeGroupVersion, "Pod", "pods", true, func() runtime.Object { return new(corev1.PodList) }, false},
-	reflect.TypeFor[corev1.Node]():           {corev1.SchemeGroupVersion, "Node", "nodes", false, func() runtime.Object { return new(corev1.NodeList) }, false},
-	reflect.TypeFor[corev1.Namespace]():      {corev1.SchemeGroupVersion, "Namespace", "namespaces", false, func() runtime.Object { return new(corev1.NamespaceList) }, false},
-	reflect.TypeFor[corev1.ServiceAccount](): {corev1.SchemeGroupVersion, "ServiceAccount", "serviceaccounts", true, func() runtime.Object { return new(corev1.ServiceAccountList) }, false},
-	reflect.TypeFor[corev1.Secret]():         {corev1.SchemeGroupVersion, "Secret", "secrets", true, func() runtime.Object { return new(corev1.SecretList) }, false},
-	reflect.TypeFor[corev1.ConfigMap]():      {corev1.SchemeGroupVersion, "ConfigMap", "configmaps", true, func() runtime.Object { return new(corev1.ConfigMapList) }, false},
-	reflect.TypeFor[corev1.Event]():          {corev1.SchemeGroupVersion, "Event", "events", true, func() runtime.Object { return new(corev1.EventList) }, false},
-	reflect.TypeFor[appsv1.DaemonSet]():      {appsv1.SchemeGroupVersion, "DaemonSet", "daemonsets", true, func() runtime.Object { return new(appsv1.DaemonSetList) }, false},
-	reflect.TypeFor[networkingv1.NetworkPolicy](): {networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicies", true,
-		func() runtime.Object { return new(networkingv1.NetworkPolicyList) }, false},
-	reflect.TypeFor[coordinationv1.Lease](): {leases, "Lease", "leases", true, func() runtime.Object { return new(coordinationv1.LeaseList) }, false},
-	reflect.TypeFor[certificatesv1.CertificateSigningRequest](): {certificatesv1.SchemeGroupVersion, "CertificateSigningRequest", "certificatesigningrequests", false,
-		func() runtime.Object { return new(certificatesv1.CertificateSigningRequestList) }, false},
-	reflect.TypeFor[policyv1alpha2.ClusterNetworkPolicy](): {schema.GroupVersion(policyv1alpha2.GroupVersion), "ClusterNetworkPolicy", "clusternetworkpolicies", false,
-		func() runtime.Object { return new(policyv1alpha2.ClusterNetworkPolicyList) }, true},
-	reflect.TypeFor[policyv1alpha1.AdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "AdminNetworkPolicy", "adminnetworkpolicies", false,
-		func() runtime.Object { return new(policyv1alpha1.AdminNetworkPolicyList) }, true},
-	reflect.TypeFor[policyv1alpha1.BaselineAdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "BaselineAdminNetworkPolicy", "baselineadminnetworkpolicies", false,
-		func() runtime.Object { return new(policyv1alpha1.BaselineAdminNetworkPolicyList) }, true},
-	reflect.TypeFor[NetworkService](): {networkServices, "NetworkService", "networkservices", true, func() runtime.Object { return new(networkServiceList) }, true},
-	reflect.TypeFor[NetworkServiceEndpoint](): {networkServices, "NetworkServiceEndpoint", "networkserviceendpoints", true,
-		func() runtime.Object { return new(networkServiceEndpointList) }, true},
+	reflect.TypeFor[corev1.Pod]():                                {corev1.SchemeGroupVersion, "Pod", "pods", true, false},
+	reflect.TypeFor[corev1.Node]():                               {corev1.SchemeGroupVersion, "Node", "nodes", false, false},
+	reflect.TypeFor[corev1.Namespace]():                          {corev1.SchemeGroupVersion, "Namespace", "namespaces", false, false},
+	reflect.TypeFor[corev1.ServiceAccount]():                     {corev1.SchemeGroupVersion, "ServiceAccount", "serviceaccounts", true, false},
+	reflect.TypeFor[corev1.Secret]():                             {corev1.SchemeGroupVersion, "Secret", "secrets", true, false},
+	reflect.TypeFor[corev1.ConfigMap]():                          {corev1.SchemeGroupVersion, "ConfigMap", "configmaps", true, false},
+	reflect.TypeFor[corev1.Event]():                              {corev1.SchemeGroupVersion, "Event", "events", true, false},
+	reflect.TypeFor[appsv1.DaemonSet]():                          {appsv1.SchemeGroupVersion, "DaemonSet", "daemonsets", true, false},
+	reflect.TypeFor[networkingv1.NetworkPolicy]():                {networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicies", true, false},
+	reflect.TypeFor[coordinationv1.Lease]():                      {leases, "Lease", "leases", true, false},
+	reflect.TypeFor[certificatesv1.CertificateSigningRequest]():  {certificatesv1.SchemeGroupVersion, "CertificateSigningRequest", "certificatesigningrequests", false, false},
+	reflect.TypeFor[policyv1alpha2.ClusterNetworkPolicy]():       {schema.GroupVersion(policyv1alpha2.GroupVersion), "ClusterNetworkPolicy", "clusternetworkpolicies", false, true},
+	reflect.TypeFor[policyv1alpha1.AdminNetworkPolicy]():         {schema.GroupVersion(policyv1alpha1.GroupVersion), "AdminNetworkPolicy", "adminnetworkpolicies", false, true},
+	reflect.TypeFor[policyv1alpha1.BaselineAdminNetworkPolicy](): {schema.GroupVersion(policyv1alpha1.GroupVersion), "BaselineAdminNetworkPolicy", "baselineadminnetworkpolicies", false, true},
+	reflect.TypeFor[NetworkService]():                            {networkServices, "NetworkService", "networkservices", true, true},
+	reflect.TypeFor[NetworkServiceEndpoint]():                    {networkServices, "NetworkServiceEndpoint", "networkserviceendpoints", true, true},
 }
 
 func kindOf[T Kind]() kind { return kinds[reflect.TypeFor[T]()] }

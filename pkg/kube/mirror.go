@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,16 +36,6 @@ func (*kept[U]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKin
 
 // DeepCopyObject implements runtime.Object: nobody changes it.
 func (k *kept[U]) DeepCopyObject() runtime.Object { return k }
-
-// keptList is a page of them.
-type keptList struct {
-	metav1.TypeMeta
-	metav1.ListMeta
-	Items []runtime.Object
-}
-
-// DeepCopyObject implements runtime.Object: nobody changes it.
-func (l *keptList) DeepCopyObject() runtime.Object { return l }
 
 // convert keeps what is needed of an object, which is of type T, or untyped where the kind is read raw.
 func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,11 +29,6 @@ type Select struct {
 	Labels    string
 	// Page is how many objects a watch reads at once, 0: 500. It is for those that strangers make large.
 	Page int64
-}
-
-func (s Select) options(o metav1.ListOptions) *metav1.ListOptions {
-	o.FieldSelector, o.LabelSelector = s.Fields, s.Labels
-	return &o
 }
 
 // bounded is a context that ends.
@@ -91,28 +85,18 @@ func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T,
 }
 
 // List reads all objects as they are now, all of them or none.
-func List[T Kind](ctx context.Context, c *Client, s Select) ([]*T, error) {
-	k := kindOf[T]()
-	var all []*T
-	opts := metav1.ListOptions{Limit: pageSize}
-	for {
-		page := k.list()
+func List[T Kind](ctx context.Context, c *Client, s Select) (all []*T, err error) {
+	w := &watcher{client: c, kind: kindOf[T](), selected: s}
+	for opts := (metav1.ListOptions{Limit: pageSize}); ; {
 		one, cancel := bounded(ctx)
-		err := k.at(c.groups[k.version].Get(), s.Namespace, "").VersionedParams(s.options(opts), parameters).Do(one).Into(page)
+		m, err := w.page(one, opts, func(item runtime.Object) error {
+			o, _, err := objectOf[T](item)
+			all = append(all, o)
+			return err
+		})
 		cancel()
 		if err != nil {
-			return nil, explain("list "+k.resource, "", err)
-		}
-		err = meta.EachListItem(page, func(o runtime.Object) error {
-			all = append(all, any(o).(*T))
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", k.resource, err)
-		}
-		m, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", k.resource, err)
+			return nil, explain("list "+w.kind.resource, "", err)
 		}
 		if opts.Continue = m.GetContinue(); opts.Continue == "" {
 			return all, nil
@@ -123,25 +107,23 @@ func List[T Kind](ctx context.Context, c *Client, s Select) ([]*T, error) {
 // Create makes an object and returns it as the API keeps it. os.ErrExist is in the error's chain where there is one of
 // that name.
 func Create[T Kind](ctx context.Context, c *Client, o *T) (*T, error) {
-	k, m, out := kindOf[T](), metaOf(o), new(T)
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	err := k.at(c.groups[k.version].Post(), m.GetNamespace(), "").Body(any(o)).Do(ctx).Into(any(out).(runtime.Object))
-	if err != nil {
-		return nil, explain(k.text("create", m.GetNamespace(), m.GetName()), m.GetName(), err)
-	}
-	return out, nil
+	k := kindOf[T]()
+	return write(ctx, k, "create", k.at(c.groups[k.version].Post(), metaOf(o).GetNamespace(), ""), o)
 }
 
 // Update writes an object and returns it as the API keeps it. ErrChanged is in the error's chain where it was changed
 // since it was read.
 func Update[T Kind](ctx context.Context, c *Client, o *T) (*T, error) {
-	k, m, out := kindOf[T](), metaOf(o), new(T)
+	k := kindOf[T]()
+	return write(ctx, k, "update", k.at(c.groups[k.version].Put(), metaOf(o).GetNamespace(), metaOf(o).GetName()), o)
+}
+
+func write[T Kind](ctx context.Context, k kind, verb string, r *rest.Request, o *T) (*T, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	err := k.at(c.groups[k.version].Put(), m.GetNamespace(), m.GetName()).Body(any(o)).Do(ctx).Into(any(out).(runtime.Object))
-	if err != nil {
-		return nil, explain(k.text("update", m.GetNamespace(), m.GetName()), m.GetName(), err)
+	out, m := new(T), metaOf(o)
+	if err := r.Body(any(o)).Do(ctx).Into(any(out).(runtime.Object)); err != nil {
+		return nil, explain(k.text(verb, m.GetNamespace(), m.GetName()), m.GetName(), err)
 	}
 	return out, nil
 }

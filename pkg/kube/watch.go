@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -67,7 +68,7 @@ type Raw struct {
 // WatchRaw is Watch for who has to know of fields that a later version of the API has.
 func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T, Raw) U, h Handler[U]) error {
 	k := kindOf[T]()
-	w := &watcher{client: c, kind: k, selected: s, trouble: h.Trouble, log: c.log.With("kind", k.name), backoff: retry.Backoff{First: firstPause, Longest: longestPause}}
+	w := &watcher{client: c, kind: k, selected: s, raw: k.custom, trouble: h.Trouble, log: c.log.With("kind", k.name), backoff: retry.Backoff{First: firstPause, Longest: longestPause}}
 	m := &mirror[T, U]{keep: keep, handler: h, there: map[cache.ObjectName]struct{}{}}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -100,11 +101,12 @@ type watcher struct {
 	trouble  func(error)
 	log      *slog.Logger
 
-	last    string // trouble that was told, "" = none
-	backoff retry.Backoff
-	opened  time.Time // a watch, since the last pause
-	absent  bool      // the kind
-	later   bool      // errLater was met: JSON is read from then on
+	news     retry.News
+	troubled bool // by what was told last
+	backoff  retry.Backoff
+	opened   time.Time // a watch, since the last pause
+	absent   bool      // the kind
+	raw      bool      // it is read as JSON: of a NetworkPolicy once errLater was met
 }
 
 // list reads a page, and keeps of it what is needed.
@@ -112,42 +114,44 @@ func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(r
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = "" // what another API server's cache holds may be older than what was known before
 	}
-	page, err := w.page(ctx, o)
-	if err == nil {
-		kept := new(keptList)
-		err = meta.EachListItem(page, func(item runtime.Object) error {
-			kept.Items = append(kept.Items, convert(item))
-			return nil
-		})
-		var m metav1.ListInterface
-		if err == nil {
-			m, err = meta.ListAccessor(page)
+	kept := new(internalversion.List)
+	m, err := w.page(ctx, o, func(item runtime.Object) error {
+		kept.Items = append(kept.Items, convert(item))
+		return nil
+	})
+	if err != nil {
+		err = explain("list "+w.kind.resource, "", err)
+		if ctx.Err() == nil {
+			w.tell(err)
 		}
-		if err == nil {
-			kept.ResourceVersion, kept.Continue = m.GetResourceVersion(), m.GetContinue()
-			return kept, nil
-		}
+		return nil, err // ListAndWatch ends, and Watch pauses
 	}
-	err = explain("list "+w.kind.resource, "", err)
-	if ctx.Err() == nil {
-		w.tell(err)
-	}
-	return nil, err // ListAndWatch ends, and Watch pauses
+	kept.ResourceVersion, kept.Continue = m.GetResourceVersion(), m.GetContinue()
+	return kept, nil
 }
 
-func (w *watcher) page(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	o = *w.selected.options(o)
-	if !w.kind.custom && !w.later {
-		page, err := w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Do(ctx).Get()
-		if w.later = errors.Is(err, errLater); !w.later {
-			return page, err
-		}
+// page reads a page and hands on each of its objects.
+func (w *watcher) page(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (m metav1.ListInterface, err error) {
+	o.FieldSelector, o.LabelSelector = w.selected.Fields, w.selected.Labels
+	var page runtime.Object
+	if !w.raw {
+		page, err = w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Do(ctx).Get()
+		w.raw = errors.Is(err, errLater)
 	}
-	return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).List(ctx, o)
+	if w.raw {
+		page, err = w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).List(ctx, o)
+	}
+	if err == nil {
+		err = meta.EachListItem(page, each)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return meta.ListAccessor(page)
 }
 
 func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	stream, err := w.stream(ctx, *w.selected.options(o))
+	stream, err := w.stream(ctx, o)
 	if err == nil {
 		w.tell(nil)
 		w.opened = time.Now()
@@ -165,8 +169,8 @@ func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 }
 
 func (w *watcher) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	o.Watch = true
-	if w.kind.custom || w.later {
+	o.Watch, o.FieldSelector, o.LabelSelector = true, w.selected.Fields, w.selected.Labels
+	if w.raw {
 		return w.client.dynamic.Resource(w.kind.resourceOf()).Namespace(w.selected.Namespace).Watch(ctx, o)
 	}
 	return w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Watch(ctx)
@@ -174,16 +178,11 @@ func (w *watcher) stream(ctx context.Context, o metav1.ListOptions) (watch.Inter
 
 // tell tells what is wrong once, however often it happens.
 func (w *watcher) tell(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
 	w.absent = errors.Is(err, ErrNotServed)
-	if text == w.last {
+	again := w.troubled && err != nil
+	if w.troubled = err != nil; !w.news.Is(err) {
 		return
 	}
-	again := w.last != "" && err != nil
-	w.last = text
 	switch {
 	case again: // a list fails for about the same reason as a watch
 		w.log.Debug("the Kubernetes API still can't be read", "err", err)
