@@ -35,28 +35,25 @@ type Live struct{ *kube.Client }
 
 // Pod is collector.API's.
 func (l Live) Pod(ctx context.Context, p garbage.Pod) (garbage.Look, error) {
-	pod, err := kube.Get[corev1.Pod](ctx, l.Client, p.Namespace, p.Name)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return garbage.Look{Absent: true}, nil
-	case err != nil:
-		return garbage.Look{}, err
-	case finished(pod):
-		return garbage.Look{Absent: true}, nil
-	}
-	return garbage.Look{UIDs: uidsOf(pod)}, nil
+	return look(ctx, l.Client, p.Namespace, p.Name, uidsOf)
 }
 
 // Node is collector.API's.
 func (l Live) Node(ctx context.Context, name string) (garbage.Look, error) {
-	node, err := kube.Get[corev1.Node](ctx, l.Client, "", name)
+	return look(ctx, l.Client, "", name, func(n *corev1.Node) []string { return []string{string(n.UID)} })
+}
+
+// look asks for an object, which is absent as well where it has no UIDs.
+func look[T kube.Kind](ctx context.Context, c *kube.Client, namespace, name string, uids func(*T) []string) (garbage.Look, error) {
+	o, err := kube.Get[T](ctx, c, namespace, name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return garbage.Look{Absent: true}, nil
 	case err != nil:
 		return garbage.Look{}, err
 	}
-	return garbage.Look{UIDs: []string{string(node.UID)}}, nil
+	all := uids(o)
+	return garbage.Look{UIDs: all, Absent: all == nil}, nil
 }
 
 // finished reports whether nothing of a pod runs, or ever will again. Such a pod may stay in the API for as long as its Job does.
@@ -64,8 +61,11 @@ func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// uidsOf are those by which a pod's endpoints may know it.
+// uidsOf are those by which a pod's endpoints may know it, none where it is finished.
 func uidsOf(p *corev1.Pod) []string {
+	if finished(p) {
+		return nil
+	}
 	uids := []string{string(p.UID)}
 	if other := p.Annotations[corev1.MirrorPodAnnotationKey]; other != "" {
 		uids = append(uids, other)
@@ -184,9 +184,6 @@ func listed(ctx context.Context, api *kube.Client) (l listing, err error) {
 		return l, err
 	}
 	for _, p := range pods {
-		if finished(p) {
-			continue
-		}
 		l.pods[garbage.Pod{Namespace: p.Namespace, Name: p.Name}] = uidsOf(p)
 	}
 	nodes, err := kube.List[corev1.Node](ctx, api, kube.Select{})

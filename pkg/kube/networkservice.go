@@ -53,29 +53,11 @@ type NetworkParameters struct {
 	Parameters map[string]string `json:"interface_parameters,omitempty"`
 }
 
-type networkServiceList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []NetworkService `json:"items"`
-}
-
-type networkServiceEndpointList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []NetworkServiceEndpoint `json:"items"`
-}
-
-// DeepCopyObject implements runtime.Object, as those below.
+// DeepCopyObject implements runtime.Object.
 func (s *NetworkService) DeepCopyObject() runtime.Object { return copied(s) }
 
 // DeepCopyObject implements runtime.Object.
 func (e *NetworkServiceEndpoint) DeepCopyObject() runtime.Object { return copied(e) }
-
-// DeepCopyObject implements runtime.Object.
-func (l *networkServiceList) DeepCopyObject() runtime.Object { return copied(l) }
-
-// DeepCopyObject implements runtime.Object.
-func (l *networkServiceEndpointList) DeepCopyObject() runtime.Object { return copied(l) }
 
 // copied is a deep copy of what JSON says whole.
 func copied[T any](o *T) *T {
@@ -90,14 +72,9 @@ func copied[T any](o *T) *T {
 	return out
 }
 
-// addNetworkServices makes a scheme know the kinds.
+// addNetworkServices makes a scheme know the kinds. Lists of them are read untyped, as those of every custom kind.
 func addNetworkServices(s *runtime.Scheme) error {
-	for kind, o := range map[string]runtime.Object{
-		"NetworkService": &NetworkService{}, "NetworkServiceList": &networkServiceList{},
-		"NetworkServiceEndpoint": &NetworkServiceEndpoint{}, "NetworkServiceEndpointList": &networkServiceEndpointList{},
-	} {
-		s.AddKnownTypeWithName(networkServices.WithKind(kind), o)
-	}
+	s.AddKnownTypes(networkServices, &NetworkService{}, &NetworkServiceEndpoint{})
 	metav1.AddToGroupVersion(s, networkServices)
 	return nil
 }

@@ -86,7 +86,8 @@ func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T,
 
 // List reads all objects as they are now, all of them or none.
 func List[T Kind](ctx context.Context, c *Client, s Select) (all []*T, err error) {
-	w := &watcher{client: c, kind: kindOf[T](), selected: s}
+	k := kindOf[T]()
+	w := &watcher{client: c, kind: k, selected: s, raw: k.custom}
 	for opts := (metav1.ListOptions{Limit: pageSize}); ; {
 		one, cancel := bounded(ctx)
 		m, err := w.page(one, opts, func(item runtime.Object) error {
@@ -96,7 +97,7 @@ func List[T Kind](ctx context.Context, c *Client, s Select) (all []*T, err error
 		})
 		cancel()
 		if err != nil {
-			return nil, explain("list "+w.kind.resource, "", err)
+			return nil, explain("list "+k.resource, "", err)
 		}
 		if opts.Continue = m.GetContinue(); opts.Continue == "" {
 			return all, nil

@@ -36,23 +36,23 @@ type Pod struct {
 	Namespace, Name string
 	// UIDs are those by which its endpoints may know it.
 	UIDs []string
-	spec string // a Spec as JSON: a third of the memory of its maps
+	spec string   // a Spec as JSON: a third of the memory of its maps
+	sum  [16]byte // of that
 }
 
 // NewPod says what the endpoints of a pod are to have.
 func NewPod(namespace, name string, uids []string, s Spec) Pod {
-	return Pod{Namespace: namespace, Name: name, UIDs: uids, spec: string(encode(s))}
+	spec, sum := encode(s)
+	return Pod{Namespace: namespace, Name: name, UIDs: uids, spec: string(spec), sum: sum}
 }
 
-// is reports whether an endpoint was written for this pod. One that doesn't say for which was not.
-func (p Pod) is(uid string) bool { return uid != "" && slices.Contains(p.UIDs, uid) }
-
-func encode(s Spec) []byte {
+func encode(s Spec) (data []byte, sum [16]byte) {
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // texts and numbers
 	}
-	return data
+	all := sha256.Sum256(data)
+	return data, [16]byte(all[:16])
 }
 
 // workload is what the pod's endpoints are called in etcd. No namespace has a dot.
@@ -184,15 +184,12 @@ func (k *Keeper) update(u model.Update) (unused []string) {
 		}
 		var known endpoint // of an invalid one nothing
 		if value, ok := e.Value.(model.WorkloadEndpoint); ok && e.Err == nil {
-			known = endpoint{uid: strings.Clone(value.PodUID), has: sumOf(value)}
-			for _, p := range value.ProfileIDs {
-				known.profiles = append(known.profiles, unique.Make(p).Value()) // many have the same
-			}
+			known = endpointOf(value)
 		}
 		for _, p := range known.profiles {
 			k.users[p]++
 		}
-		if before := of[key]; before.uid == known.uid && k.good(key.Workload, before) {
+		if _, good := k.judge(key.Workload, of[key]); good && of[key].uid == known.uid {
 			k.writer.Spoiled(key) // unless it is as desired still: see check
 		}
 		of[key] = known
@@ -203,27 +200,28 @@ func (k *Keeper) update(u model.Update) (unused []string) {
 	return unused
 }
 
-// sumOf sums up what an endpoint has of what is kept.
-func sumOf(e model.WorkloadEndpoint) [16]byte {
-	return sumOfSpec(encode(Spec{Labels: e.Labels, Ports: e.Ports, Profiles: e.ProfileIDs}))
+// endpointOf is what is known of an endpoint by its value.
+func endpointOf(value model.WorkloadEndpoint) endpoint {
+	e := endpoint{uid: strings.Clone(value.PodUID)}
+	_, e.has = encode(Spec{Labels: value.Labels, Ports: value.Ports, Profiles: value.ProfileIDs})
+	for _, p := range value.ProfileIDs {
+		e.profiles = append(e.profiles, unique.Make(p).Value()) // many have the same
+	}
+	return e
 }
 
-func sumOfSpec(spec []byte) [16]byte {
-	all := sha256.Sum256(spec)
-	return [16]byte(all[:16])
-}
-
-// good reports whether an endpoint has what it is to have from its pod.
-func (k *Keeper) good(w string, e endpoint) bool {
-	pod, ok := k.pods[w]
-	return ok && pod.is(e.uid) && e.has == sumOfSpec([]byte(pod.spec))
+// judge says whether an endpoint was written for the pod that there is, and then whether it has what it is to have from that. One
+// that doesn't say for which was not.
+func (k *Keeper) judge(w string, e endpoint) (ours, good bool) {
+	pod := k.pods[w]
+	ours = e.uid != "" && slices.Contains(pod.UIDs, e.uid)
+	return ours, ours && e.has == pod.sum
 }
 
 // check has the writer look at the endpoints of a workload that aren't as desired.
 func (k *Keeper) check(w string) {
-	pod, ok := k.pods[w]
 	for key, e := range k.endpoints[w] {
-		if ok && pod.is(e.uid) && e.has != sumOfSpec([]byte(pod.spec)) {
+		if ours, good := k.judge(w, e); ours && !good {
 			k.writer.Dirty(key)
 		} else {
 			k.writer.Clean(key)
@@ -237,10 +235,12 @@ func (k *Keeper) Decide(_ context.Context, e model.Entry, key model.Key) (model.
 	if !ok || e.Err != nil {
 		return model.Change{}, nil // it is gone, or the plugin's to mend
 	}
+	w := key.(model.WorkloadEndpointKey).Workload
 	k.mu.Lock()
-	pod, ok := k.pods[key.(model.WorkloadEndpointKey).Workload]
+	pod := k.pods[w]
+	ours, good := k.judge(w, endpointOf(value))
 	k.mu.Unlock()
-	if !ok || !pod.is(value.PodUID) || sumOf(value) == sumOfSpec([]byte(pod.spec)) {
+	if !ours || good {
 		return model.Change{}, nil // the pod that it was written for is gone, or isn't known yet
 	}
 	var s Spec
