@@ -190,7 +190,7 @@ func (k *Keeper) update(u model.Update) (unused []string) {
 			k.users[p]++
 		}
 		if _, good := k.judge(key.Workload, of[key]); good && of[key].uid == known.uid {
-			k.writer.Spoiled(key) // unless it is as desired still: see check
+			k.writer.Spoiled(key) // check takes it back where it is as desired still
 		}
 		of[key] = known
 	}

@@ -41,13 +41,12 @@ type Objects struct {
 
 	mu      sync.Mutex
 	open    map[id]problem
-	count   map[string]int // by kind
 	leading bool
 }
 
 // New makes a record of objects that are all in order.
 func New(log *slog.Logger, warner Warner, ledger *problems.Ledger) *Objects {
-	return &Objects{log: log, warner: warner, ledger: ledger, open: map[id]problem{}, count: map[string]int{}}
+	return &Objects{log: log, warner: warner, ledger: ledger, open: map[id]problem{}}
 }
 
 // Lead says whether this process is the one that records events. It tells all that is known when it comes to be.
@@ -73,12 +72,8 @@ func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
 		return
 	case text == "":
 		delete(o.open, i)
-		o.count[i.kind]--
 	default:
 		o.open[i] = problem{about, text}
-		if !was {
-			o.count[i.kind]++
-		}
 	}
 	path := about.Kind + " " + strings.TrimPrefix(about.Namespace+"/"+about.Name, "/")
 	if text == "" {
@@ -94,8 +89,13 @@ func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
 }
 
 // Count is how many objects of a kind are not in order.
-func (o *Objects) Count(kind string) int {
+func (o *Objects) Count(kind string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.count[kind]
+	for i := range o.open {
+		if i.kind == kind {
+			n++
+		}
+	}
+	return n
 }

@@ -226,7 +226,7 @@ func (k *Keeper) Update(u model.Update) {
 			continue
 		}
 		if d, wanted := k.desired[e.Key]; wanted && k.actual[e.Key] == d.sum {
-			k.writer.Spoiled(e.Key) // unless it is as desired still: see check
+			k.writer.Spoiled(e.Key) // check takes it back where it is as desired still
 		}
 		if !e.Exists() {
 			delete(k.actual, e.Key)

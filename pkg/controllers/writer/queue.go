@@ -23,6 +23,7 @@ type item struct {
 	again   bool      // it changed while somebody was at it
 	waits   bool      // for its backoff to end
 	alone   bool      // it failed together with others: which of them is bad isn't known
+	spoiled bool      // it was as desired until somebody else wrote it
 	backoff retry.Backoff
 }
 
@@ -31,15 +32,14 @@ type queue struct {
 	wake  mailbox.Signal
 	owner func(model.Key) string
 
-	mu      sync.Mutex
-	items   map[model.Key]*item
-	spoiled map[model.Key]bool     // keys that were as desired until somebody else wrote them
-	ready   map[string][]model.Key // by owner: neither busy nor waiting; may name some that are gone
-	next    []string               // owners of those, in turn
+	mu    sync.Mutex
+	items map[model.Key]*item
+	ready map[string][]model.Key // by owner: neither busy nor waiting; may name some that are gone
+	next  []string               // owners of those, in turn
 }
 
 func newQueue(owner func(model.Key) string) *queue {
-	return &queue{wake: mailbox.NewSignal(), owner: owner, items: map[model.Key]*item{}, spoiled: map[model.Key]bool{}, ready: map[string][]model.Key{}}
+	return &queue{wake: mailbox.NewSignal(), owner: owner, items: map[model.Key]*item{}, ready: map[string][]model.Key{}}
 }
 
 // push has a key taken when it is its turn.
@@ -51,33 +51,23 @@ func (q *queue) push(k model.Key) {
 	q.wake.Send()
 }
 
-// add has keys looked at. It takes them out of their backoff: something has changed.
-func (q *queue) add(now time.Time, keys ...model.Key) {
+// add has keys looked at, as fresh items where they aren't there. It takes them out of their backoff: something has changed. A key
+// that is there isn't spoiled by it: it was not as desired, and what others did can't be told from that.
+func (q *queue) add(fresh item, keys ...model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range keys {
 		i := q.items[k]
 		switch {
 		case i == nil:
-			q.items[k] = &item{since: now}
+			i := fresh
+			q.items[k] = &i
 			q.push(k)
 		case i.busy:
 			i.again = true
 		case i.waits:
 			i.waits = false
 			q.push(k)
-		}
-	}
-}
-
-// spoil notes that keys were as desired. It is for what add or drop is about to be told of. A key that is being looked at has
-// changed by what is desired: what others did meanwhile can't be told from that.
-func (q *queue) spoil(keys ...model.Key) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, k := range keys {
-		if q.items[k] == nil {
-			q.spoiled[k] = true
 		}
 	}
 }
@@ -89,7 +79,6 @@ func (q *queue) drop(keys ...model.Key) {
 	for _, k := range keys {
 		if i := q.items[k]; i == nil || !i.busy {
 			delete(q.items, k)
-			delete(q.spoiled, k)
 		}
 	}
 }
@@ -129,26 +118,17 @@ func (q *queue) take(n, share int) []model.Key {
 	return taken
 }
 
-// done has keys forgotten that are as desired now, unless they have changed since. It returns how long each had to wait, and
-// which of those that were written somebody else had written before.
-func (q *queue) done(now time.Time, keys []model.Key, written map[model.Key]bool) (waited []time.Duration, spoiled []model.Key) {
+// done has a key forgotten that is as desired now, unless it has changed since. It returns how long that had to wait, and whether
+// somebody else had written the key before.
+func (q *queue) done(now time.Time, k model.Key) (waited time.Duration, spoiled bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, k := range keys {
-		i := q.items[k]
-		waited = append(waited, now.Sub(i.since))
-		if q.spoiled[k] && written[k] {
-			spoiled = append(spoiled, k)
-		}
-		delete(q.spoiled, k)
-		if !i.again {
-			delete(q.items, k)
-			continue
-		}
-		*i = item{since: now}
+	i := q.items[k]
+	if delete(q.items, k); i.again {
+		q.items[k] = &item{since: now}
 		q.push(k)
 	}
-	return waited, spoiled
+	return now.Sub(i.since), i.spoiled
 }
 
 // back puts keys back that could not be written, for a reason that is not theirs.
@@ -167,9 +147,8 @@ func (q *queue) retry(k model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := q.items[k]
-	i.busy, i.alone, i.waits = false, true, true
-	if i.again {
-		i.again, i.waits = false, false
+	i.busy, i.alone, i.waits, i.again = false, true, !i.again, false
+	if !i.waits {
 		q.push(k)
 		return
 	}
@@ -179,7 +158,7 @@ func (q *queue) retry(k model.Key) {
 		waits := q.items[k] == i && i.waits
 		q.mu.Unlock()
 		if waits {
-			q.add(time.Now(), k)
+			q.add(item{since: time.Now()}, k)
 		}
 	})
 }

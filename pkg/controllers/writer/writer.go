@@ -79,13 +79,15 @@ type Writer struct {
 func New(cfg Config, of Keeper) *Writer { return &Writer{cfg, of, newQueue(of.Owner)} }
 
 // Dirty has keys looked at, by whom leads. It never waits.
-func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(time.Now(), keys...) }
+func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(item{since: time.Now()}, keys...) }
 
 // Clean has keys forgotten that are known to be as desired, as another has written them.
 func (w *Writer) Clean(keys ...model.Key) { w.queue.drop(keys...) }
 
-// Spoiled says that keys were as desired until somebody else changed or deleted them. Dirty, or Clean, is to be told of them next.
-func (w *Writer) Spoiled(keys ...model.Key) { w.queue.spoil(keys...) }
+// Spoiled is Dirty for keys that were as desired until somebody else changed or deleted them.
+func (w *Writer) Spoiled(keys ...model.Key) {
+	w.queue.add(item{since: time.Now(), spoiled: true}, keys...)
+}
 
 // Waiting is how many keys are to be looked at.
 func (w *Writer) Waiting() int { return w.queue.size() }
@@ -147,24 +149,17 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 	switch {
 	case err == nil:
 		w.say(nil)
-		good := keys[:0:0]
 		for _, k := range keys {
-			if bad[k] == nil {
-				good = append(good, k)
+			if err := bad[k]; err != nil {
+				w.fail(k, err)
+				continue
 			}
-		}
-		waited, restored := w.queue.done(time.Now(), good, written)
-		for i, took := range waited {
-			of, _ := w.keeper.Of(good[i])
+			of, made := w.keeper.Of(k)
+			took, spoiled := w.queue.done(time.Now(), k)
 			w.Reporter.Wrote(of, took)
-		}
-		for _, k := range restored {
-			if of, made := w.keeper.Of(k); made {
+			if made && spoiled && written[k] {
 				w.Reporter.Restored(of, k)
 			}
-		}
-		for k, err := range bad {
-			w.fail(k, err)
 		}
 		return true
 	case len(keys) > 1 && unanswered(bad):
