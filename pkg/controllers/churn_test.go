@@ -33,10 +33,10 @@ func newTenants() *tenants {
 }
 
 func (n *tenants) set(namespace, name string, size int, created time.Time) {
-	as := func(how string) func() made {
-		return func() made {
+	as := func(how string) func() translation {
+		return func() translation {
 			n.acted = append(n.acted, how+" "+namespace+"/"+name)
-			return made{about: corev1.ObjectReference{Kind: kindNetworkPolicy, Namespace: namespace, Name: name}}
+			return translation{about: corev1.ObjectReference{Kind: kindNetworkPolicy, Namespace: namespace, Name: name}}
 		}
 	}
 	kept := networkPolicy{name: objectName{namespace, name}, created: created, size: size, whole: as("whole"), isolating: as("isolating")}

@@ -54,21 +54,34 @@ func newClusterPolicies(of *controllers) *clusterPolicies {
 	return c
 }
 
-func (c *clusterPolicies) set(p clusterPolicy) {
+// change changes what is known.
+func (c *clusterPolicies) change(how func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.objects[p.Name] = p
-	c.changed[p.Name] = true
+	how()
 	c.loop.Wake()
 }
 
-func (c *clusterPolicies) remove(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.objects, name)
-	c.changed[name] = true
-	c.loop.Wake()
+func (c *clusterPolicies) set(p clusterPolicy) {
+	c.change(func() { c.objects[p.Name], c.changed[p.Name] = p, true })
 }
+
+func (c *clusterPolicies) remove(name string) {
+	c.change(func() {
+		delete(c.objects, name)
+		c.changed[name] = true
+	})
+}
+
+func (c *clusterPolicies) removeNode(name string) {
+	c.change(func() {
+		delete(c.nodes, name)
+		c.all = true
+	})
+}
+
+func (c *clusterPolicies) synced()      { c.change(func() { c.listed = true }) }
+func (c *clusterPolicies) nodesSynced() { c.change(func() { c.known = true }) }
 
 // hold leaves a policy that can't be read as it is in etcd, in whichever tier.
 func (c *clusterPolicies) hold(name string) {
@@ -81,13 +94,6 @@ func (c *clusterPolicies) hold(name string) {
 		kubepolicy.ClusterPolicyKey(kubepolicy.AdminTier, name), kubepolicy.ClusterPolicyKey(kubepolicy.BaselineTier, name))
 }
 
-func (c *clusterPolicies) synced() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.listed = true
-	c.loop.Wake()
-}
-
 func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,14 +101,6 @@ func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
 		return // its heartbeat
 	}
 	c.nodes[name] = n
-	c.all = true
-	c.loop.Wake()
-}
-
-func (c *clusterPolicies) removeNode(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.nodes, name)
 	c.all = true
 	c.loop.Wake()
 }
@@ -131,13 +129,6 @@ func (c *clusterPolicies) update(u model.Update) {
 		c.tunnels, c.all = now, true
 		c.loop.Wake()
 	}
-}
-
-func (c *clusterPolicies) nodesSynced() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = true
-	c.loop.Wake()
 }
 
 // count is how many nodes are known.
@@ -174,7 +165,7 @@ func (c *clusterPolicies) round() (all bool) {
 			c.conditions.remove(name)
 			continue
 		}
-		c.conditions.set(p.ClusterNetworkPolicy, c.controllers.set(p.made(nodes)))
+		c.conditions.set(p.ClusterNetworkPolicy, c.controllers.set(p.translate(nodes)))
 	}
 	if c.listed {
 		c.owned.Synced(kindClusterPolicy)

@@ -229,36 +229,38 @@ func (c *controllers) run(ctx context.Context) error {
 // watch begins the watches of the enabled controllers.
 func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	on := c.cfg.Enabled
-	invalidOf := func(kind string) func() int { return func() int { return c.invalid.Count(kind) } }
-	ownedOf := func(kind string) { c.metrics.count(kind, func() int { return c.owned.Objects(kind) }, invalidOf(kind)) }
+	begin := func(kind string, objects func() int, watch func(context.Context) error) {
+		c.metrics.count(kind, objects, func() int { return c.invalid.Count(kind) })
+		group.Go(func() error { return watch(ctx) })
+	}
+	owned := func(kind string, watch func(context.Context) error) {
+		begin(kind, func() int { return c.owned.Objects(kind) }, watch)
+	}
+	former := func(kind string, watch func(context.Context) error) {
+		begin(kind, func() int { return c.invalid.Count(kind) }, watch)
+	}
 	if on[Namespaces] {
-		ownedOf(kindNamespace)
-		group.Go(func() error { return watchMade(ctx, c, kindNamespace, madeOfNamespace) })
+		owned(kindNamespace, watchOwned(c, kindNamespace, kubepolicy.Namespace))
 	}
 	if on[ServiceAccounts] {
-		ownedOf(kindServiceAccount)
-		group.Go(func() error { return watchMade(ctx, c, kindServiceAccount, madeOfServiceAccount) })
+		owned(kindServiceAccount, watchOwned(c, kindServiceAccount, kubepolicy.ServiceAccount))
 	}
 	if on[Policies] {
-		ownedOf(kindNetworkPolicy)
-		ownedOf(kindClusterPolicy)
-		group.Go(func() error { return c.policies.watch(ctx) })
+		owned(kindNetworkPolicy, c.policies.watch)
+		owned(kindClusterPolicy, c.watchClusterPolicies)
 		group.Go(func() error { return c.policies.rereads.Run(ctx) })
-		group.Go(func() error { return c.watchClusterPolicies(ctx) })
-		for _, kind := range []string{kindAdminPolicy, kindBaselinePolicy} {
-			c.metrics.count(kind, invalidOf(kind), invalidOf(kind))
+		former(kindAdminPolicy, watchFormer[v1alpha1.AdminNetworkPolicy](c, kindAdminPolicy))
+		former(kindBaselinePolicy, watchFormer[v1alpha1.BaselineAdminNetworkPolicy](c, kindBaselinePolicy))
+		for _, tier := range kubepolicy.Tiers() {
+			c.set(translation{about: corev1.ObjectReference{Kind: kindTier, Name: tier.Key.(model.TierKey).Tier}, puts: []model.Put{tier}})
 		}
-		group.Go(func() error { return watchFormer[v1alpha1.AdminNetworkPolicy](ctx, c, kindAdminPolicy) })
-		group.Go(func() error { return watchFormer[v1alpha1.BaselineAdminNetworkPolicy](ctx, c, kindBaselinePolicy) })
-		c.tiers()
+		c.owned.Synced(kindTier)
 	}
 	if on[Workloads] || on[Nodes] {
-		c.metrics.count(kindPod, c.endpoints.Pods, invalidOf(kindPod))
-		group.Go(func() error { return c.watchPods(ctx) })
+		begin(kindPod, c.endpoints.Pods, c.watchPods)
 	}
 	if on[Policies] || on[Nodes] {
-		c.metrics.count(kindNode, c.cluster.count, invalidOf(kindNode))
-		group.Go(func() error { return c.watchNodes(ctx) })
+		begin(kindNode, c.cluster.count, c.watchNodes)
 		group.Go(func() error { return c.cluster.loop.Run(ctx) })
 	}
 	if prefixes := c.owned.Watched(); len(prefixes) > 0 {
@@ -284,17 +286,6 @@ func (c *controllers) watchEtcd(ctx context.Context, group *errgroup.Group, what
 			return nil
 		})
 	})
-}
-
-// tiers has the tiers of ClusterNetworkPolicies be there.
-func (c *controllers) tiers() {
-	for _, put := range kubepolicy.Tiers() {
-		name := put.Key.(model.TierKey).Tier
-		if err := c.owned.Set(writer.Object{Kind: kindTier, Name: name}, []model.Put{put}); err != nil {
-			c.log.Error("a tier can't be stored", "tier", name, "err", err)
-		}
-	}
-	c.owned.Synced(kindTier)
 }
 
 // protect has policies keep ports of the nodes for nodes, or be gone where there are no such ports. It is called when all nodes and

@@ -65,7 +65,7 @@ func newNetworkPolicies(c *controllers) *networkPolicies {
 
 // networkPolicy is what is kept of one until the budget is asked.
 type networkPolicy struct {
-	whole, isolating func() made
+	whole, isolating func() translation
 	name             objectName
 	created          time.Time
 	size             int
@@ -73,9 +73,9 @@ type networkPolicy struct {
 
 // keep leaves it to take what is made of it: what no budget has room for costs little.
 func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) networkPolicy {
-	of := func(np *networkingv1.NetworkPolicy) func() made {
+	of := func(np *networkingv1.NetworkPolicy) func() translation {
 		unknown := kube.Raw{Unknown: raw.Unknown}
-		return func() made { return madeOfPolicy(np, unknown) }
+		return func() translation { return translate(np, unknown) }
 	}
 	return networkPolicy{
 		whole: of(np), isolating: of(kubepolicy.Isolating(np)), name: objectName{Namespace: np.Namespace, Name: np.Name},
@@ -151,9 +151,9 @@ func (p *networkPolicies) take(kept networkPolicy) {
 		p.controllers.set(kept.whole())
 		return
 	}
-	m := kept.isolating()
-	m.problems = append(m.problems, p.budget.Problem(of.Namespace, of.Name).String())
-	p.controllers.set(m)
+	t := kept.isolating()
+	t.problems = append(t.problems, p.budget.Problem(of.Namespace, of.Name).String())
+	p.controllers.set(t)
 }
 
 // watch watches them until the context ends.

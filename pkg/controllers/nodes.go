@@ -27,12 +27,12 @@ func (c *controllers) newHosts(cfg writer.Config) *owned.Keeper {
 // node is what is kept of one.
 type node struct {
 	kubepolicy.Node
-	made // in c.hosts
+	translation // in c.hosts
 }
 
 func (c *controllers) keepNode(n *corev1.Node) node {
 	of, problems := kubepolicy.NodeOf(n)
-	kept := node{of, made{about: kube.Reference(n), problems: texts(problems)}}
+	kept := node{of, translation{about: kube.Reference(n), problems: texts(problems)}}
 	if c.cfg.Enabled[Nodes] {
 		kept.puts = []model.Put{{Key: model.HostMetadataKey{Host: n.Name}, Value: model.HostMetadata{Labels: of.Labels, Kubernetes: model.KubernetesNode{Name: n.Name, UID: string(n.UID)}}}}
 		if e, ok := kubepolicy.NodeEndpoint(of); ok && len(c.cfg.ProtectedPorts) > 0 {
@@ -59,7 +59,7 @@ func (c *controllers) watchNodes(ctx context.Context) error {
 	return kube.Watch(ctx, c.kube, kube.Select{}, c.keepNode, handler(c, kindNode, kube.Handler[node]{
 		Set: func(n node) {
 			c.cluster.setNode(n.about.Name, n.Node)
-			c.setIn(c.hosts, n.made)
+			c.setIn(c.hosts, n.translation)
 		},
 		Deleted: func(_, name string) {
 			c.cluster.removeNode(name)

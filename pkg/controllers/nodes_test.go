@@ -70,7 +70,7 @@ func (n *nodes) node(name, addr string, labels map[string]string) {
 	if addr != "" {
 		of.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}}
 	}
-	if wrong := n.setIn(n.hosts, n.keepNode(of).made); len(wrong) > 0 {
+	if wrong := n.setIn(n.hosts, n.keepNode(of).translation); len(wrong) > 0 {
 		n.Errorf("%s: %v", name, wrong)
 	}
 }

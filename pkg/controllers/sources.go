@@ -21,8 +21,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// made is what is kept of an object that becomes keys of etcd.
-type made struct {
+// translation is what is kept of an object that becomes keys of etcd.
+type translation struct {
 	about    corev1.ObjectReference
 	puts     []model.Put
 	problems []string
@@ -35,35 +35,27 @@ func texts(problems []kubepolicy.Problem) (all []string) {
 	return all
 }
 
-func madeOfNamespace(ns *corev1.Namespace) made {
-	return made{about: kube.Reference(ns), puts: kubepolicy.Namespace(ns)}
-}
-
-func madeOfServiceAccount(sa *corev1.ServiceAccount) made {
-	return made{about: kube.Reference(sa), puts: kubepolicy.ServiceAccount(sa)}
-}
-
-func madeOfPolicy(np *networkingv1.NetworkPolicy, raw kube.Raw) made {
+func translate(np *networkingv1.NetworkPolicy, raw kube.Raw) translation {
 	key, policy, problems := kubepolicy.Policy(np, raw.Unknown...)
-	return made{kube.Reference(np), []model.Put{{Key: key, Value: policy}}, texts(problems)}
+	return translation{kube.Reference(np), []model.Put{{Key: key, Value: policy}}, texts(problems)}
 }
 
-// set takes in what has been made of an object, and returns all that is wrong with it.
-func (c *controllers) set(m made) (problems []string) { return c.setIn(c.owned, m) }
+// set takes in what an object becomes, and returns all that is wrong with it.
+func (c *controllers) set(t translation) (problems []string) { return c.setIn(c.owned, t) }
 
-func (c *controllers) setIn(keeper *owned.Keeper, m made) (problems []string) {
-	o := writer.Object{Kind: m.about.Kind, Namespace: m.about.Namespace, Name: m.about.Name, UID: string(m.about.UID)}
-	err := keeper.Set(o, m.puts)
+func (c *controllers) setIn(keeper *owned.Keeper, t translation) (problems []string) {
+	o := writer.Object{Kind: t.about.Kind, Namespace: t.about.Namespace, Name: t.about.Name, UID: string(t.about.UID)}
+	err := keeper.Set(o, t.puts)
 	if err != nil {
-		m.problems = append(m.problems, err.Error()+": what is in etcd of it stays as it is")
+		t.problems = append(t.problems, err.Error()+": what is in etcd of it stays as it is")
 		var keys []model.Key
-		for _, p := range m.puts {
+		for _, p := range t.puts {
 			keys = append(keys, p.Key)
 		}
 		keeper.Hold(o, keys...)
 	}
-	c.invalid.Report(m.about, m.problems...)
-	return m.problems
+	c.invalid.Report(t.about, t.problems...)
+	return t.problems
 }
 
 // living asks the API whether an object makes a key.
@@ -73,28 +65,28 @@ func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
 	}
 	if policy, is := k.(model.PolicyKey); is {
 		if name, cluster := strings.CutPrefix(policy.Policy, kubepolicy.ClusterPolicyPrefix); cluster {
-			return makes(ctx, c, func(p *v1alpha2.ClusterNetworkPolicy) made {
+			return lives(ctx, c, func(p *v1alpha2.ClusterNetworkPolicy) []model.Put {
 				key, _, _ := kubepolicy.ClusterPolicy(p, nil)
-				return made{puts: []model.Put{{Key: key}}}
+				return []model.Put{{Key: key}}
 			}, "", name, k)
 		}
 		namespace, name, _ := strings.Cut(strings.TrimPrefix(policy.Policy, kubepolicy.PolicyPrefix), ".")
-		return makes(ctx, c, func(*networkingv1.NetworkPolicy) made { return made{puts: []model.Put{{Key: k}}} }, namespace, name, k)
+		return lives(ctx, c, func(*networkingv1.NetworkPolicy) []model.Put { return []model.Put{{Key: k}} }, namespace, name, k)
 	}
 	profile, is := profileOf(k)
 	if !is {
 		return true, nil
 	}
 	if namespace, is := strings.CutPrefix(profile, model.NamespaceProfile("")); is {
-		return makes(ctx, c, madeOfNamespace, "", namespace, k)
+		return lives(ctx, c, kubepolicy.Namespace, "", namespace, k)
 	}
 	namespace, name, _ := strings.Cut(strings.TrimPrefix(profile, serviceAccountPrefix), ".")
-	return makes(ctx, c, madeOfServiceAccount, namespace, name, k)
+	return lives(ctx, c, kubepolicy.ServiceAccount, namespace, name, k)
 }
 
-// makes reports whether the object of that name is there, and makes a key. Where the API doesn't know the kind, it isn't
+// lives reports whether the object of that name is there, and makes a key. Where the API doesn't know the kind, it isn't
 // known what has become of it.
-func makes[T kube.Kind](ctx context.Context, c *controllers, make func(*T) made, namespace, name string, key model.Key) (bool, error) {
+func lives[T kube.Kind](ctx context.Context, c *controllers, puts func(*T) []model.Put, namespace, name string, key model.Key) (bool, error) {
 	if name == "" {
 		return false, nil // no object has such a key
 	}
@@ -107,17 +99,20 @@ func makes[T kube.Kind](ctx context.Context, c *controllers, make func(*T) made,
 	case err != nil:
 		return false, err
 	}
-	return slices.ContainsFunc(make(o).puts, func(p model.Put) bool { return p.Key == key }), nil
+	return slices.ContainsFunc(puts(o), func(p model.Put) bool { return p.Key == key }), nil
 }
 
-// watchMade watches a kind whose objects become keys of etcd, each by itself.
-func watchMade[T kube.Kind](ctx context.Context, c *controllers, kind string, make func(*T) made) error {
-	return kube.Watch(ctx, c.kube, kube.Select{}, make, handler(c, kind, ownedHandler(c, kind)))
+// watchOwned watches a kind whose objects become keys of etcd, each by itself.
+func watchOwned[T kube.Kind](c *controllers, kind string, puts func(*T) []model.Put) func(context.Context) error {
+	keep := func(o *T) translation { return translation{about: kube.Reference(o), puts: puts(o)} }
+	return func(ctx context.Context) error {
+		return kube.Watch(ctx, c.kube, kube.Select{}, keep, handler(c, kind, ownedHandler(c, kind)))
+	}
 }
 
-func ownedHandler(c *controllers, kind string) kube.Handler[made] {
-	return kube.Handler[made]{
-		Set: func(m made) { c.set(m) },
+func ownedHandler(c *controllers, kind string) kube.Handler[translation] {
+	return kube.Handler[translation]{
+		Set: func(t translation) { c.set(t) },
 		Deleted: func(namespace, name string) {
 			c.owned.Remove(writer.Object{Kind: kind, Namespace: namespace, Name: name})
 		},
@@ -203,26 +198,28 @@ func keepClusterPolicy(p *v1alpha2.ClusterNetworkPolicy, raw kube.Raw) clusterPo
 	return clusterPolicy{kept, raw.Unknown, spec["priority"] == nil}
 }
 
-// made is what the policy becomes where the nodes are these.
-func (p clusterPolicy) made(nodes []kubepolicy.Node) made {
+// translate says what the policy becomes where the nodes are these.
+func (p clusterPolicy) translate(nodes []kubepolicy.Node) translation {
 	key, policy, problems := kubepolicy.ClusterPolicy(p.ClusterNetworkPolicy, nodes, p.unknown...)
 	if p.noPriority {
 		problems = append(problems, kubepolicy.Problem{
 			Object: kindClusterPolicy + " " + p.Name, Field: "spec.priority", Reason: "it is absent, and taken for 0", Remedy: "write 0 to 1000",
 		})
 	}
-	return made{kube.Reference(p.ClusterNetworkPolicy), []model.Put{{Key: key, Value: policy}}, texts(problems)}
+	return translation{kube.Reference(p.ClusterNetworkPolicy), []model.Put{{Key: key, Value: policy}}, texts(problems)}
 }
 
 // watchFormer watches a kind of which nothing is acted upon, to say so.
-func watchFormer[T kube.Kind](ctx context.Context, c *controllers, kind string) error {
-	return kube.Watch(ctx, c.kube, kube.Select{}, kube.Reference[T], handler(c, kind, kube.Handler[corev1.ObjectReference]{
-		Set: func(about corev1.ObjectReference) {
-			c.invalid.Report(about, "nothing of it is acted upon: write it as a ClusterNetworkPolicy of "+v1alpha2.GroupVersion.String()+", which has replaced its kind")
-		},
-		Deleted: func(string, string) {},
-		Synced:  func() {},
-	}))
+func watchFormer[T kube.Kind](c *controllers, kind string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return kube.Watch(ctx, c.kube, kube.Select{}, kube.Reference[T], handler(c, kind, kube.Handler[corev1.ObjectReference]{
+			Set: func(about corev1.ObjectReference) {
+				c.invalid.Report(about, "nothing of it is acted upon: write it as a ClusterNetworkPolicy of "+v1alpha2.GroupVersion.String()+", which has replaced its kind")
+			},
+			Deleted: func(string, string) {},
+			Synced:  func() {},
+		}))
+	}
 }
 
 func (c *controllers) watchClusterPolicies(ctx context.Context) error {
