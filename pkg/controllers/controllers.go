@@ -49,7 +49,7 @@ const LeaseName = "calico-controllers"
 // protectionPrefix is what begins all keys of kubepolicy.Protection.
 const protectionPrefix = model.Root + "v1/policy/tier/" + kubepolicy.ProtectionTier + "/"
 
-// turn is how often it is looked whether anything is stuck.
+// turn is how often it is looked whether anything is stuck, or waits for something.
 const turn = 10 * time.Second
 
 // controllers are the parts of the process.
@@ -91,7 +91,7 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	keeper := func(what string) writer.Config {
 		return writer.Config{Etcd: c.etcd, Problems: c.ledger, Reporter: c, What: what}
 	}
-	c.endpoints = endpoints.New(keeper("pods"), c.unused)
+	c.endpoints = endpoints.New(keeper("pods"))
 	after := map[string]string{}
 	if cfg.Enabled[Policies] {
 		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
@@ -163,15 +163,6 @@ func profileOf(k model.Key) (name string, is bool) {
 		return k.Profile, true
 	}
 	return "", false
-}
-
-// unused has profiles deleted whose objects are gone; nil = all that are.
-func (c *controllers) unused(profiles []string) {
-	var keys []model.Key
-	for _, p := range profiles {
-		keys = append(keys, model.ProfileRulesKey{Profile: p}, model.ProfileTagsKey{Profile: p}, model.ProfileLabelsKey{Profile: p})
-	}
-	c.owned.Check(keys...)
 }
 
 // Wrote implements writer.Reporter, as the others.
@@ -329,14 +320,14 @@ func (c *controllers) lead(ctx context.Context) {
 	all.Wait()
 }
 
-// turn finds out whether the parts can be asked at all, until the context ends.
+// turn finds out whether the parts can be asked at all, until the context ends, and has what waited for others looked at again.
 func (c *controllers) turn(ctx context.Context) error {
 	tick := time.NewTicker(turn)
 	defer tick.Stop()
 	c.health.SetUnready("")
 	for {
 		c.endpoints.Pods()
-		c.owned.Objects(kindTier)
+		c.owned.Recheck() // profiles that no endpoint uses any more
 		c.cluster.count()
 		c.health.Turn()
 		select {

@@ -68,7 +68,6 @@ type endpoint struct {
 // Keeper keeps them. Make one with New.
 type Keeper struct {
 	writer *writer.Writer
-	unused func(profiles []string)
 
 	mu        sync.Mutex
 	pods      map[string]Pod
@@ -77,9 +76,9 @@ type Keeper struct {
 	read      bool           // endpoints are all that etcd holds
 }
 
-// New makes a keeper that knows nothing. unused is told of profiles that no endpoint has any more; nil = of any there may be.
-func New(cfg writer.Config, unused func(profiles []string)) *Keeper {
-	k := &Keeper{unused: unused, pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
+// New makes a keeper that knows nothing.
+func New(cfg writer.Config) *Keeper {
+	k := &Keeper{pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
 	k.writer = writer.New(cfg, k)
 	return k
 }
@@ -143,14 +142,6 @@ func (k *Keeper) Uses(profile string) bool {
 
 // Update takes in what etcd holds.
 func (k *Keeper) Update(u model.Update) {
-	if unused := k.update(u); u.Resync {
-		k.unused(nil)
-	} else if len(unused) > 0 {
-		k.unused(unused)
-	}
-}
-
-func (k *Keeper) update(u model.Update) (unused []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if u.Resync {
@@ -169,7 +160,6 @@ func (k *Keeper) update(u model.Update) (unused []string) {
 		for _, p := range of[key].profiles {
 			if k.users[p]--; k.users[p] == 0 {
 				delete(k.users, p)
-				unused = append(unused, p)
 			}
 		}
 		if !e.Exists() {
@@ -197,7 +187,6 @@ func (k *Keeper) update(u model.Update) (unused []string) {
 	for w := range changed {
 		k.check(w)
 	}
-	return unused
 }
 
 // endpointOf is what is known of an endpoint by its value.

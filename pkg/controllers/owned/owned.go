@@ -27,7 +27,7 @@ type Config struct {
 	// After are kinds that are written only once all objects of another kind are known, and after those. What opens pods comes
 	// after what closes them.
 	After map[string]string
-	// Needed reports whether a key is to stay although its object is gone; it is asked again where Check says so. What the key
+	// Needed reports whether a key is to stay although its object is gone; it is asked again at each Recheck. What the key
 	// holds is known where the entry exists, which is so before anything is deleted.
 	Needed func(model.Entry) bool
 	// Living asks the API live whether an object makes a key. Only what none makes is deleted: the watch that says so may be
@@ -67,14 +67,18 @@ type Keeper struct {
 	mu      sync.Mutex
 	objects map[writer.Object][]model.Key
 	desired map[model.Key]desired
-	actual  map[model.Key]sum // the zero sum: invalid
-	synced  map[string]bool   // by kind: all of its objects are known
-	read    bool              // actual is all that etcd holds
+	actual  map[model.Key]sum  // the zero sum: invalid
+	synced  map[string]bool    // by kind: all of its objects are known
+	spared  map[model.Key]bool // Needed said so
+	read    bool               // actual is all that etcd holds
 }
 
 // New makes a keeper of nothing.
 func New(cfg Config) *Keeper {
-	k := &Keeper{Config: cfg, objects: map[writer.Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{}, synced: map[string]bool{}}
+	k := &Keeper{
+		Config: cfg, objects: map[writer.Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{},
+		synced: map[string]bool{}, spared: map[model.Key]bool{},
+	}
 	k.writer = writer.New(cfg.Config, k)
 	return k
 }
@@ -202,15 +206,13 @@ func (k *Keeper) Objects(kind string) (n int) {
 	return n
 }
 
-// Check has keys looked at again, as what Needed says of them may be another; without any, all.
-func (k *Keeper) Check(keys ...model.Key) {
+// Recheck has keys looked at again that were needed, as what Needed says of them may be another.
+func (k *Keeper) Recheck() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(keys) == 0 {
-		k.checkAll()
-		return
-	}
-	k.check(keys...)
+	spared := slices.Collect(maps.Keys(k.spared))
+	clear(k.spared)
+	k.check(spared...)
 }
 
 // Update takes in what etcd holds; what others own in the same places is passed over.
@@ -293,8 +295,11 @@ func (k *Keeper) due(e model.Entry, have sum, exists bool) (write, remove bool) 
 	case wanted:
 		kind, after := k.After[k.kindOf(e.Key)]
 		return (!exists || have != d.sum) && (!after || k.synced[kind]), false
+	case k.synced[k.kindOf(e.Key)] && k.Needed(e):
+		k.spared[e.Key] = true
+		return false, false
 	default:
-		return false, k.synced[k.kindOf(e.Key)] && !k.Needed(e)
+		return false, k.synced[k.kindOf(e.Key)]
 	}
 }
 

@@ -129,7 +129,7 @@ func TestSweep(t *testing.T) {
 	w.mu.Lock()
 	w.needed[policyKey("used")] = false
 	w.mu.Unlock()
-	w.Keeper.Check()
+	w.Recheck()
 	w.holds(map[string]model.Policy{"a": policy("a"), "b": policy("b")})
 	for _, k := range []model.Key{foreign, other} {
 		if w.Get(k) == nil {
