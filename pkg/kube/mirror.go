@@ -23,49 +23,40 @@ type mirror[T Kind, U any] struct {
 	there   map[cache.ObjectName]struct{}
 }
 
-// kept is what is kept of an object, or why it can't be read.
-type kept[U any] struct {
-	name  cache.ObjectName
-	value U
-	about corev1.ObjectReference // of an object that can't be read
-	err   error
+// kept is what is kept of an object.
+type kept struct {
+	name cache.ObjectName
+	tell func() // the handler
 }
 
 // GetObjectKind implements runtime.Object, so that client-go can hold it.
-func (*kept[U]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (*kept) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object: nobody changes it.
-func (k *kept[U]) DeepCopyObject() runtime.Object { return k }
+func (k *kept) DeepCopyObject() runtime.Object { return k }
 
 // convert keeps what is needed of an object, which is of type T, or untyped where the kind is read raw.
-func (m *mirror[T, U]) convert(o runtime.Object) runtime.Object {
-	if k, ok := o.(*kept[U]); ok {
+func (m *mirror[T, U]) convert(o runtime.Object) *kept {
+	if k, ok := o.(*kept); ok {
 		return k
 	}
-	k := new(kept[U])
+	k := &kept{tell: func() {}}
 	if a, err := meta.Accessor(o); err == nil {
 		k.name = cache.MetaObjectToName(a)
 	}
 	typed, raw, err := objectOf[T](o)
-	if k.err = err; err != nil {
-		if u, untyped := o.(*unstructured.Unstructured); untyped {
-			k.about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
-		}
-		return k
-	}
-	k.value = m.keep(typed, raw)
-	return k
-}
-
-func (m *mirror[T, U]) set(o runtime.Object) {
-	k := m.convert(o).(*kept[U])
-	m.there[k.name] = struct{}{}
 	switch {
-	case k.err == nil && m.handler.Set != nil:
-		m.handler.Set(k.value)
-	case k.err != nil && m.handler.Bad != nil:
-		m.handler.Bad(k.about, k.err)
+	case err == nil && m.handler.Set != nil:
+		value := m.keep(typed, raw)
+		k.tell = func() { m.handler.Set(value) }
+	case err != nil && m.handler.Bad != nil:
+		var about corev1.ObjectReference
+		if u, untyped := o.(*unstructured.Unstructured); untyped {
+			about = corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
+		}
+		k.tell = func() { m.handler.Bad(about, err) }
 	}
+	return k
 }
 
 func (m *mirror[T, U]) delete(name cache.ObjectName) {
@@ -82,7 +73,9 @@ func (m *mirror[T, U]) Transformer() cache.TransformFunc {
 
 // Add implements cache.ReflectorStore, as the others.
 func (m *mirror[T, U]) Add(o any) error {
-	m.set(o.(runtime.Object))
+	k := m.convert(o.(runtime.Object))
+	m.there[k.name] = struct{}{}
+	k.tell()
 	return nil
 }
 
@@ -103,8 +96,8 @@ func (m *mirror[T, U]) Delete(o any) error {
 func (m *mirror[T, U]) Replace(list []any, _ string) error {
 	now := make(map[cache.ObjectName]struct{}, len(list))
 	for _, o := range list {
-		now[o.(*kept[U]).name] = struct{}{}
-		m.set(o.(runtime.Object))
+		now[o.(*kept).name] = struct{}{}
+		_ = m.Add(o) // the error is always nil
 	}
 	for name := range m.there {
 		if _, ok := now[name]; !ok {

@@ -110,7 +110,7 @@ type watcher struct {
 }
 
 // list reads a page, and keeps of it what is needed.
-func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(runtime.Object) runtime.Object) (runtime.Object, error) {
+func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(runtime.Object) *kept) (runtime.Object, error) {
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = "" // what another API server's cache holds may be older than what was known before
 	}
