@@ -59,8 +59,14 @@ func (k kind) text(verb, namespace, name string) string {
 // Get reads an object as it is now: the API asks its own store. os.ErrNotExist is in the error's chain where the API says
 // that there is none.
 func Get[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, error) {
-	o, _, err := GetRaw[T](ctx, c, namespace, name)
-	return o, err
+	k, o := kindOf[T](), new(T)
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := k.at(c.groups[k.version].Get(), namespace, name).Do(ctx).Into(any(o).(runtime.Object))
+	if err != nil {
+		return nil, explain(k.text("get", namespace, name), name, err)
+	}
+	return o, nil
 }
 
 // GetRaw is Get for who has to know of the fields that a later version of the API has of a NetworkPolicy: see WatchRaw.
