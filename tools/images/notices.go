@@ -6,10 +6,8 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -66,7 +64,7 @@ func modulesOf(r recipe, dir string) (modules []debug.Module, toolchain string, 
 		toolchain, _, _ = strings.Cut(info.GoVersion, " ")
 		for _, m := range info.Deps {
 			if m.Replace != nil {
-				m = m.Replace
+				m.Version = m.Replace.Version
 			}
 			all[m.Path] = *m
 		}
@@ -79,27 +77,20 @@ func modulesOf(r recipe, dir string) (modules []debug.Module, toolchain string, 
 
 // noticesOf are the licences of Go and of modules, each text once with all that it is of.
 func noticesOf(ctx context.Context, dir string, modules []debug.Module) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-json", "all")
+	args := []string{"list", "-m", "-f", "{{.Path}} {{.Dir}}"} // of these alone: the whole graph, or their times, may have to be fetched
+	for _, m := range modules {
+		args = append(args, m.Path)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	list, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the modules: %w", err)
 	}
 	dirs := map[string]string{}
-	for d := json.NewDecoder(bytes.NewReader(list)); ; {
-		var m struct {
-			Path, Dir string
-			Replace   *struct{ Path string }
-		}
-		if err := d.Decode(&m); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		if m.Replace != nil {
-			m.Path = m.Replace.Path
-		}
-		dirs[m.Path] = m.Dir
+	for line := range strings.Lines(string(list)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		dirs[path] = dir
 	}
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
