@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What gobgp does (4.8, pkg/server/fsm.go): established closes each new connection of a neighbour, though RFC 4724, section 4.2, says
-// to close the former one; and connectLoop makes connections without TCP keep-alives. To reproduce: cut the power of a host and start
-// it again (TestReturnsUnheard). What it costs: the host, which knows nothing of its former sessions, has none with its neighbours
-// until their hold time ends, 90 s by default. What is done here: TCP keep-alives, which the kernel of a host that doesn't know the
-// connection answers with a reset.
+// What gobgp does (4.8, pkg/server/fsm.go): established closes each new connection of a neighbour, though RFC 4724, section 4.2, says to
+// close the former one; and connectLoop makes connections without TCP keep-alives.
+// To reproduce: cut the power of a host and start it again (TestReturnsUnheard).
+// What it costs: the host, which knows nothing of its former sessions, has none with its neighbours until their hold time ends, 90 s by
+// default.
+// What is done here: TCP keep-alives, which the kernel of a host that doesn't know the connection answers with a reset.
 
 // keepAlives make the kernel probe a connection idle for 10 s, every 10 s. It ends after 20 minutes without answer: the hold
 // time comes first.

@@ -51,9 +51,9 @@ func (r *running) forget(ctx context.Context, s session) error {
 // ended.
 //
 // What gobgp does (4.8, pkg/server/server.go, stopNeighbor and StopBgp): it doesn't wait for work of the session in progress.
-// To reproduce: delete a neighbour while it sends routes (TestFloodOnWire). What it costs: what is read meanwhile stays in
-// the table for good, connections that are no longer read stay open, and neighbours take a connection that just breaks for a
-// restart.
+// To reproduce: delete a neighbour while it sends routes (TestFloodOnWire).
+// What it costs: what is read meanwhile stays in the table for good, connections that are no longer read stay open, and neighbours take
+// a connection that just breaks for a restart.
 func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -19,9 +19,11 @@ import (
 )
 
 // What gobgp does (4.8, pkg/server/server.go, handleFSMMessage, and pkg/server/fsm.go, loop): for a new session it reads its table, says
-// that the session is up, and only then sends changes to the session. Changes in between are never sent to it. To reproduce: let 40
-// clients of a reflector connect at once, each of which announces and withdraws some prefixes (TestChangesWhileSessionsComeUp). What it
-// costs: a route that was added is missing at that neighbour, and one that was withdrawn stays there, for as long as the session lasts.
+// that the session is up, and only then sends changes to the session. Changes in between are never sent to it.
+// To reproduce: let 40 clients of a reflector connect at once, each of which announces and withdraws some prefixes
+// (TestChangesWhileSessionsComeUp).
+// What it costs: a route that was added is missing at that neighbour, and one that was withdrawn stays there, for as long as the session
+// lasts.
 // What is done here: what changed while a session came up is sent again.
 
 // behind is how late the news of other neighbours' changes may come.
