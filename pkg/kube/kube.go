@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube reads, watches and writes the objects of the Kubernetes API. It alone, with package leader, uses client-go,
-// but not client-go's typed clientset, which brings in every group of the API.
+// Package kube reads, watches and writes the objects of the Kubernetes API. Only this package and package leader use client-go's
+// clients. This one uses none of the typed clientset, which brings in every group of the API.
 package kube
 
 import (
@@ -45,7 +45,7 @@ type Client struct {
 }
 
 // pings are the environment variables that tell client-go after how many seconds of silence to ping a connection, and how long to
-// wait for the answer. Its defaults are 30 and 15; these leave an API server that vanished without a word sooner.
+// wait for the answer. Its defaults are 30 and 15; with these it leaves an API server that vanished without a word sooner.
 var pings = [...]struct{ name, value string }{{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "15"}, {"HTTP2_PING_TIMEOUT_SECONDS", "10"}}
 
 // New prepares a client. It doesn't connect: the first request finds out whether the API is there.
