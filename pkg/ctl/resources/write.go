@@ -69,7 +69,7 @@ func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resou
 		_, refused := do(&alone, bound, r)
 		cancel()
 		switch session.Status(refused) {
-		case session.StatusOK, session.StatusNotFound, session.StatusConflict: // it is valid beside what is stored, or refused for another reason
+		case session.StatusOK, session.StatusNotFound, session.StatusConflict: // accepted, or refused for another reason
 		case session.StatusUnavailable:
 			return refused
 		default:
