@@ -47,7 +47,7 @@ func TestNothingIsSaidWhileRestarting(t *testing.T) {
 	t.Parallel()
 	r := newReflected(t, 20)
 	d := r.desired
-	d.Speaker.RestartTime = 20 * time.Minute // a quarter is waited for who never comes
+	d.Speaker.RestartTime = 20 * time.Minute // a quarter of it is the wait for a neighbour that never comes
 	d.Speaker.KeepaliveTime = behind
 	absent := netip.MustParseAddr("10.0.1.250")
 	d.Neighbours[absent] = plan.Neighbour{Address: absent, AS: 64512, Local: r.reflector.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
@@ -82,7 +82,7 @@ func newReflected(t *testing.T, clients int) *reflected {
 	r := &reflected{t: t, reflector: f.host(t, 1), other: f.host(t, 2)}
 	ip(t, r.other.ns, "route add local 10.0.1.0/24 dev lo")
 	r.speaker, r.desired = r.reflector.start(t), r.reflector.desired()
-	r.desired.Speaker.ClusterID, r.desired.Speaker.HoldTime = r.reflector.v4, 18*time.Hour // of which clients make no use
+	r.desired.Speaker.ClusterID, r.desired.Speaker.HoldTime = r.reflector.v4, 18*time.Hour // which clients do not use
 	r.reflector.has(r.desired, "10.1.250.0/26")
 	for n := range clients {
 		c := &client{number: n + 1, address: netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)}), has: make(map[netip.Prefix]bool)}

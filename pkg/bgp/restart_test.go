@@ -172,7 +172,7 @@ func TestBecomesReflector(t *testing.T) {
 		becomes(t, "new sessions", true, func() bool {
 			for who, want := range map[*speaker][]string{sa: of1, sb: of2, sc: of3} {
 				got := strings.Join(who.learns(), "\n")
-				for _, route := range want { // a reflector may tell of it as well
+				for _, route := range want { // a reflector may send it as well
 					if !strings.Contains(got, route) {
 						t.Fatalf("clients %v: %s isn't in %s", client, route, got)
 					}
