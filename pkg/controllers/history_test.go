@@ -110,7 +110,7 @@ type history struct {
 	live     map[model.Key]int64 // keys that were there at a revision and must not be deleted after it; 0 = they may
 	policies map[string]bool
 	accounts map[string]bool
-	pods     map[string]model.WorkloadEndpoint // as they are to be
+	pods     map[string]model.WorkloadEndpoint // as they should be
 }
 
 func (h *history) alive(since int64, keys ...model.Key) {
