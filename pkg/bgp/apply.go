@@ -16,14 +16,13 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// learnTime is how long neighbours have to say what they have where there is no graceful
-// restart that says it.
+// learnTime is how long neighbours have to send their routes if no restart time is set.
 const learnTime = 30 * time.Second
 
-// Apply makes the speaker do what is desired. What cannot be done is in the error and the
-// rest is done; a neighbour whose settings are wrong has no session, or keeps the one it has.
+// Apply brings the speaker to the desired state. The error names what cannot be done; the rest is done. A neighbour whose
+// settings are wrong has no session, or keeps the one it has.
 //
-// Times hold from the next session on: one in progress isn't ended for them.
+// Times take effect with the next session: a session in progress isn't ended for them.
 func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -39,7 +38,7 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	}
 	var busy error
 	if s.run != nil && s.run.speaker.ListenPort != desired.Speaker.ListenPort {
-		if busy = tryPort(desired.Speaker); busy != nil { // sessions go on by the one that it has
+		if busy = tryPort(desired.Speaker); busy != nil { // sessions continue on the current port
 			desired.Speaker.Listen, desired.Speaker.ListenPort = s.run.speaker.Listen, s.run.speaker.ListenPort
 		}
 	}
@@ -58,12 +57,12 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	return errors.Join(busy, err)
 }
 
-// reconcile makes what is desired of a speaker that runs, or of one that is to begin.
+// reconcile brings a running speaker to the desired state, or starts one.
 func (s *Speaker) reconcile(ctx context.Context) error {
 	if s.run == nil {
 		r, err := s.start(ctx, s.desired.Speaker)
 		if err != nil {
-			s.learned.clear() // who knows when there is a next try
+			s.learned.clear() // the next try may be far off
 			return err
 		}
 		s.run = r
@@ -80,14 +79,14 @@ func (s *Speaker) reconcile(ctx context.Context) error {
 	return err
 }
 
-// regroup begins all sessions anew, as for a restart, where one that is up is to be a client's or is to be none any more. The
-// library can't change that of a session, and can't end a single one so that the routes stay. It waits for sessions that are
-// coming up: who restarts again meanwhile is forgotten.
+// regroup restarts all sessions gracefully if an established one must become a route reflector client's, or stop being one.
+// The library can't change that for a session, nor end a single one so that its routes stay. regroup waits for sessions that
+// are coming up: neighbours forget the routes of a speaker that restarts again before that.
 func (s *Speaker) regroup(ctx context.Context) error {
 	if !s.run.regroups || !s.sessions.settled(time.Now()) {
 		return nil
 	}
-	// Passwords' files may have changed since they were read, and would be in force.
+	// Password files may have changed since they were read, and the restart would use the new passwords.
 	if err := s.difference(ctx); err != nil || !s.run.regroups {
 		return err
 	}
@@ -98,7 +97,7 @@ func (s *Speaker) regroup(ctx context.Context) error {
 	return s.reconcile(ctx)
 }
 
-// reflects says whether a neighbour may have of us what others said.
+// reflects reports whether a neighbour may have routes of others from us.
 func (s *Speaker) reflects() bool {
 	for a, has := range s.run.sessions {
 		if s.sessions.get(a).state == Established && has.clusterID.IsValid() {
@@ -108,7 +107,7 @@ func (s *Speaker) reflects() bool {
 	return false
 }
 
-// tryPort says why BGP could not listen at the port, which is another than it has.
+// tryPort returns why BGP can't listen at the speaker's port, nil if it can. The port must differ from the current one.
 func tryPort(s plan.Speaker) error {
 	for _, a := range listenAddresses(s.Listen) {
 		network := "tcp4"
@@ -126,7 +125,7 @@ func tryPort(s plan.Speaker) error {
 	return nil
 }
 
-// check refuses a speaker that the library would choke on.
+// check rejects a speaker that the library couldn't handle.
 func check(s plan.Speaker) error {
 	switch {
 	case !s.RouterID.Is4() || s.RouterID.IsUnspecified():
@@ -153,7 +152,7 @@ func check(s plan.Speaker) error {
 	return nil
 }
 
-// silence ends all sessions, for good.
+// silence ends all sessions for good.
 func (s *Speaker) silence(ctx context.Context) error {
 	s.desired = Desired{}
 	if s.run == nil {
@@ -162,8 +161,8 @@ func (s *Speaker) silence(ctx context.Context) error {
 	return s.halt(ctx, false)
 }
 
-// halt ends the library's run: gracefully, for another is to follow, and neighbours keep our
-// routes meanwhile. So are theirs kept then.
+// halt stops the library. graceful means that it is about to start again: neighbours keep our routes meanwhile, and we keep
+// theirs.
 func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 	r := s.run
 	s.run = nil
@@ -217,8 +216,8 @@ func (s *Speaker) difference(ctx context.Context) error {
 	return errors.Join(err, s.setSessions(ctx))
 }
 
-// session is the session that is wanted with a neighbour. One that is up keeps its password until it ends or
-// another file is named: the file and what the neighbour has are seldom changed at once.
+// session returns the session that is wanted with a neighbour. An established one keeps its password until it ends or another
+// file is named: the file and the neighbour's password seldom change at the same time.
 func (s *Speaker) session(n plan.Neighbour) (session, error) {
 	r, a := s.run, n.Address
 	w, err := newSession(s.desired.Speaker, n)
@@ -239,7 +238,7 @@ func (s *Speaker) session(n plan.Neighbour) (session, error) {
 	return w, nil
 }
 
-// revisit is the part of Apply that comes when there is time.
+// revisit is the part of Apply that tend does later.
 func (s *Speaker) revisit(ctx context.Context) error {
 	do := s.remainder
 	if s.run == nil {
@@ -253,8 +252,8 @@ func (s *Speaker) revisit(ctx context.Context) error {
 	return err
 }
 
-// remainder changes what may have come to be otherwise than desired by itself: sessions. It costs next to nothing
-// for those that go on, as hundreds may begin at once.
+// remainder changes only what may depart from the desired state by itself: sessions. It costs next to nothing for sessions
+// that go on, as hundreds may begin at once.
 func (s *Speaker) remainder(ctx context.Context) error {
 	if !s.run.set || s.hasNewPassword() {
 		return s.difference(ctx)
@@ -262,7 +261,7 @@ func (s *Speaker) remainder(ctx context.Context) error {
 	return s.setSessions(ctx)
 }
 
-// hasNewPassword says whether a password is not the one that was read, of a neighbour without a session.
+// hasNewPassword reports whether the password of a neighbour without a session differs from the one that was read.
 func (s *Speaker) hasNewPassword() bool {
 	for a, n := range s.desired.Neighbours {
 		if n.PasswordFile == "" || s.sessions.get(a).state == Established {
@@ -275,7 +274,7 @@ func (s *Speaker) hasNewPassword() bool {
 	return false
 }
 
-// setSessions makes the sessions as they are wanted.
+// setSessions brings the sessions to their wanted state.
 func (s *Speaker) setSessions(ctx context.Context) error {
 	r, now := s.run, time.Now()
 	r.regroups = false
@@ -300,16 +299,16 @@ func (s *Speaker) setSessions(ctx context.Context) error {
 	return errors.Join(append(errs, s.followUp(ctx, now))...)
 }
 
-// noAnswer is said of a neighbour that is mute.
+// noAnswer is the error of a mute neighbour.
 const noAnswer = "connected, but it doesn't answer: trying anew"
 
-// setSession makes one session as it is wanted.
+// setSession brings one session to its wanted state.
 func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time) error {
 	r, a := s.run, wanted.address
 	has, runs := r.sessions[a]
 	is := s.sessions.get(a)
 	mute := runs && is.isMute(now)
-	if mute { // news that it is up come late where the library has much to do, such as to send all routes to it
+	if mute { // the event that it is up is late when the library is busy, such as sending it all routes
 		up, _ := r.isReady(ctx, a)
 		mute = !up
 	}

@@ -18,8 +18,8 @@ func block(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1 + byte(i>>10), byte(i >> 2), byte(i) << 6}), 26)
 }
 
-// BenchmarkAdvertise measures one more advertisement, from Apply to being learned by a neighbour,
-// where the neighbour has learned many already.
+// BenchmarkAdvertise measures the time from Apply with one more advertisement until a neighbour that has learned many already
+// learns it.
 func BenchmarkAdvertise(b *testing.B) {
 	for _, many := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("%d", many), func(b *testing.B) {
@@ -56,8 +56,7 @@ func BenchmarkAdvertise(b *testing.B) {
 	}
 }
 
-// BenchmarkLearn measures how long 5,000 prefixes take from one neighbour, from the session being
-// up to the last.
+// BenchmarkLearn measures how long 5,000 prefixes from one neighbour take, from the session being up to the last prefix.
 func BenchmarkLearn(b *testing.B) {
 	const many = 5000
 	f := newFabric(b)
@@ -95,8 +94,8 @@ func BenchmarkLearn(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkIdle measures a speaker with 50 neighbours in the mesh that have 10 blocks each, while
-// nothing happens: CPU per second, and memory.
+// BenchmarkIdle measures a speaker with 50 neighbours in the mesh, which have 10 blocks each, while nothing happens: CPU per
+// second, and memory.
 func BenchmarkIdle(b *testing.B) {
 	const neighbours = 50
 	f := newFabric(b)

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bgp is the BGP speaker of a host: it holds sessions, advertises this
-// host's prefixes and reports what is learned.
+// Package bgp is the BGP speaker of a host: it holds sessions, advertises this host's prefixes and reports learned routes.
 //
-// It takes the whole desired state, compares it with what runs and changes the
-// difference; a session that needn't be reset isn't. Routes aren't written to the
-// kernel here.
+// It takes the whole desired state, compares it with the running one and changes the difference, without resetting sessions
+// that needn't be. It doesn't write routes to the kernel.
 package bgp
 
 import (
@@ -20,35 +18,34 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// Desired is all that a Speaker is to do. The zero value is to be silent.
+// Desired is the whole desired state of a Speaker. The zero value is a silent speaker.
 type Desired struct {
 	Speaker        plan.Speaker
 	Neighbours     map[netip.Addr]plan.Neighbour
 	Advertisements map[netip.Prefix]plan.Advertisement
 }
 
-// Config is what a Speaker may be told; the zero value is the default.
+// Config configures a Speaker; the zero value is the default.
 type Config struct {
 	Logger *slog.Logger // nil = no log
-	// FloodPause is how long a neighbour that sent too many routes is left alone:
-	// 0 = 5 minutes.
+	// FloodPause is how long a neighbour that sent too many routes is left alone: 0 = 5 minutes.
 	FloodPause time.Duration
 }
 
-// A Speaker speaks BGP in this process's network namespace. The library keeps its
-// rules for choosing paths in package variables: a process has one Speaker.
+// A Speaker speaks BGP in this process's network namespace. A process may have only one Speaker, as the library keeps its
+// rules for choosing paths in package variables.
 type Speaker struct {
 	log        *slog.Logger
 	floodPause time.Duration
 
-	// applying is held while the difference is made.
+	// applying is held while the state is being changed.
 	applying sync.Mutex
 	desired  Desired
 	run      *running // nil = silent
 	closed   bool
-	again    bool      // it ended to begin anew, and couldn't
-	fresh    bool      // it begins anew as a reflector, and was none
-	deadline time.Time // when no neighbour is waited for any longer
+	again    bool      // it stopped in order to restart, and couldn't start
+	fresh    bool      // it restarts, and no neighbour has reflected routes from before
+	deadline time.Time // until when neighbours are waited for
 
 	sessions sessions
 	learned  learned
@@ -58,10 +55,10 @@ type Speaker struct {
 	tended chan struct{}
 }
 
-// errClosed is what a closed Speaker answers.
+// errClosed is the error of a closed Speaker.
 var errClosed = errors.New("the BGP speaker is closed")
 
-// New makes a Speaker. Nothing listens or connects until Apply says so.
+// New returns a Speaker. It neither listens nor connects before Apply.
 func New(cfg Config) *Speaker {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Speaker{
@@ -82,7 +79,7 @@ func New(cfg Config) *Speaker {
 	return s
 }
 
-// signal asks tend to look. It never blocks.
+// signal wakes tend. It never blocks.
 func (s *Speaker) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -90,8 +87,7 @@ func (s *Speaker) signal() {
 	}
 }
 
-// tend makes what couldn't be made at once: what waits for a session to end, and
-// neighbours whose pause is over.
+// tend does what couldn't be done at once: what waits for a session to end, and neighbours whose pause is over.
 func (s *Speaker) tend(ctx context.Context) {
 	defer close(s.tended)
 	timer := time.NewTimer(time.Hour)
@@ -105,7 +101,7 @@ func (s *Speaker) tend(ctx context.Context) {
 		case <-timer.C:
 		}
 		s.applying.Lock()
-		now, next := time.Now(), time.Hour // what comes due while this works is not done
+		now, next := time.Now(), time.Hour // what comes due during this round is left for the next
 		if (s.run != nil || s.again) && !s.closed {
 			if err := s.revisit(ctx); told.Is(err) && err != nil && ctx.Err() == nil {
 				s.log.Warn("BGP is not as desired", "error", err)
@@ -123,8 +119,8 @@ func (s *Speaker) tend(ctx context.Context) {
 	}
 }
 
-// Close ends all sessions as for a restart: neighbours that agreed to it keep our
-// routes for the restart time, and what was learned stays as it is.
+// Close ends all sessions as for a restart: neighbours that agreed to graceful restart keep our routes for the restart time.
+// The learned routes stay as they are.
 func (s *Speaker) Close(ctx context.Context) error {
 	s.cancel()
 	<-s.tended

@@ -29,7 +29,7 @@ type bird struct {
 	log  *syncBuffer
 }
 
-// startBIRD starts one. What is in its configuration besides the sessions is the same for all.
+// startBIRD starts BIRD with these sessions. The rest of its configuration is always the same.
 func (h *host) startBIRD(tb testing.TB, sessions string) *bird {
 	tb.Helper()
 	b := &bird{tb: tb, host: h, dir: tb.TempDir()}
@@ -63,7 +63,7 @@ func (b *bird) kill() {
 	_ = b.cmd.Wait() // it was killed, which is an error
 }
 
-// birdc is what BIRD says of itself.
+// birdc returns the output of birdc.
 func (b *bird) birdc(command string) string {
 	b.tb.Helper()
 	out, err := exec.Command("birdc", append([]string{"-r", "-s", filepath.Join(b.dir, "ctl")}, strings.Fields(command)...)...).CombinedOutput()
@@ -73,7 +73,7 @@ func (b *bird) birdc(command string) string {
 	return string(out)
 }
 
-// learns are the prefixes that BIRD has from neighbours, with next hops.
+// learns returns the prefixes that BIRD has from neighbours, with next hops.
 func (b *bird) learns() []string {
 	b.tb.Helper()
 	var list []string
@@ -135,7 +135,7 @@ func TestBIRD(t *testing.T) {
 	b.mustLearn(all...)
 	becomes(t, "BIRD has sent all", true, func() bool { return s.look().Complete })
 
-	// We restart, gracefully and not: BIRD keeps what it has; what we don't have any more goes then.
+	// We restart, gracefully and not: BIRD keeps what it has, and drops afterwards what we no longer have.
 	for i, end := range []func(*speaker){(*speaker).close, (*speaker).kill} {
 		end(s)
 		s = a.start(t)
@@ -187,7 +187,7 @@ func TestBIRD(t *testing.T) {
 	}
 }
 
-// TestBIRDReflector has BIRD reflect between two hosts, and be a client of a host that reflects.
+// TestBIRDReflector: BIRD reflects between two hosts, and is a client of a host that reflects.
 func TestBIRDReflector(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -227,8 +227,8 @@ func TestBIRDReflector(t *testing.T) {
 	}
 }
 
-// TestPeerOptions has BIRD send over IPv4 a route that has been in our AS, as a router between racks of one AS does, and speak over IPv6
-// with another AS of ours, in which it takes packets from no further than its own network.
+// TestPeerOptions: BIRD sends over IPv4 a route that has been in our AS, as a router between racks of one AS does. Over IPv6 it has a
+// session with another AS of ours, in which it accepts packets only from its own network.
 func TestPeerOptions(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -255,7 +255,7 @@ protocol bgp v6 {
 	a.has(d, "10.1.1.0/26", "fd01:0:0:1::/122")
 	s := a.start(t)
 	s.apply(d)
-	// Ours come without the speaker's AS: the neighbour knows this host by the other one.
+	// Our routes come without the speaker's AS: the neighbour knows this host by the other AS.
 	b.mustLearn("10.1.1.0/26 via 10.0.0.1", "fd01:0:0:1::/122 via fd00::1")
 	s.mustLearn("fd01:0:0:9::/64 via fd00::2")
 	if out := b.birdc("show protocols all v6"); !regexp.MustCompile(`Hold timer: +[0-9.]+/12\b`).MatchString(out) {
@@ -278,7 +278,7 @@ protocol bgp v6 {
 	})
 }
 
-// TestNextHopOfReflected has a reflector pass BIRD's route on to BIRD, with the next hop that the peer's options say.
+// TestNextHopOfReflected: a reflector passes BIRD's route on to BIRD, with the next hop that the peer's options set.
 func TestNextHopOfReflected(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)

@@ -21,7 +21,7 @@ func (h *host) outside(d Desired, other *host, as model.ASNumber) plan.Neighbour
 	return n
 }
 
-// pair is two hosts in AS 64512 and 65001, neighbours by eBGP.
+// pair returns two hosts in AS 64512 and 65001 that are neighbours by eBGP.
 func pair(t *testing.T) (a, b *host, da, db Desired) {
 	t.Helper()
 	f := newFabric(t)
@@ -39,7 +39,7 @@ func TestImport(t *testing.T) {
 	n := da.Neighbours[b.v4]
 	n.Import = filterList("reject 10.1.7.0/24", "accept 192.168.0.0/16", "accept 0.0.0.0/0")
 	a.has(da, "10.1.1.0/26")
-	// Ours back, a default route, outside of pools, inside.
+	// Our own prefix, a default route, one outside the pools, some inside.
 	b.has(db, "10.1.1.0/26", "0.0.0.0/0", "10.1.2.0/26", "10.1.7.0/26", "172.16.0.0/16", "192.168.1.0/24", "10.0.0.0/8")
 	sa, sb := a.start(t), b.start(t)
 	sa.apply(da)
@@ -47,7 +47,7 @@ func TestImport(t *testing.T) {
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.7.0/26 via 10.0.0.2")
 	before := sa.look().Status
 
-	// The neighbour's own filters come first; a default route isn't taken even so.
+	// The neighbour's own filters come first; a default route isn't accepted even then.
 	da.Neighbours[b.v4] = n
 	sa.apply(da)
 	sa.mustLearn("10.0.0.0/8 via 10.0.0.2", "10.1.2.0/26 via 10.0.0.2", "172.16.0.0/16 via 10.0.0.2", "192.168.1.0/24 via 10.0.0.2")
@@ -89,7 +89,7 @@ func TestExport(t *testing.T) {
 	sa.apply(da)
 	sb.apply(db)
 	sc.apply(dc)
-	// Only its own, and what goes by a tunnel in the mesh not there.
+	// Only the other's own; the prefix that goes by a tunnel in the mesh is missing.
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
 	sc.mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.1.64/26 via 10.0.0.1")
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")
@@ -114,8 +114,7 @@ func TestExport(t *testing.T) {
 	sameSessions(t, before, sa.look().Status)
 }
 
-// TestReflector has two clients and a neighbour outside that a reflector joins: next hops are
-// not changed, and nothing is reflected by who is none.
+// TestReflector: a reflector connects two clients and a neighbour outside. Next hops stay, and only a reflector reflects.
 func TestReflector(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -151,8 +150,8 @@ func TestReflector(t *testing.T) {
 	clients[0].close()
 }
 
-// TestTwoReflectors has two that are neighbours of each other, and clients of both and of one. They
-// hear of each other and nothing of their own, and what one withdraws is gone everywhere.
+// TestTwoReflectors: two reflectors are neighbours of each other; some clients have both, some one. All learn one another's
+// prefixes and not their own, and what one withdraws is gone everywhere.
 func TestTwoReflectors(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -212,7 +211,7 @@ func TestTwoReflectors(t *testing.T) {
 	}
 }
 
-// TestMultipath has two neighbours that know routes to a prefix, equally good.
+// TestMultipath: two neighbours have equally good routes to a prefix.
 func TestMultipath(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -243,8 +242,8 @@ func TestMultipath(t *testing.T) {
 	sa.mustLearn("10.1.9.0/24 via 10.0.0.2")
 }
 
-// TestSecond has two neighbours that know routes to a prefix of which one is better. What becomes of the
-// other is told with the better one, and when it is asked for.
+// TestSecond: two neighbours have routes to a prefix, one better than the other. Changes of the worse one are reported along
+// with the better one, and on request.
 func TestSecond(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -300,7 +299,7 @@ func TestPassword(t *testing.T) {
 	sb.apply(db)
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 
-	// The file has a wrong one: the session goes on, and the next is not to be had.
+	// The file has a wrong password: the session goes on, and no new one comes up.
 	before := sa.look().Status
 	if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
@@ -323,12 +322,12 @@ func TestPassword(t *testing.T) {
 	becomes(t, "the error", true, func() bool {
 		return strings.Contains(sa.peer(b.v4).Error, "timeout; it is down, or its password is not the one in "+file)
 	})
-	// The file is corrected, and nobody says so.
+	// The file is corrected, without an Apply.
 	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
-	// Only one side asks for one.
+	// Only one side wants a password.
 	na.PasswordFile = ""
 	da.Neighbours[b.v4] = na
 	sa.apply(da)
@@ -339,7 +338,7 @@ func TestPassword(t *testing.T) {
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
 
-	// A file that isn't there ends nothing.
+	// A missing file ends no session.
 	na.PasswordFile = file + ".missing"
 	da.Neighbours[b.v4] = na
 	if got := sa.ask(order{Do: "apply", Desired: da}).Err; !strings.Contains(got, na.PasswordFile) {
@@ -357,7 +356,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestWrongAS has a neighbour of another AS than is set: each side says so, once, however its connections end.
+// TestWrongAS: a neighbour has another AS than is set. Each side reports it once, however its connections end.
 func TestWrongAS(t *testing.T) {
 	long.Test(t)
 	t.Parallel()

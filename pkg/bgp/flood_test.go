@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// wire is a neighbour that writes its messages itself, in AS 65001.
+// wire is a neighbour in AS 65001 whose messages the test writes.
 type wire struct {
 	net.Conn
 	t     *testing.T
@@ -25,7 +25,7 @@ type wire struct {
 	attrs []bgp.PathAttributeInterface
 }
 
-// dial opens a session from b's host to a's speaker, which refuses connections at first. It has no hold time, as
+// dial opens a session from b's host to a's speaker, which refuses connections at first. The session has no hold time, as
 // nothing here keeps it alive.
 func dial(t *testing.T, s *speaker, a, b *host) *wire {
 	t.Helper()
@@ -60,7 +60,7 @@ func path(as ...uint32) bgp.PathAttributeInterface {
 	return bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, as)})
 }
 
-// send sends a message, unless it was cut off.
+// send sends a message, unless the connection was cut off.
 func (w *wire) send(m *bgp.BGPMessage) {
 	w.t.Helper()
 	data, err := m.Serialize()
@@ -89,7 +89,7 @@ func nlri(t testing.TB, prefixes ...netip.Prefix) (list []bgp.PathNLRI) {
 	return list
 }
 
-// flood sends that many prefixes, each times that many of them with a message.
+// flood sends n prefixes, as many as each in one message.
 func (w *wire) flood(n, each int) {
 	w.t.Helper()
 	var list []netip.Prefix
@@ -104,9 +104,8 @@ func (w *wire) flood(n, each int) {
 	}
 }
 
-// TestFloodOnWire has a neighbour send more prefixes than it may: one with each message, which is as
-// costly as it can make it, and as many as fit, which come in while it is being cut off. They
-// are let in, and none stays.
+// TestFloodOnWire: a neighbour sends more prefixes than it may, one per message, which costs us most, and as many as fit,
+// which arrive while it is being cut off. They are accepted, and none stays.
 func TestFloodOnWire(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -129,7 +128,7 @@ func TestFloodOnWire(t *testing.T) {
 				w.flood(50000, c.each)
 				s.mustBe("10.0.0.2 flooded")
 				w.mustBeCutOff()
-				// Anew with another limit, so that what was on its way then has come by now.
+				// Begin again with another limit, which gives messages in flight the time to arrive.
 				n.MaxPrefixes += round + 1
 				da.Neighbours[b.v4] = n
 				s.apply(da)
@@ -141,7 +140,7 @@ func TestFloodOnWire(t *testing.T) {
 	}
 }
 
-// TestFloodPassword: another password in the file doesn't end a flooding neighbour's pause; it holds from then on.
+// TestFloodPassword: another password in the file doesn't end a flooding neighbour's pause; it is used afterwards.
 func TestFloodPassword(t *testing.T) {
 	long.Test(t)
 	t.Parallel()

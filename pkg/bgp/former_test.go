@@ -12,8 +12,8 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// TestReturnsUnheard has a host that loses its power and is back before its neighbours have noticed: they
-// find out when it connects, and its routes stay. One that connects and has its session still keeps it.
+// TestReturnsUnheard: a host loses its power and is back before its neighbours have noticed. They notice when it connects,
+// and its routes stay. A host that connects although it still has a session keeps that.
 func TestReturnsUnheard(t *testing.T) {
 	long.Test(t)
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// FuzzUpdate: whatever a neighbour sends that the library can read, what is learned of it are prefixes with next hops that a host can have,
-// and it is judged whether they have been here. The byte says which of the paths is the best.
+// FuzzUpdate: from whatever a neighbour sends and the library can parse, only prefixes with next hops that a host can have are learned, and
+// paths that have been here are told from others. The byte selects the best path.
 func FuzzUpdate(f *testing.F) {
 	hop, err := bgp.NewPathAttributeNextHop(netip.MustParseAddr("10.0.0.2"))
 	if err != nil {

@@ -62,7 +62,7 @@ func TestReadPassword(t *testing.T) {
 	}
 }
 
-// TestRefused has what cannot be: it is named, nothing panics, and the rest is done.
+// TestRefused: each impossible setting is named in the error, nothing panics, and the rest is done.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	us, them := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
@@ -129,7 +129,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRest does what is sound beside what isn't.
+// TestRest: valid settings beside invalid ones take effect.
 func TestRest(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -155,8 +155,7 @@ func TestRest(t *testing.T) {
 	sa.mustBe("10.0.0.2 established", "10.0.0.3 refused")
 }
 
-// A password that can't be read is named once and is the reason, however often it is
-// tried to connect by the one of before.
+// An unreadable password is logged once and stays the reason, however often the old password is tried.
 func TestMistakeInSettings(t *testing.T) {
 	var log strings.Builder
 	s := &sessions{log: slog.New(slog.NewTextHandler(&log, nil)), wake: func() {}}
@@ -176,7 +175,7 @@ func TestMistakeInSettings(t *testing.T) {
 	}
 }
 
-// TestFarNeighbour has neighbours that don't answer: where one hop would be too few, what to set is said.
+// TestFarNeighbour: neighbours don't answer. If one hop would be too few, the error says what to set.
 func TestFarNeighbour(t *testing.T) {
 	for name, c := range map[string]struct {
 		neighbour plan.Neighbour
@@ -204,7 +203,7 @@ func TestFarNeighbour(t *testing.T) {
 	}
 }
 
-// TestListenInUse has another daemon at the port.
+// TestListenInUse: another daemon has the port.
 func TestListenInUse(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -267,7 +266,7 @@ func TestLibraryLog(t *testing.T) {
 	}
 }
 
-// TestEnded has sessions end for the reasons that events name.
+// TestEnded: sessions end for each reason that events give.
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	for why, want := range map[api.PeerState_DisconnectReason]string{
@@ -287,7 +286,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestClosed has orders after the end.
+// TestClosed: a closed speaker gets orders.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})

@@ -11,27 +11,26 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// learned are the learned routes and the subscriptions to them. The zero value is empty.
+// learned holds the learned routes and the subscriptions to them. The zero value is empty.
 type learned struct {
 	mu       sync.Mutex
 	routes   map[netip.Prefix]plan.Learned
 	complete bool
-	// former are those of before the speaker was started anew, until they are learned
-	// again or all is known.
+	// former are the prefixes from before a restart of the speaker, until they are learned again or all routes are known.
 	former  map[netip.Prefix]struct{}
 	readers map[*Subscription]struct{}
-	again   func([]netip.Prefix) // has prefixes looked at; nil = nothing runs
+	again   func([]netip.Prefix) // makes the watch look at prefixes; nil = nothing runs
 }
 
-// A Subscription tells its reader what was learned and withdrawn. It keeps the latest of
-// each prefix, however slow the reader is.
+// A Subscription reports learned and withdrawn routes to its reader. It keeps the latest state of each prefix, however slow
+// the reader is.
 type Subscription struct {
 	from  *learned
 	ready chan struct{}
 	dirty map[netip.Prefix]struct{} // guarded by from.mu
 }
 
-// Learned is all that is learned now, sorted by prefix.
+// Learned returns all learned routes, sorted by prefix.
 func (s *Speaker) Learned() []plan.Learned {
 	s.learned.mu.Lock()
 	defer s.learned.mu.Unlock()
@@ -40,15 +39,15 @@ func (s *Speaker) Learned() []plan.Learned {
 	})
 }
 
-// Complete reports whether all neighbours of the first Apply have said what they have, or
-// have had their time. Before, a route that isn't learned may just not be learned yet.
+// Complete reports whether all neighbours of the first Apply have sent their routes, or have had their time. Until then, a
+// missing route may just not have been learned yet.
 func (s *Speaker) Complete() bool {
 	s.learned.mu.Lock()
 	defer s.learned.mu.Unlock()
 	return s.learned.complete
 }
 
-// Subscribe starts with all that is learned now. Close it when done.
+// Subscribe returns a subscription that starts with all learned routes. Close it when done.
 func (s *Speaker) Subscribe() *Subscription {
 	l := &s.learned
 	l.mu.Lock()
@@ -65,10 +64,10 @@ func (s *Speaker) Subscribe() *Subscription {
 	return sub
 }
 
-// Ready receives when Take has something to say, or Complete has changed.
+// Ready receives when Take has something to return, or Complete has changed.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.ready }
 
-// Take returns what changed since the last time, sorted; what has no paths is gone.
+// Take returns what changed since the last call, sorted; routes without paths are gone.
 func (sub *Subscription) Take() []plan.Learned {
 	sub.from.mu.Lock()
 	defer sub.from.mu.Unlock()
@@ -81,8 +80,8 @@ func (sub *Subscription) Take() []plan.Learned {
 	return changed
 }
 
-// LookAgain has prefixes looked at: what becomes of paths that aren't the best is told with what
-// becomes of those, and else only when it is asked for. It doesn't wait.
+// LookAgain requests another look at prefixes: changes of paths that aren't the best are reported along with changes of those
+// that are, and otherwise only on request. It doesn't wait.
 func (sub *Subscription) LookAgain(prefixes []netip.Prefix) {
 	sub.from.mu.Lock()
 	again := sub.from.again
@@ -92,7 +91,7 @@ func (sub *Subscription) LookAgain(prefixes []netip.Prefix) {
 	}
 }
 
-// setAgain says who looks at prefixes.
+// setAgain sets the function that looks at prefixes.
 func (l *learned) setAgain(again func([]netip.Prefix)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,14 +105,14 @@ func (sub *Subscription) Close() {
 	delete(sub.from.readers, sub)
 }
 
-// set takes in what is known of some prefixes now.
+// set takes in the current state of some prefixes.
 func (l *learned) set(routes []plan.Learned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := make([]plan.Learned, 0, len(routes))
 	for _, r := range routes {
 		if _, kept := l.former[r.Prefix]; kept && len(r.Paths) == 0 {
-			continue // that nobody has told of it means nothing yet
+			continue // its neighbour may not have sent it again yet
 		}
 		delete(l.former, r.Prefix)
 		known = append(known, r)
@@ -121,7 +120,7 @@ func (l *learned) set(routes []plan.Learned) {
 	l.put(known)
 }
 
-// put has these routes, and tells of those that changed; mu is held.
+// put stores these routes and notifies readers of those that changed; mu must be held.
 func (l *learned) put(routes []plan.Learned) {
 	if l.routes == nil {
 		l.routes = make(map[netip.Prefix]plan.Learned)
@@ -146,7 +145,7 @@ func (l *learned) put(routes []plan.Learned) {
 	}
 }
 
-// clear forgets all.
+// clear forgets all routes.
 func (l *learned) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +157,7 @@ func (l *learned) clear() {
 	l.put(gone)
 }
 
-// retain has all that is learned stay while the speaker is started anew, until it is known
-// what neighbours have then.
+// retain keeps all learned routes while the speaker restarts, until it is known what neighbours have then.
 func (l *learned) retain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +168,7 @@ func (l *learned) retain() {
 	}
 }
 
-// forgetFormer ends that for what came from others than the neighbours; nil is all of it.
+// forgetFormer drops the paths of former routes that came from others than the neighbours; nil drops all of them.
 func (l *learned) forgetFormer(neighbours map[netip.Addr]plan.Neighbour) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +187,7 @@ func (l *learned) forgetFormer(neighbours map[netip.Addr]plan.Neighbour) {
 	l.put(changed)
 }
 
-// setComplete says whether all is known that neighbours had at the start.
+// setComplete records whether all routes that neighbours had at the start are known.
 func (l *learned) setComplete(complete bool) {
 	if complete {
 		l.forgetFormer(nil)

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenError says that BGP doesn't run at all, as it can't listen.
+// ListenError says that BGP can't listen, and so doesn't run, or stays at its former port.
 type ListenError struct {
 	Port uint16
 	Err  error
-	// Stays: it goes on at its former port.
+	// Stays: BGP stays at its former port.
 	Stays bool
 }
 
-// Error says what to do.
+// Error says what to do about it.
 func (e *ListenError) Error() string {
 	if e.Stays {
 		return fmt.Sprintf("BGP stays at its former port, as it can't listen at the one that is set: %v: %s", e.Err, listenAdvice(e.Port, e.Err))
@@ -25,7 +25,7 @@ func (e *ListenError) Error() string {
 	return fmt.Sprintf("listen for BGP: %v: %s", e.Err, listenAdvice(e.Port, e.Err))
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *ListenError) Unwrap() error { return e.Err }
 
 func listenAdvice(port uint16, err error) string {

@@ -12,15 +12,15 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// libraryLog is the library's logger. It takes in what the library says nowhere else, and passes the rest on one level
-// lower. The library uses no groups.
+// libraryLog is the library's logger. It takes in what the library reports nowhere else, and passes the rest on at a lower
+// level. The library uses no groups.
 type libraryLog struct {
 	slog.Handler
 	peer     netip.Addr
 	sessions *sessions
 }
 
-// Enabled is true for all: why a connection failed is a debug message.
+// Enabled returns true for all levels: why a connection failed is a debug message.
 func (l *libraryLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -32,7 +32,7 @@ func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &c
 }
 
-// setPeer notes which neighbour a record is about.
+// setPeer records which neighbour a record is about.
 func (l *libraryLog) setPeer(a slog.Attr) {
 	if a.Key == "Key" {
 		if addr, err := netip.ParseAddr(a.Value.String()); err == nil {
@@ -64,18 +64,18 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, c)
 }
 
-// stopped is what is said of a server that StopBgp has stopped, when Stop ends the rest of it.
+// stopped is the message about a server that StopBgp has stopped, when Stop ends the rest of it.
 const stopped = "failed to stop BGP server"
 
-// wrongAS is completed with the number. refused is what can be said of a neighbour that didn't
-// like how we began: the library doesn't tell what it answered.
+// wrongAS is completed with the number. refused is all that is known of a neighbour that rejects how we open a session: the
+// library doesn't report its answer.
 const (
 	wrongAS = "it is not in AS "
 	refused = "it refuses us: does it expect another AS number of us?"
 )
 
-// takeIn reports whether a record says what no event of gobgp 4.8 says, and passes that to the sessions. The connections that gobgp makes
-// have no events until a neighbour has answered, and the event of an update copies all its paths.
+// takeIn reports whether a record says what no event of gobgp 4.8 says, and passes that to the sessions. Connections that gobgp makes
+// cause no events until the neighbour has answered, and the event of an update copies all its paths.
 func (l *libraryLog) takeIn(r slog.Record) bool {
 	switch r.Message {
 	case "received update": // pkg/server/peer.go, handleUpdate
@@ -106,7 +106,7 @@ func (l *libraryLog) takeIn(r slog.Record) bool {
 	return true
 }
 
-// sentNotification notes that we refused a neighbour. The event of a session's end says why we ended one that was up.
+// sentNotification records that we refused a neighbour. If we ended a session that was up, the event of its end says why.
 func (t *sessions) sentNotification(a netip.Addr, code, subcode uint8) {
 	text := weEnded + bgp.NewNotificationErrorCode(code, subcode).String()
 	switch {
@@ -122,7 +122,7 @@ func (t *sessions) sentNotification(a netip.Addr, code, subcode uint8) {
 	})
 }
 
-// attr is an attribute of a record.
+// attr returns an attribute of a record, the zero Value if it has none of that key.
 func attr(r slog.Record, key string) (v slog.Value) {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == key {

@@ -22,9 +22,8 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// speakerEnv makes the test binary a speaker that does what it reads from its standard input.
-// A speaker is a process, as in production: the library has package variables, and a restart is
-// the end of a process.
+// speakerEnv makes the test binary a speaker that does what it reads from its standard input. A speaker is a process, as in
+// production: the library has package variables, and a restart is the end of a process.
 const speakerEnv = "CALICO_TEST_SPEAKER"
 
 func TestMain(m *testing.M) {
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// order is what a speaker's process is told, and answer what it says.
+// order is an order to a speaker's process, and answer its answer.
 type order struct {
 	Do      string
 	Desired Desired

@@ -37,7 +37,7 @@ func TestMesh(t *testing.T) {
 	speakers[2].mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.1.7/32 via 10.0.0.2", "10.1.2.0/26 via 10.0.0.2", "fd01:0:0:1::/122 via fd00::1", "fd01:0:0:2::/122 via fd00::2")
 	speakers[0].mustBe("10.0.0.2 established", "10.0.0.3 established", "fd00::2 established", "fd00::3 established")
 
-	// More, less and else, and no session is touched.
+	// More, fewer and other advertisements: no session is touched.
 	before := speakers[0].look().Status
 	hosts[1].has(desired[1], "10.1.4.0/26")
 	delete(desired[1].Advertisements, prefix("10.1.1.7/32"))
@@ -51,7 +51,7 @@ func TestMesh(t *testing.T) {
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// sameSessions expects that no session began or ended.
+// sameSessions checks that no session began or ended.
 func sameSessions(t *testing.T, before, after []PeerStatus) {
 	t.Helper()
 	of := func(list []PeerStatus) (l []string) {

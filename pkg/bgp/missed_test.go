@@ -21,8 +21,8 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// TestChangesWhileSessionsComeUp has the clients of a reflector come all at once, and each announce and withdraw: in the end
-// each has what is there of the others, and no more.
+// TestChangesWhileSessionsComeUp: the clients of a reflector all connect at once, and each announces and withdraws. In the
+// end each has what the others have, and no more.
 func TestChangesWhileSessionsComeUp(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -41,13 +41,13 @@ func TestChangesWhileSessionsComeUp(t *testing.T) {
 	}
 }
 
-// TestNothingIsSaidWhileRestarting: a reflector that has restarted says nothing before it has heard all, also not what changed while
-// sessions came up. Clients would take it for all that there is, and drop the rest.
+// TestNothingIsSaidWhileRestarting: a reflector that has restarted sends nothing before it has heard from all neighbours, not even
+// what changed while sessions came up. Clients would take that for everything, and drop the rest.
 func TestNothingIsSaidWhileRestarting(t *testing.T) {
 	t.Parallel()
 	r := newReflected(t, 20)
 	d := r.desired
-	d.Speaker.RestartTime = 20 * time.Minute // a quarter is waited for who never comes
+	d.Speaker.RestartTime = 20 * time.Minute // a quarter of it is the wait for a neighbour that never comes
 	d.Speaker.KeepaliveTime = behind
 	absent := netip.MustParseAddr("10.0.1.250")
 	d.Neighbours[absent] = plan.Neighbour{Address: absent, AS: 64512, Local: r.reflector.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
@@ -66,7 +66,7 @@ func TestNothingIsSaidWhileRestarting(t *testing.T) {
 	}
 }
 
-// reflected is a host that reflects routes among clients, which are addresses of another.
+// reflected is a host that reflects routes among clients, which are addresses of another host.
 type reflected struct {
 	t         *testing.T
 	reflector *host
@@ -82,7 +82,7 @@ func newReflected(t *testing.T, clients int) *reflected {
 	r := &reflected{t: t, reflector: f.host(t, 1), other: f.host(t, 2)}
 	ip(t, r.other.ns, "route add local 10.0.1.0/24 dev lo")
 	r.speaker, r.desired = r.reflector.start(t), r.reflector.desired()
-	r.desired.Speaker.ClusterID, r.desired.Speaker.HoldTime = r.reflector.v4, 18*time.Hour // of which clients make no use
+	r.desired.Speaker.ClusterID, r.desired.Speaker.HoldTime = r.reflector.v4, 18*time.Hour // which clients do not use
 	r.reflector.has(r.desired, "10.1.250.0/26")
 	for n := range clients {
 		c := &client{number: n + 1, address: netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)}), has: make(map[netip.Prefix]bool)}
@@ -92,7 +92,7 @@ func newReflected(t *testing.T, clients int) *reflected {
 	return r
 }
 
-// come applies what is desired, and has all clients connect at once.
+// come applies the desired state, and lets all clients connect at once.
 func (r *reflected) come(d Desired) {
 	t := r.t
 	t.Helper()
@@ -124,7 +124,7 @@ func (r *reflected) come(d Desired) {
 	}
 }
 
-// A client is a neighbour that keeps what it is told.
+// A client is a neighbour that keeps what it receives.
 type client struct {
 	net.Conn
 	number  int
@@ -144,7 +144,7 @@ func (c *client) said() int {
 	return c.updates
 }
 
-// prefix is the client's own one, 0, and those that it withdraws.
+// prefix returns prefix n of the client: 0 is the one that it keeps, the others are withdrawn.
 func (c *client) prefix(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(c.number), byte(n)}), 32)
 }
@@ -160,7 +160,7 @@ func (c *client) learned() []netip.Prefix {
 	return list
 }
 
-// talk opens the session, announces, withdraws all but one, and hears until the end.
+// talk opens the session, announces, withdraws all prefixes but one, and reads until the end.
 func (c *client) talk() error {
 	const passing = 40
 	open, err := bgp.NewBGPOpenMessage(64512, 65535, c.address, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
@@ -206,7 +206,7 @@ func (c *client) talk() error {
 	}
 }
 
-// hear takes a message in.
+// hear reads and handles a message.
 func (c *client) hear() error {
 	head := make([]byte, bgp.BGP_HEADER_LENGTH)
 	if _, err := io.ReadFull(c, head); err != nil {
@@ -245,7 +245,7 @@ func (c *client) hear() error {
 	return nil
 }
 
-// TestChanges has what changed kept for as long as it may be asked for.
+// TestChanges: changes are kept for as long as they may be needed.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	var c changes

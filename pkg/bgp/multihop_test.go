@@ -31,8 +31,8 @@ func (f *fabric) routed(t *testing.T, a, b *host) {
 	})
 }
 
-// TestMultihop has neighbours with a password and a router between them: without ebgp_multihop what they
-// send lives for one hop, and ends there.
+// TestMultihop: a router and a password are between two neighbours. Without ebgp_multihop their packets live for one hop and
+// don't arrive.
 func TestMultihop(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)

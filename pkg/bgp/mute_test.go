@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// TestMute has a neighbour that connects and says no more than OPEN: the connection is given up within seconds.
+// TestMute: a neighbour connects and sends only OPEN. We give up the connection within seconds.
 func TestMute(t *testing.T) {
 	t.Parallel()
 	a, b, da, _ := twoHosts(t)
@@ -46,7 +46,7 @@ func TestMute(t *testing.T) {
 	if err := conn.SetReadDeadline(time.Now().Add(eventually.Limit)); err != nil {
 		t.Fatal(err)
 	}
-	// It answers in open-confirm, and gives up in that.
+	// We answer, are in open-confirm, and give up there.
 	if diff := cmp.Diff([]byte{bgp.BGP_MSG_OPEN, bgp.BGP_MSG_KEEPALIVE}, kindsOf(conn)); diff != "" {
 		t.Errorf("messages until it was cut off (-want +got):\n%s", diff)
 	}
@@ -74,8 +74,8 @@ func mustSay(t *testing.T, s *speaker) {
 	becomes(t, "an error is kept", true, func() bool { return s.peer(netip.MustParseAddr("10.0.0.2")).Error != "" })
 }
 
-// TestLateNews has a speaker that isn't told in time that a session is up, as where it has much to
-// send: it doesn't take its neighbour for mute.
+// TestLateNews: a speaker learns late that a session is up, as when it has much to send. It doesn't take its neighbour for
+// mute.
 func TestLateNews(t *testing.T) {
 	t.Parallel()
 	a, b, da, db := twoHosts(t)
@@ -94,8 +94,8 @@ func TestLateNews(t *testing.T) {
 	sameSessions(t, before, sb.look().Status)
 }
 
-// TestLeaveAndReturn has a neighbour go and come back at once, again and again: no connection
-// stays open that nobody reads, which the other side would take for a mute neighbour.
+// TestLeaveAndReturn: a neighbour goes and comes back at once, again and again. No connection stays open unread, which the
+// other side would take for a mute neighbour.
 func TestLeaveAndReturn(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -122,8 +122,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	}
 }
 
-// TestCloses has a neighbour that takes connections and closes them, at once or when it has heard
-// who we are, as routers do with those of whom they don't know.
+// TestCloses: a neighbour accepts connections and closes them, at once or after our OPEN, as routers do with unknown hosts.
 func TestCloses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -183,8 +182,8 @@ func TestCloses(t *testing.T) {
 	}
 }
 
-// TestClosings has connections closed and other things happen: who closes again and again is said to, and nobody
-// for some closings, or where a better reason is known.
+// TestClosings: connections are closed among other events. It is reported only after many closings in a row, and not if a
+// better reason is known.
 func TestClosings(t *testing.T) {
 	t.Parallel()
 	const (

@@ -22,30 +22,30 @@ import (
 // maxPassword is TCP_MD5SIG_MAXKEYLEN of linux/tcp.h.
 const maxPassword = 80
 
-// connectRetry is the pause between two tries to connect, in seconds.
+// connectRetry is the pause between two connection attempts, in seconds.
 const connectRetry = 5
 
-// session is how a neighbour is set up. Two that are equal need no change.
+// session is the setup of a neighbour. Two equal ones need no change.
 type session struct {
 	address, local netip.Addr
 	as             uint32
 	password       string
 	multihop       int
-	clusterID      netip.Addr // what is reflected to it gets this one; invalid = nothing is
+	clusterID      netip.Addr // cluster id of routes reflected to it; invalid = none are
 	port           uint16
 	localAS        uint32 // 0 = the speaker's
 	allowOwnAS     int
 	ttlSecurity    int // hops, 0 = off
-	// These are said when a session begins: a change of them waits for it to end.
+	// terms are sent when a session begins: a change waits for the session to end.
 	terms terms
 }
 
-// terms are what a session in progress can go on without.
+// terms are the settings whose change doesn't reset a session in progress.
 type terms struct {
 	hold, keepalive, restart time.Duration
 }
 
-// newSession is the session that is wanted with a neighbour.
+// newSession returns the session that is wanted with a neighbour.
 func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	s := session{
 		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: 179,
@@ -56,13 +56,14 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	case n.Client:
 		s.clusterID = speaker.ClusterID
 	case n.Reflector:
-		// The library names originators to clients alone, and two that are none keep for good what
-		// they have told each other: so it is one, and the policies say what it gets. What has the
-		// session's cluster id in its list is never withdrawn from it, and it may have ours.
+		// The library sends originators to clients only, and two reflectors that aren't each other's clients never withdraw
+		// what they have sent each other. So this neighbour is set up as a client, and the policies decide what it gets. A
+		// route whose cluster list has the session's cluster id is never withdrawn from it, and the list may have our cluster
+		// id: so the session has our router id instead.
 		s.clusterID = speaker.RouterID
 	}
 	if n.Host != "" && speaker.ListenPort != 0 {
-		s.port = speaker.ListenPort // our own hosts listen where we do
+		s.port = speaker.ListenPort // our own hosts listen at our port
 	}
 	switch {
 	case !plain(n.Address):
@@ -97,7 +98,7 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	return s, err
 }
 
-// termsOf are the speaker's, but for those that the peer has of its own.
+// termsOf returns the speaker's terms, overridden by the peer's own.
 func termsOf(speaker plan.Speaker, o model.PeerOptions) terms {
 	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	t := terms{
@@ -110,12 +111,12 @@ func termsOf(speaker plan.Speaker, o model.PeerOptions) terms {
 	return t
 }
 
-// plain says whether an address is one that sessions are held with.
+// plain reports whether sessions can be held with an address.
 func plain(a netip.Addr) bool { return a.IsValid() && a.Zone() == "" && !a.Is4In6() }
 
-// readPassword reads a TCP MD5 password: the file's one line. No error quotes it.
+// readPassword reads a TCP MD5 password, the only line of a file. Errors never quote it.
 func readPassword(path string) (string, error) {
-	// What isn't a regular file might never end, or not even open.
+	// Reading anything but a regular file might never end, nor even opening it.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", fmt.Errorf("password_file: %w: create it with the password that the neighbour has", err)
@@ -144,8 +145,8 @@ func readPassword(path string) (string, error) {
 	return string(data), nil
 }
 
-// peer is the session as the library takes it. With restarting, the neighbour is told
-// that we have just restarted and have kept our routes (RFC 4724, section 4.1).
+// peer returns the session in the library's form. With restarting, the neighbour is told that we have just restarted and have
+// kept our routes (RFC 4724, section 4.1).
 func (s session) peer(restarting bool) *api.Peer {
 	family := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 	local := "0.0.0.0"
@@ -195,9 +196,8 @@ func (s session) peer(restarting bool) *api.Peer {
 	return p
 }
 
-// deferral is for how many seconds a restarted host waits, once a session is up, for what
-// its neighbours have before it says that it has sent all. What a host has itself it knows
-// at once; a reflector must have heard what it passes on.
+// deferral returns how many seconds a restarted host waits, once a session is up, for its neighbours' routes before it says
+// that it has sent all. A host knows its own routes at once; a reflector must first learn what it passes on.
 func (s session) deferral() uint32 {
 	if s.clusterID.IsValid() {
 		return uint32(max(leastDeferral, s.terms.restart/time.Second/4))
@@ -205,5 +205,5 @@ func (s session) deferral() uint32 {
 	return leastDeferral
 }
 
-// leastDeferral is the least that the library knows, in seconds.
+// leastDeferral is the shortest time that the library accepts, in seconds.
 const leastDeferral = 1

@@ -13,13 +13,12 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// maxWorse is how many paths of a prefix are handed on beside the best ones. They matter only
-// where none of the best can be used.
+// maxWorse is how many paths of a prefix are reported besides the best ones. They matter only if none of the best can be
+// used.
 const maxWorse = 4
 
-// pathsOf are the table's paths, which it has in the order of preference, with their ranks, and
-// sorted within one. There are none where the best one is ours: what others say of a prefix that
-// we advertise is not taken.
+// pathsOf returns the table's paths, which the table has in order of preference, with their ranks, sorted within each rank.
+// It returns none if the best one is ours: routes of others to a prefix that we advertise are not used.
 func pathsOf(paths []*apiutil.Path, as model.ASNumber) []plan.Path {
 	if len(paths) == 0 || !paths[0].Best || !paths[0].PeerAddress.IsValid() {
 		return nil
@@ -28,7 +27,7 @@ func pathsOf(paths []*apiutil.Path, as model.ASNumber) []plan.Path {
 	rank, worse := 0, 0
 	var before merit
 	for i, p := range paths {
-		if p.Best { // wherever it stands: the library marks by less than it sorts by
+		if p.Best { // at any position: the library marks best paths by fewer criteria than it sorts by
 			rank = 0
 		} else {
 			m := meritOf(p, as)
@@ -54,8 +53,8 @@ func pathsOf(paths []*apiutil.Path, as model.ASNumber) []plan.Path {
 	return slices.Clip(all)
 }
 
-// merit is what paths are compared by before the tie-breakers (RFC 4271, section 9.1.2.2): those
-// that have the same are equally good, as the library takes it (gobgp 4.8, Path.Compare).
+// merit holds the criteria that come before the tie-breakers (RFC 4271, section 9.1.2.2): paths of equal merit are equally
+// good to the library (gobgp 4.8, Path.Compare).
 type merit struct {
 	internal        bool
 	preference, med uint32

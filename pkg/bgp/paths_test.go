@@ -13,8 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// TestRanks has a table's paths in an order in which one that is marked as best stands
-// after one that isn't.
+// TestRanks: in a table's order, a path marked as best may follow one that isn't.
 func TestRanks(t *testing.T) {
 	path := func(last byte, best bool, med uint32) *apiutil.Path {
 		hop := netip.AddrFrom4([4]byte{10, 0, 0, last})

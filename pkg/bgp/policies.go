@@ -16,43 +16,42 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// The two policies, and the library's name for the table that they stand before.
+// The two policies, and the library's name for the table that they apply to.
 const (
 	importPolicy = "import"
 	exportPolicy = "export"
 	globalTable  = "global"
 )
 
-// Marks of paths of ours, by their ORIGIN. They never leave: the export policy makes the
-// ORIGIN what it should be.
+// Marks of our own paths, by their ORIGIN. They never leave this host: the export policy sets the real ORIGIN.
 const (
-	noMesh = api.OriginType_ORIGIN_TYPE_INCOMPLETE // it isn't for the mesh
-	nobody = api.OriginType_ORIGIN_TYPE_EGP        // it is for nobody
+	noMesh = api.OriginType_ORIGIN_TYPE_INCOMPLETE // not for the mesh
+	nobody = api.OriginType_ORIGIN_TYPE_EGP        // for no neighbour
 )
 
-// unreflected marks what came by iBGP from a neighbour that isn't our client: other non-clients aren't
-// told of it (RFC 4456, section 6). Its AS number is nobody's (RFC 7300), and it never leaves.
+// unreflected marks routes that came by iBGP from a neighbour that isn't our client: they aren't sent to other non-clients
+// (RFC 4456, section 6). Its AS number is reserved (RFC 7300), and the mark never leaves this host.
 const unreflected = "4294967295:0:1"
 
-// filters is what the policies are made of: they are made anew when it changes.
+// filters is the input of the policies, which are rebuilt when it changes.
 type filters struct {
 	importFrom []netip.Prefix
 	reflector  bool
 	mesh       []netip.Addr // sorted
-	nonClients []netip.Addr // of iBGP, sorted, where another reflector is among them
+	nonClients []netip.Addr // of iBGP, sorted; nil if no neighbour is another reflector
 	neighbours []neighbourFilters
-	nextHopUs  []netip.Addr // sorted: what is reflected to them goes by way of this host
+	nextHopUs  []netip.Addr // sorted: this host is the next hop of what is reflected to them
 
 	communities []model.Community
 }
 
-// neighbourFilters are a neighbour's own ones.
+// neighbourFilters are the filters of one neighbour.
 type neighbourFilters struct {
 	address netip.Addr
 	in, out []model.RouteFilter
 }
 
-// filtersOf finds what of the desired state is policy.
+// filtersOf returns the part of the desired state that the policies express.
 func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) filters {
 	f := filters{importFrom: speaker.Import, reflector: speaker.ClusterID.IsValid(), communities: speaker.Communities}
 	others := false
@@ -71,14 +70,14 @@ func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) f
 			f.neighbours = append(f.neighbours, neighbourFilters{a, n.Import, n.Export})
 		}
 	}
-	if !others { // the library tells the others apart by itself
+	if !others { // the library tells clients from non-clients by itself
 		f.nonClients = nil
 	}
 	return f
 }
 
-// sameImport and sameExport say whether what has been received, or sent, must be
-// looked at again.
+// sameImport and sameExport report whether f and g treat received, or sent, routes alike. If not, these routes must be looked
+// at again.
 func (f filters) sameImport(g filters) bool {
 	return slices.Equal(f.importFrom, g.importFrom) && slices.Equal(f.nonClients, g.nonClients) &&
 		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
@@ -116,7 +115,7 @@ func (b *policyBuilder) take(name string) *api.Policy {
 	return p
 }
 
-// inside is the set of all prefixes inside one; exactly has only the prefix itself.
+// inside matches all prefixes inside p; exactly matches p only.
 func (b *policyBuilder) inside(p netip.Prefix) *api.MatchSet {
 	return b.prefixes(p, uint32(p.Addr().BitLen()))
 }
@@ -155,22 +154,20 @@ func decide(accept bool) *api.Actions {
 	return &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
 }
 
-// filter adds a neighbour's own filters: the first one that has a prefix inside decides.
+// filter adds a neighbour's own filters: the first one whose prefix contains the route decides.
 func (b *policyBuilder) filter(neighbour netip.Addr, list []model.RouteFilter) {
 	for _, f := range list {
 		b.add(&api.Conditions{PrefixSet: b.inside(f.CIDR.Masked()), NeighborSet: b.neighbours(neighbour)}, decide(f.Action == "accept"))
 	}
 }
 
-// policies are the statements, in their order; what none decides about is refused on
-// import and sent on export.
+// policies returns the statements in order. A route that none decides about is rejected on import and sent on export.
 func (f filters) policies() *api.SetPoliciesRequest {
 	var b policyBuilder
 	ours := &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL}
 
 	b.add(ours, decide(true))
-	// A default route is the fabric's own business: one learned here would compete with
-	// the host's.
+	// A default route is the fabric's own business: one learned here would compete with the host's.
 	for _, p := range []string{"0.0.0.0/0", "::/0"} {
 		b.add(&api.Conditions{PrefixSet: b.exactly(netip.MustParsePrefix(p))}, decide(false))
 	}
@@ -229,7 +226,7 @@ func (f filters) policies() *api.SetPoliciesRequest {
 	return &api.SetPoliciesRequest{DefinedSets: b.sets, Policies: []*api.Policy{in, out}}
 }
 
-// assignments put the policies before the table.
+// assignments attach the policies to the table.
 func assignments() []*api.PolicyAssignment {
 	return []*api.PolicyAssignment{{
 		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT,
@@ -242,8 +239,7 @@ func assignments() []*api.PolicyAssignment {
 	}}
 }
 
-// sends says whether an advertisement goes to a neighbour: what the export policy does,
-// for counting.
+// sends reports whether an advertisement goes to a neighbour. It repeats the export policy, for counting.
 func sends(n plan.Neighbour, a plan.Advertisement) bool {
 	if a.Prefix.Addr().Is4() != n.Address.Is4() || a.NoMesh && n.Kind == plan.FromMesh {
 		return false

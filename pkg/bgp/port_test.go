@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPortInUse: a port that another program has ends no session; when it is free it is taken.
+// TestPortInUse: a port that another program has ends no session; once free it is taken.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	a, b, da, db := twoHosts(t)

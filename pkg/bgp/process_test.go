@@ -26,7 +26,7 @@ type speaker struct {
 	log  *syncBuffer
 }
 
-// syncBuffer is what a process logs, to read while it does.
+// syncBuffer holds what a process logs, and can be read meanwhile.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -73,12 +73,12 @@ func (h *host) startLogging(tb testing.TB, level string) *speaker {
 	return s
 }
 
-// bound has the process log where it is, and end, unless the function that it returns is called in time.
+// bound lets the process log its stacks and end, unless met is called in time.
 func (s *speaker) bound() (met func() bool) {
 	return time.AfterFunc(eventually.Limit, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) }).Stop
 }
 
-// end lets the process end, as it does when there are no more orders.
+// end lets the process end, as it does without more orders.
 func (s *speaker) end() {
 	s.tb.Helper()
 	defer s.bound()()
@@ -106,7 +106,7 @@ func (s *speaker) ask(o order) answer {
 	return a
 }
 
-// apply has the desired state applied.
+// apply applies the desired state.
 func (s *speaker) apply(d Desired) time.Time {
 	s.tb.Helper()
 	a := s.ask(order{Do: "apply", Desired: d})
@@ -116,8 +116,8 @@ func (s *speaker) apply(d Desired) time.Time {
 	return a.At
 }
 
-// applied does so as often as it takes for a port that was just closed here to be free: a process that is started at
-// that moment has it until it runs its program.
+// applied retries apply until a port that was just closed here is free: a process that is started at that moment holds the
+// port until it runs its program.
 func (s *speaker) applied(d Desired) {
 	s.tb.Helper()
 	becomes(s.tb, s.name+" says", "", func() string { return s.ask(order{Do: "apply", Desired: d}).Err })
@@ -125,7 +125,7 @@ func (s *speaker) applied(d Desired) {
 
 func (s *speaker) look() answer { s.tb.Helper(); return s.ask(order{Do: "look"}) }
 
-// close ends the speaker as an agent that is restarted does, and its process.
+// close ends the speaker, as when an agent restarts, and its process.
 func (s *speaker) close() {
 	s.tb.Helper()
 	if a := s.ask(order{Do: "close"}); a.Err != "" {

@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What gobgp does (4.8, pkg/server/fsm.go): established closes each new connection of a neighbour, where RFC 4724, section 4.2, has the
-// former one closed; and connectLoop makes connections that the kernel never asks whether they are alive.
+// What gobgp does (4.8, pkg/server/fsm.go): established closes each new connection of a neighbour, though RFC 4724, section 4.2, says to
+// close the former one; and connectLoop makes connections without TCP keep-alives.
 // To reproduce: cut the power of a host and start it again (TestReturnsUnheard).
-// What it costs: the host, which knows nothing of its former session, has none with its neighbours until their hold time
-// ends, 90 s by default.
+// What it costs: the host, which knows nothing of its former sessions, has none with its neighbours until their hold time ends, 90 s by
+// default.
 // What is done here: TCP keep-alives, which the kernel of a host that doesn't know the connection answers with a reset.
 
-// keepAlives are sent every 10 s where nothing else is. No answer for 20 minutes ends the connection: the hold time comes first.
+// keepAlives make the kernel probe a connection idle for 10 s, every 10 s. It ends after 20 minutes without answer: the hold
+// time comes first.
 var keepAlives = []struct{ level, option, value int }{
 	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 10},
 	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10},
@@ -27,8 +28,8 @@ var keepAlives = []struct{ level, option, value int }{
 	{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 }
 
-// keepAlive turns keep-alives on for all connections of this process to the neighbours, as the library doesn't hand its own out. For
-// others, such as those to an etcd there, they do no harm.
+// keepAlive turns on keep-alives for all connections of this process to the neighbours, since the library doesn't expose its own.
+// They do no harm to others, such as connections to an etcd there.
 func keepAlive(neighbours []netip.Addr) error {
 	if len(neighbours) == 0 {
 		return nil
@@ -43,7 +44,7 @@ func keepAlive(neighbours []netip.Addr) error {
 			return err
 		}
 		var to netip.Addr
-		peer, _ := unix.Getpeername(fd) // what fails is no connection
+		peer, _ := unix.Getpeername(fd) // a file that is no connection fails
 		switch peer := peer.(type) {
 		case *unix.SockaddrInet4:
 			to = netip.AddrFrom4(peer.Addr)
@@ -52,7 +53,7 @@ func keepAlive(neighbours []netip.Addr) error {
 		}
 		if slices.Contains(neighbours, to) {
 			for _, o := range keepAlives {
-				_ = unix.SetsockoptInt(fd, o.level, o.option, o.value) // fails where it was closed meanwhile
+				_ = unix.SetsockoptInt(fd, o.level, o.option, o.value) // fails if it was closed meanwhile
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// remove ends sessions and forgets what they taught us.
+// remove ends sessions and forgets the routes that they brought.
 func (r *running) remove(ctx context.Context, list ...session) error {
 	if len(list) == 0 {
 		return nil
@@ -31,15 +31,15 @@ func (r *running) remove(ctx context.Context, list ...session) error {
 	return errors.Join(errs...)
 }
 
-// forget has the library forget a neighbour.
+// forget removes a neighbour from the library.
 func (r *running) forget(ctx context.Context, s session) error {
 	if s.password != "" {
-		// What gobgp does (4.8, pkg/server/server.go, DeletePeer): the listening socket keeps the password (TCP_MD5SIG) of a neighbour
-		// that is deleted, so that it can't come again without one (TestPassword). That of one that is changed to have
-		// none is forgotten.
+		// What gobgp does (4.8, pkg/server/server.go, DeletePeer): the listening socket keeps the password (TCP_MD5SIG) of a deleted
+		// neighbour, so that it can't connect again without one (TestPassword). The socket drops the password of a neighbour that is
+		// changed to have none.
 		s.password = ""
 		open := s.peer(false)
-		open.Conf.AdminDown = true // and opens no session
+		open.Conf.AdminDown = true // so that it opens no session
 		if _, err := r.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: open}); err != nil {
 			return err
 		}
@@ -47,12 +47,13 @@ func (r *running) forget(ctx context.Context, s session) error {
 	return r.srv.DeletePeer(ctx, &api.DeletePeerRequest{Address: s.address.String()})
 }
 
-// shut ends the session with a neighbour, or all of them, and waits until they are ended.
+// shut ends the sessions with some neighbours, or with all if none are named, and waits, for 2 s at most, until they have
+// ended.
 //
-// What gobgp does (4.8, pkg/server/server.go, stopNeighbor and StopBgp): it doesn't wait for what the session is doing.
+// What gobgp does (4.8, pkg/server/server.go, stopNeighbor and StopBgp): it doesn't wait for work of the session in progress.
 // To reproduce: delete a neighbour while it sends routes (TestFloodOnWire).
-// What it costs: what is read meanwhile stays in the table for good, connections stay open that nobody reads, and
-// neighbours take one that just breaks for a restart.
+// What it costs: what is read meanwhile stays in the table for good, connections that are no longer read stay open, and neighbours take
+// a connection that just breaks for a restart.
 func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -66,7 +67,7 @@ func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	waiting := make(map[netip.Addr]bool, len(which))
 	for _, a := range which {
 		waiting[a] = true
-		// It fails when there is no such neighbour, or nothing runs: there is no session then.
+		// It fails if there is no such neighbour, or nothing runs: then there is no session.
 		_ = r.srv.DisablePeer(ctx, &api.DisablePeerRequest{Address: a.String()})
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -88,7 +89,7 @@ func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	}
 }
 
-// isShut says whether the library has done all that there is to do for a session, and opens no other.
+// isShut reports whether the library is done with a session, and opens no other.
 func isShut(s *api.PeerState) bool {
 	return s.GetSessionState() == api.PeerState_SESSION_STATE_IDLE && s.GetAdminState() == api.PeerState_ADMIN_STATE_DOWN
 }

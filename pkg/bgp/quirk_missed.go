@@ -19,27 +19,28 @@ import (
 )
 
 // What gobgp does (4.8, pkg/server/server.go, handleFSMMessage, and pkg/server/fsm.go, loop): for a new session it reads its table, says
-// that the session is up, and only then counts the session among those that changes are sent to. What changes in between goes to nobody.
+// that the session is up, and only then sends changes to the session. Changes in between are never sent to it.
 // To reproduce: let 40 clients of a reflector connect at once, each of which announces and withdraws some prefixes
-// (TestChangesWhileSessionsComeUp). What it costs: a route that came is missing at that neighbour, and one that went stays
-// there, for as long as the session lasts.
-// What is done here: what changed while a session came up is said again.
+// (TestChangesWhileSessionsComeUp).
+// What it costs: a route that was added is missing at that neighbour, and one that was withdrawn stays there, for as long as the session
+// lasts.
+// What is done here: what changed while a session came up is sent again.
 
-// behind is how late news of what other neighbours changed may come.
+// behind is how late the news of other neighbours' changes may come.
 const behind = time.Second
 
-// kept is for how long what changed is kept, which is longer than a session takes to come up.
+// kept is how long changes are kept: longer than a session takes to come up.
 const kept = 3 * mute
 
-// changes are when what neighbours are told last changed.
+// changes records when the routes sent to neighbours last changed.
 type changes struct {
 	mu       sync.Mutex
 	prefixes map[netip.Prefix]time.Time
-	last     time.Time   // of them, or of the filters
-	reflects atomic.Bool // neighbours are told what others say
+	last     time.Time   // change of prefixes, or of the filters
+	reflects atomic.Bool // neighbours are sent routes of others
 }
 
-// note notes that prefixes changed; none are the filters.
+// note records that prefixes changed, or, if there are none, the filters.
 func (c *changes) note(at time.Time, prefixes ...netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +54,7 @@ func (c *changes) note(at time.Time, prefixes ...netip.Prefix) {
 	}
 }
 
-// after are the prefixes that changed at a time or later, and whether anything did.
+// after returns the prefixes that changed at the time or later, and whether anything did, the filters included.
 func (c *changes) after(when time.Time) (list []netip.Prefix, some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,9 +66,9 @@ func (c *changes) after(when time.Time) (list []netip.Prefix, some bool) {
 	return list, !c.last.Before(when)
 }
 
-// followUp turns keep-alives on for sessions that have come up, and sends their neighbours what changed meanwhile. It waits while the
-// library defers its updates because this host has restarted and hasn't heard all neighbours yet (RFC 4724, section 4.1): what comes
-// before would be taken for all that there is.
+// followUp turns on keep-alives for sessions that have come up, and sends their neighbours what changed meanwhile. It waits while the
+// library defers its updates because this host has restarted and hasn't heard from all neighbours yet (RFC 4724, section 4.1): a
+// neighbour would take routes that come earlier for all that there are.
 func (s *Speaker) followUp(ctx context.Context, now time.Time) error {
 	r := s.run
 	var ready []netip.Addr
@@ -100,8 +101,8 @@ func (s *Speaker) followUp(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// resend sends neighbours all that is for them. The library tells that a prefix is gone only where its
-// table had it: they are put there for a moment, marked to go to nobody, and taken away, which all are told.
+// resend sends neighbours all of their routes. The library sends the withdrawal of a prefix only if its table had it: so
+// prefixes that are gone are added for a moment, marked for no neighbour, and deleted, which is sent to all.
 func (r *running) resend(ctx context.Context, to []netip.Addr, changed []netip.Prefix) error {
 	gone, err := r.gone(changed)
 	errs := []error{err}
@@ -130,7 +131,7 @@ func (r *running) resend(ctx context.Context, to []netip.Addr, changed []netip.P
 	return nil
 }
 
-// gone are those of the prefixes that the library's table doesn't have.
+// gone returns those of the prefixes that are not in the library's table.
 func (r *running) gone(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	missing := make(map[netip.Prefix]bool, len(prefixes))
 	for _, p := range prefixes {
@@ -140,7 +141,7 @@ func (r *running) gone(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	return slices.Collect(maps.Keys(missing)), err
 }
 
-// unspecified is the address of the same family that is none.
+// unspecified returns the unspecified address of the same family.
 func unspecified(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()

@@ -5,16 +5,16 @@ package bgp
 import "time"
 
 // What gobgp does (4.8, pkg/server/fsm.go): opensent waits 4 minutes for the answer of a neighbour that has connected. openconfirm uses
-// the hold time of the previous session, and waits for ever where there was none. Neither accepts another connection meanwhile.
-// To reproduce: connect, say OPEN and no more (TestMute).
+// the hold time of the previous session, and waits for ever if there was none. Neither accepts another connection meanwhile.
+// To reproduce: connect, send OPEN and no more (TestMute).
 // What it costs: a neighbour that was cut off just then never has a session again.
-// What is done here: the session is set up anew after 10 s, and the reason shown. A neighbour that accepts our connection and doesn't
-// answer is left to gobgp's 4 minutes: it can connect itself at any time.
+// What is done here: the session is set up again after 10 s, and the reason is shown. A neighbour that accepts our connection and
+// doesn't answer is left to gobgp's 4 minutes: it can itself connect at any time.
 
-// mute is how long a neighbour may be connected and not answer.
+// mute is how long a neighbour may be connected without answering.
 const mute = 10 * time.Second
 
-// patience is until when an answer of a neighbour is waited for; zero = nothing is.
+// patience returns until when an answer of a neighbour is awaited; zero = none is.
 func (e *sessionState) patience() time.Time {
 	if e.state == OpenSent || e.state == OpenConfirm {
 		return e.since.Add(mute)

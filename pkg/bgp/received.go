@@ -16,21 +16,21 @@ import (
 )
 
 // gobgp's own limit of prefixes (4.8, pkg/server/peer.go, isPrefixLimit) counts all of them with each message, which takes minutes of CPU
-// time where they come one by one, and ends the session in such a way that its routes stay for the restart time (pkg/server/fsm.go,
-// established). And no event names the prefixes that a policy refuses. So the speaker looks itself at what a neighbour has sent, at most
-// once a second: whether that is too much, and which prefixes are taken from no neighbour.
+// time if they come one by one, and ends the session in such a way that its routes stay for the restart time (pkg/server/fsm.go,
+// established). And no event names the prefixes that a policy rejects. So the speaker itself looks at what a neighbour has sent, at most
+// once a second: whether it is too much, and which prefixes are never used.
 
-// lookEvery is the least time between two looks.
+// lookEvery is the minimum time between two looks.
 const lookEvery = time.Second
 
 // received is what a neighbour has sent.
 type received struct {
 	prefixes int
-	looped   int            // those of others that the library drops as loops
-	refused  []netip.Prefix // those that are taken from no neighbour
+	looped   int            // routes of others that the library drops as loops
+	refused  []netip.Prefix // prefixes that are taken from no neighbour
 }
 
-// noteUpdate notes that a neighbour sends something.
+// noteUpdate records that a neighbour has sent something.
 func (t *sessions) noteUpdate(a netip.Addr) {
 	t.update(a, func(e *sessionState) {
 		if e.lookAt.IsZero() {
@@ -40,7 +40,7 @@ func (t *sessions) noteUpdate(a netip.Addr) {
 	})
 }
 
-// look looks at what neighbours have sent since the last time.
+// look looks at what neighbours have sent since the last look.
 func (s *Speaker) look(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, a := range s.sessions.matching(func(e *sessionState) bool {
@@ -61,7 +61,7 @@ func (s *Speaker) look(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// received asks the library for it.
+// received asks the library what a neighbour has sent.
 func (r *running) received(ctx context.Context, a netip.Addr) (has received, err error) {
 	family := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 	if a.Is6() {
@@ -88,8 +88,8 @@ func (r *running) received(ctx context.Context, a netip.Addr) (has received, err
 	return has, err
 }
 
-// returned says whether a path brings back what has been here: reflectors, and many switches, send
-// to whom they have it from too. That is in order, and never taken (RFC 4271, section 9; RFC 4456, section 8).
+// returned reports whether a path brings back a route that has been here: reflectors, and many switches, also send routes to
+// where they came from. That is normal, and such a path is never used (RFC 4271, section 9; RFC 4456, section 8).
 func (r *running) returned(attrs []bgp.PathAttributeInterface) bool {
 	for _, a := range attrs {
 		switch a := a.(type) {
@@ -108,7 +108,7 @@ func (r *running) returned(attrs []bgp.PathAttributeInterface) bool {
 	return false
 }
 
-// setReceived cuts a neighbour off that sends too much, and logs once in a session what is not taken.
+// setReceived cuts off a neighbour that sends too much, and logs, once in a session, which routes are not taken.
 func (t *sessions) setReceived(a netip.Addr, has received, now time.Time) {
 	t.update(a, func(e *sessionState) {
 		if e.state != Established {
@@ -131,8 +131,8 @@ func (t *sessions) setReceived(a netip.Addr, has received, now time.Time) {
 				t.log.Warn("BGP neighbour sends a route that is not taken", "neighbour", a, "as", e.neighbour.AS, "prefix", p, "reason", why)
 			}
 		}
-		// Hosts that have one number don't hear of one another by a neighbour that has another. Where there is a mesh beside it
-		// that is no matter.
+		// Hosts with the same AS number don't learn of one another through a neighbour with another number. If there is a mesh
+		// as well, that doesn't matter.
 		if has.looped > 0 && !e.looped {
 			e.looped = true
 			t.log.Info("BGP neighbour sends routes of others with this host's AS number in their path: they are not taken from it",

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// TestReturned has paths that have been here, and others.
+// TestReturned: some paths have been here, others haven't.
 func TestReturned(t *testing.T) {
 	t.Parallel()
 	us, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
@@ -39,7 +39,7 @@ func TestReturned(t *testing.T) {
 	}
 }
 
-// TestRefusedOnWire sends them, and ends the session.
+// TestRefusedOnWire sends refused prefixes, and ends the session.
 func TestRefusedOnWire(t *testing.T) {
 	t.Parallel()
 	a, b, da, _ := pair(t)
@@ -58,7 +58,7 @@ func TestRefusedOnWire(t *testing.T) {
 	s.mustLearn("10.1.2.0/26 via 10.0.0.2")
 	w.send(bgp.NewBGPUpdateMessage(nlri(t, any), nil, nil))
 	refused(1)
-	// What has been here is in order, where it is ours.
+	// A path that has been here is fine if it is ours.
 	ofOurs := []bgp.PathAttributeInterface{w.attrs[0], path(65001, 64512), w.attrs[2]}
 	w.send(bgp.NewBGPUpdateMessage(nil, ofOurs, nlri(t, ours)))
 	refused(0)
@@ -71,7 +71,7 @@ func TestRefusedOnWire(t *testing.T) {
 	})
 	w.send(bgp.NewBGPUpdateMessage(nil, w.attrs, nlri(t, ours)))
 	refused(1)
-	// What isn't ours any more is nobody's business.
+	// A prefix that is no longer ours doesn't matter.
 	delete(da.Advertisements, ours)
 	s.apply(da)
 	refused(0)

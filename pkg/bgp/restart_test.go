@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/test/long"
 )
 
-// TestRestart ends a speaker, gracefully and not, and what its neighbours learned of it stays all the
-// time; what it doesn't have any more when it is back goes then.
+// TestRestart: a speaker ends, gracefully and not. What its neighbours learned from it stays all the time; what it no longer
+// has when it is back then goes.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*speaker){"closed": (*speaker).close, "killed": (*speaker).kill} {
@@ -27,12 +27,12 @@ func TestRestart(t *testing.T) {
 			f := newFabric(t)
 			a, b, dead := f.host(t, 1), f.host(t, 2), f.host(t, 3)
 			da, db := a.desired(), b.desired()
-			// Longer than anything here takes: what stays is not there for the restart's being quick.
+			// Longer than anything here takes: routes must not stay just because the restart is quick.
 			da.Speaker.RestartTime, db.Speaker.RestartTime = time.Hour, time.Hour
 			for _, over := range []func(*host, Desired, *host) plan.Neighbour{(*host).meets, (*host).meets6} {
 				over(a, da, b)
 				over(b, db, a)
-				over(a, da, dead) // nobody is there, and all goes on
+				over(a, da, dead) // this neighbour never comes up, and everything goes on
 			}
 			a.has(da, "10.1.1.0/26", "10.1.1.64/26", "fd01:0:0:1::/122")
 			b.has(db, "10.1.2.0/26")
@@ -43,8 +43,7 @@ func TestRestart(t *testing.T) {
 			sb.mustLearn(all...)
 			end(sa)
 
-			// What b learned is looked at all the time until the sessions are up again and the
-			// difference has been made.
+			// Watch what b has learned until the sessions are up again and the difference is applied.
 			since := time.Now()
 			gone := prefix("10.1.1.64/26")
 			delete(da.Advertisements, gone)
@@ -78,8 +77,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestListenElsewhere has a speaker begin anew while it goes on: what it learned stays until
-// its neighbours have said what they have now.
+// TestListenElsewhere: a speaker restarts its sessions while it runs. What it learned stays until its neighbours have sent
+// their routes again.
 func TestListenElsewhere(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -100,7 +99,7 @@ func TestListenElsewhere(t *testing.T) {
 	stays, goes, third := "10.1.2.0/26 via 10.0.0.2", "10.1.2.64/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3"
 	sa.mustLearn(stays, goes, third)
 
-	// Nobody hears of it when it is back, so all of this is what it knew.
+	// No neighbour connects once it is back, so all of this is from before.
 	since := time.Now()
 	ip(t, f.ns, "link set port1 down")
 	da.Speaker.Listen = []netip.Addr{a.v4}
@@ -127,8 +126,8 @@ func TestListenElsewhere(t *testing.T) {
 	becomes(t, "complete", true, func() bool { return sa.look().Complete })
 }
 
-// TestBecomesReflector makes a host the reflector of those that it has sessions with, and undoes that: what all have learned stays all
-// the time.
+// TestBecomesReflector: a host becomes the reflector of hosts with which it has sessions, and stops being it. What all have learned
+// stays all the time.
 func TestBecomesReflector(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -173,7 +172,7 @@ func TestBecomesReflector(t *testing.T) {
 		becomes(t, "new sessions", true, func() bool {
 			for who, want := range map[*speaker][]string{sa: of1, sb: of2, sc: of3} {
 				got := strings.Join(who.learns(), "\n")
-				for _, route := range want { // a reflector may tell of it as well
+				for _, route := range want { // a reflector may send it as well
 					if !strings.Contains(got, route) {
 						t.Fatalf("clients %v: %s isn't in %s", client, route, got)
 					}
@@ -189,8 +188,8 @@ func TestBecomesReflector(t *testing.T) {
 	}
 }
 
-// TestReflects makes a host the reflector of two that know it alone, where another neighbour of it isn't there, or can't be: they hear of
-// each other all the same, long before that one's time is over.
+// TestReflects: a host becomes the reflector of two that know only it, while another neighbour is away or set up wrongly. The two learn
+// of each other all the same, long before the wait for that neighbour is over.
 func TestReflects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -246,8 +245,8 @@ func TestReflects(t *testing.T) {
 	}
 }
 
-// TestReflectsBesidePassword has a password's file change while sessions wait to begin anew as those of a reflector: the one that it is
-// for goes on with the password that it has, as the neighbour has no other yet.
+// TestReflectsBesidePassword: a password file changes while sessions wait to restart for a reflector. The session with that neighbour
+// keeps its password, as the neighbour has no other yet.
 func TestReflectsBesidePassword(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -270,7 +269,7 @@ func TestReflectsBesidePassword(t *testing.T) {
 	sa.apply(da)
 	becomes(t, "complete", true, func() bool { return sa.look().Complete })
 	before := sa.peer(signed.v4)
-	// becomes sets whether there is a client, and waits for what that comes to.
+	// becomes sets whether there is a client, and waits for the result.
 	becomes := func(is bool, meanwhile func()) {
 		t.Helper()
 		was := sa.peer(client.v4)
@@ -305,7 +304,7 @@ func TestReflectsBesidePassword(t *testing.T) {
 	}
 }
 
-// TestSettled has sessions that are up in every respect: it waits for nobody for ever.
+// TestSettled: established sessions in every state. settled waits for none of them for ever.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -337,7 +336,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestFormer has routes of before stay as long as they should, and no longer.
+// TestFormer: routes from before a restart stay as long as they should, and no longer.
 func TestFormer(t *testing.T) {
 	b, c := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
 	path := func(a netip.Addr) plan.Path { return plan.Path{NextHop: a, Peer: a} }
@@ -355,7 +354,7 @@ func TestFormer(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step, diff)
 		}
 	}
-	l.set([]plan.Learned{{Prefix: both}}) // somebody looked, and the new table hasn't got it yet
+	l.set([]plan.Learned{{Prefix: both}}) // a look at the new table, which does not have it yet
 	want("retained", map[netip.Prefix]int{both: 2, again: 1, one: 1})
 	l.forgetFormer(map[netip.Addr]plan.Neighbour{b: {}})
 	want("without a neighbour", map[netip.Prefix]int{both: 1, again: 1})
@@ -373,7 +372,7 @@ func TestFormer(t *testing.T) {
 	}
 }
 
-// TestDead has hosts die: what they taught stays for their restart time and goes then.
+// TestDead: hosts die. Their routes stay for their restart time and go then.
 func TestDead(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -401,7 +400,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// TestNoRestart has no graceful restart, and a speaker that is silenced: routes go at once.
+// TestNoRestart: without graceful restart, or from a speaker that is silenced, routes go at once.
 func TestNoRestart(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -430,7 +429,7 @@ func TestNoRestart(t *testing.T) {
 	sb.mustLearn("10.1.3.0/26 via 10.0.0.3")
 }
 
-// TestTerms changes what a session can go on without, and what it can't.
+// TestTerms changes what a running session can do without, and what it can't.
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -455,7 +454,7 @@ func TestTerms(t *testing.T) {
 	sa.apply(da)
 	sameSessions(t, before, sa.look().Status)
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
-	// An address to listen at, or a router id, is what all sessions begin with.
+	// A change of the listening address, or of the router id, restarts all sessions.
 	da.Speaker.Listen, da.Speaker.RouterID = []netip.Addr{a.v4}, netip.MustParseAddr("9.9.9.9")
 	sa.apply(da)
 	becomes(t, "a new session", true, func() bool {
@@ -471,7 +470,7 @@ func TestTerms(t *testing.T) {
 	sa.mustBe("10.0.0.2 flooded")
 }
 
-// TestFlood has a neighbour send 100,000 prefixes. It is cut off, and others don't suffer.
+// TestFlood: a neighbour sends 100,000 prefixes. It is cut off, and others don't suffer.
 func TestFlood(t *testing.T) {
 	long.Test(t)
 	t.Parallel()
@@ -507,7 +506,7 @@ func TestFlood(t *testing.T) {
 	if p := sa.peer(b.v4); p.State != Established || p.Since != before {
 		t.Errorf("the other session: %+v", p)
 	}
-	// It is left alone, until it may send more.
+	// It is left alone until it may send more.
 	limited.MaxPrefixes = 200000
 	da.Neighbours[c.v4] = limited
 	sa.apply(da)

@@ -21,14 +21,14 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Preferences of paths (RFC 4271, section 5.1.5). Ours are the best in our own table
-// whatever others send; they leave with the default.
+// Preferences of paths (RFC 4271, section 5.1.5). Ours are the best in our own table whatever others send; they are
+// advertised with the default.
 const (
 	ownPreference     = math.MaxUint32
 	defaultPreference = 100
 )
 
-// running is a speaker that speaks, and what it has been told.
+// running is a running speaker, and the state that it has been given.
 type running struct {
 	log     *slog.Logger
 	srv     *server.BgpServer
@@ -37,27 +37,27 @@ type running struct {
 
 	filters   filters
 	filtered  bool                   // the policies are in force
-	wanted    map[netip.Addr]session // as they are to be
+	wanted    map[netip.Addr]session // as desired
 	sessions  map[netip.Addr]session // as they are
-	files     map[netip.Addr]string  // where the passwords of wanted were read; "" = there is none
+	files     map[netip.Addr]string  // the password files of wanted; "" = none
 	set       bool                   // all but the sessions is as desired
-	regroups  bool                   // a session that is up is to be a client's, or to be none any more
+	regroups  bool                   // an established session must become a client's, or stop being one
 	advertise map[netip.Prefix]advertised
 	changes   changes
-	// restarting tells neighbours of the first Apply that our routes have been kept.
+	// restarting: neighbours of the first Apply are told that our routes have been kept.
 	restarting bool
-	// fresh: no neighbour had routes of others by us when this began, so that none need be waited for.
+	// fresh: no neighbour had reflected routes from us before this start, so there is none to wait for.
 	fresh bool
 }
 
-// advertised is a prefix of ours that the library was given. Of several that it was given at once, and
-// refused, some may be in its table.
+// advertised is a prefix of ours that was given to the library. If the library refused several prefixes given at once, some
+// may still be in its table.
 type advertised struct {
 	plan.Advertisement
 	taken bool
 }
 
-// start makes the library listen.
+// start starts the library, which then listens.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
 	tap := &libraryLog{Handler: s.log.Handler(), sessions: &s.sessions}
 	r := &running{
@@ -90,7 +90,7 @@ const (
 	familyIPv6 = 1
 )
 
-// listenAddresses are those given, or all: of IPv6 only where the host has it.
+// listenAddresses returns those given, or all: IPv6 only if the host has it.
 func listenAddresses(given []netip.Addr) (list []string) {
 	for _, a := range given {
 		list = append(list, a.String())
@@ -115,12 +115,12 @@ func (r *running) stop(ctx context.Context, graceful bool) error {
 		r.shut(ctx)
 	}
 	err := r.srv.StopBgp(ctx, &api.StopBgpRequest{AllowGracefulRestart: graceful})
-	r.srv.Stop() // what StopBgp leaves running
+	r.srv.Stop() // ends what StopBgp leaves running
 	return err
 }
 
-// isReady asks the library itself whether a session is up, and whether nothing is sent by it yet as this host has restarted and is
-// still to hear from others (RFC 4724, section 4.1).
+// isReady asks the library itself whether a session is up, and whether it defers its updates because this host has restarted and
+// still waits for other neighbours (RFC 4724, section 4.1).
 func (r *running) isReady(ctx context.Context, a netip.Addr) (up, deferring bool) {
 	err := r.srv.ListPeer(ctx, &api.ListPeerRequest{Address: a.String()}, func(p *api.Peer) {
 		up = up || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
@@ -129,14 +129,13 @@ func (r *running) isReady(ctx context.Context, a netip.Addr) (up, deferring bool
 	return err == nil && up, deferring
 }
 
-// needsRestart says whether the library must be started anew for a change. Neighbours would
-// have to be told anyhow, but for a change of the port.
+// needsRestart reports whether a change requires restarting the library. Except for a change of the port, sessions would have
+// to end anyhow.
 func needsRestart(a, b plan.Speaker) bool {
 	return a.AS != b.AS || a.RouterID != b.RouterID || a.ListenPort != b.ListenPort || !slices.Equal(a.Listen, b.Listen)
 }
 
-// setFilters puts the policies in force. What neighbours have sent, and were sent, is looked
-// at again where they changed.
+// setFilters puts the policies in force. If they changed, received and sent routes are looked at again.
 func (r *running) setFilters(ctx context.Context, f filters) error {
 	in, out := r.filters.sameImport(f), r.filters.sameExport(f)
 	if r.filtered && in && out {
@@ -176,7 +175,7 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	return nil
 }
 
-// setAdvertisements makes the table have these prefixes of ours. What fails is tried with the next call.
+// setAdvertisements makes the table hold these prefixes of ours. The next call retries what fails.
 func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) error {
 	var add, remove []*apiutil.Path
 	var added, removed []netip.Prefix
@@ -228,7 +227,7 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 	return errors.Join(errs...)
 }
 
-// pathOf is an advertisement as the library takes it.
+// pathOf returns an advertisement in the library's form.
 func pathOf(a plan.Advertisement) (*apiutil.Path, error) {
 	switch {
 	case !a.Prefix.IsValid() || a.Prefix != a.Prefix.Masked():
@@ -242,7 +241,7 @@ func pathOf(a plan.Advertisement) (*apiutil.Path, error) {
 	return newPath(a.Prefix, a.NextHop, bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
 }
 
-// newPath makes a path of ours; the ORIGIN says to the export policy whom it is for.
+// newPath returns a path of ours; its ORIGIN tells the export policy whom it is for.
 func newPath(prefix netip.Prefix, nextHop netip.Addr, origin uint8) (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(prefix)
 	if err != nil {
@@ -266,7 +265,7 @@ func newPath(prefix netip.Prefix, nextHop netip.Addr, origin uint8) (*apiutil.Pa
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs, Age: time.Now().Unix()}, nil
 }
 
-// add sets a session up.
+// add sets up a session.
 func (r *running) add(ctx context.Context, s session) error {
 	p := s.peer(r.restarting)
 	if r.fresh && p.GracefulRestart != nil {

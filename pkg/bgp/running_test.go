@@ -18,8 +18,8 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// TestAdvertisementsTriedAgain: what the library refused to advertise, or to withdraw, is
-// tried with the next call, and is undone where it is no longer wanted.
+// TestAdvertisementsTriedAgain: the next call retries what the library refused to advertise or to withdraw, and undoes what
+// is no longer wanted.
 func TestAdvertisementsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := &running{advertise: map[netip.Prefix]advertised{}}

@@ -27,19 +27,19 @@ const (
 	OpenConfirm = "open-confirm"
 	Established = "established"
 	Flooded     = "flooded" // it sent too many routes
-	Refused     = "refused" // it isn't set up: its settings are wrong
+	Refused     = "refused" // it isn't set up, as its settings are wrong
 )
 
-// quiet is how long a neighbour that doesn't say when it has sent all is given for it.
+// quiet is how long to wait for the routes of a neighbour that doesn't say when it has sent all.
 const quiet = 3 * time.Second
 
-// settling is how long one that does say it is waited for before sessions begin anew all the same.
+// settling is how long to wait for a neighbour that does, before sessions are restarted all the same.
 const settling = 30 * time.Second
 
-// reread is how often the password's file of a neighbour without a session is read again.
+// reread is how often the password file of a neighbour without a session is read again.
 const reread = 10 * time.Second
 
-// sessions is what is known of each neighbour's session.
+// sessions holds what is known of each neighbour's session.
 type sessions struct {
 	log  *slog.Logger
 	wake func()
@@ -57,22 +57,22 @@ type sessionState struct {
 	errAt     time.Time
 	told      string    // what was logged last
 	mistake   string    // in its settings, "" = none
-	closes    int       // connections that it has closed since anything else was heard of it
-	until     time.Time // of a flooded one's pause, which another limit ends
-	began     time.Time // when the library was told of it: events before are of one that is gone
+	closes    int       // connections that it closed since its last other sign of life
+	until     time.Time // end of the pause of a flooded neighbour; another limit ends it early
+	began     time.Time // when the library was given it: earlier events are of a removed session
 	progress
 }
 
-// progress is what is known of a session that is up; it begins anew with each.
+// progress is what is known of a session that is up; each session begins with a new one.
 type progress struct {
-	says, sentAll bool      // it says when it has sent all; it has
+	says, sentAll bool      // it says when it has sent all; it has sent all
 	waits         bool      // a new password waits for the session to end, which was logged
-	comesUp       time.Time // before the library read its table for it
+	comesUp       time.Time // a time before the library read its table for it
 	followUpAt    time.Time // zero = it was done
-	lookAt        time.Time // when to look at what it sent; zero = it sent nothing since
-	refused       int       // how many prefixes it sends that are taken from nobody
-	reasons       []string  // why, as was logged
-	looped        bool      // it was said that it sends routes with our AS number
+	lookAt        time.Time // when to look at what it sent; zero = nothing new
+	refused       int       // how many prefixes it sends that are taken from no neighbour
+	reasons       []string  // why, as logged
+	looped        bool      // it was logged that it sends routes with our AS number
 }
 
 // update changes the entry of a neighbour, if there is one.
@@ -103,7 +103,7 @@ func (t *sessions) matching(match func(*sessionState) bool) (list []netip.Addr) 
 	return list
 }
 
-// setNeighbours makes the table have entries for the desired neighbours, and no others.
+// setNeighbours gives the table entries for the desired neighbours, and no others.
 func (t *sessions) setNeighbours(d Desired) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,14 +121,14 @@ func (t *sessions) setNeighbours(d Desired) {
 		if n.MaxPrefixes != e.neighbour.MaxPrefixes {
 			e.lookAt, e.until = time.Now(), time.Time{}
 		}
-		if e.refused > 0 { // ours may be others now
+		if e.refused > 0 { // our own prefixes may have changed
 			e.lookAt = time.Now()
 		}
 		e.neighbour = n
 	}
 }
 
-// refuse notes that a neighbour isn't set up.
+// refuse records that a neighbour isn't set up.
 func (t *sessions) refuse(a netip.Addr) {
 	t.update(a, func(e *sessionState) {
 		if e.state != Refused {
@@ -137,7 +137,7 @@ func (t *sessions) refuse(a netip.Addr) {
 	})
 }
 
-// begin expects events of a neighbour that the library is about to be told of.
+// begin prepares for events of a neighbour that is about to be given to the library.
 func (t *sessions) begin(a netip.Addr) {
 	t.update(a, func(e *sessionState) {
 		now := time.Now()
@@ -145,7 +145,7 @@ func (t *sessions) begin(a netip.Addr) {
 	})
 }
 
-// judge notes what is wrong with a neighbour's settings, nil = nothing.
+// judge records what is wrong with a neighbour's settings, nil = nothing.
 func (t *sessions) judge(a netip.Addr, err error) {
 	t.update(a, func(e *sessionState) {
 		e.mistake = ""
@@ -156,7 +156,7 @@ func (t *sessions) judge(a netip.Addr, err error) {
 	})
 }
 
-// setWaits notes whether a session has another password than its file, and says so once.
+// setWaits records whether a session has a password other than its file's, and logs so once.
 func (t *sessions) setWaits(a netip.Addr, waits bool) {
 	t.update(a, func(e *sessionState) {
 		if waits && !e.waits {
@@ -166,14 +166,14 @@ func (t *sessions) setWaits(a netip.Addr, waits bool) {
 	})
 }
 
-// fail notes why there is no session, and logs it if it is news.
+// fail records why there is no session, and logs it if it is new.
 func (t *sessions) fail(a netip.Addr, text string) {
 	t.update(a, func(e *sessionState) { t.failed(e, text) })
 }
 
-// failed does so. A mistake in the settings is why, whatever comes of trying without.
+// failed is fail with t.mu held. A mistake in the settings stays the reason until the session is up.
 func (t *sessions) failed(e *sessionState, text string) {
-	if e.state == Flooded { // which says more than how it was cut off
+	if e.state == Flooded { // the flood is the real reason
 		return
 	}
 	if e.mistake != "" && e.mistake != text && e.state != Established {
@@ -196,22 +196,22 @@ func (t *sessions) failed(e *sessionState, text string) {
 	t.log.Warn("BGP session failed", "neighbour", e.neighbour.Address, "as", e.neighbour.AS, "error", text)
 }
 
-// nearAdvice is said of a neighbour that isNear, as what we send to one that isn't is lost.
+// nearAdvice is added for a neighbour that isNear: if it isn't on a link of ours, what we send to it is lost.
 const nearAdvice = "; if it is in no subnet of this host's, set ebgp_multihop"
 
-// isNear says whether a neighbour must be on a link of ours: packets to one of another AS live for one hop.
+// isNear reports whether a neighbour must be on a link of ours: packets to one of another AS live for one hop.
 func (e *sessionState) isNear(as uint32) bool {
 	return uint32(e.neighbour.AS) != as && e.neighbour.Multihop <= 1
 }
 
-// tooManyCloses is how many connections a neighbour closes in a row before it is said. One of two that both sides have begun at once
-// has to go (RFC 4271, section 6.8), and a neighbour that has named a reason closes some before it names it again.
+// tooManyCloses is how many connections in a row a neighbour closes before that is reported. If both sides open one at once, one of
+// them has to go (RFC 4271, section 6.8), and a neighbour that has given a reason closes some before it gives it again.
 const tooManyCloses = 6
 
-// closed notes that a neighbour closes a connection without a word before there is a session, as routers do
-// with hosts that aren't their neighbours.
+// closed records that a neighbour closed a connection without a word before there was a session, as routers do with hosts
+// that aren't their neighbours.
 func (t *sessions) closed(e *sessionState) {
-	if e.state == Established { // two connections were begun at once, and this is the other
+	if e.state == Established { // both sides opened a connection, and this is the other one
 		return
 	}
 	if e.closes++; e.closes < tooManyCloses {
@@ -225,7 +225,7 @@ func (t *sessions) closed(e *sessionState) {
 	e.closes = tooManyCloses
 }
 
-// event takes in what the library says of a session.
+// event takes in an event of the library about a session.
 func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	is := ev.Peer.State
 	t.update(is.NeighborAddress, func(e *sessionState) {
@@ -237,7 +237,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		switch {
 		case now == Established:
 			e.progress = progress{comesUp: since, followUpAt: at.Add(behind), lookAt: at.Add(lookEvery)}
-			// Who agreed to graceful restart agreed to end-of-RIB.
+			// A neighbour that agreed to graceful restart also agreed to send End-of-RIB.
 			e.says = slices.ContainsFunc(is.RemoteCap, func(c bgp.ParameterCapabilityInterface) bool { return c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART })
 			e.told, e.closes = "", 0
 			t.log.Info("BGP session up", "neighbour", is.NeighborAddress, "as", is.PeerASN)
@@ -259,19 +259,19 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	})
 }
 
-// complete says whether all neighbours have said what they have.
+// complete reports whether all neighbours have sent what they have.
 func (t *sessions) complete(now time.Time) bool {
 	return len(t.matching(func(e *sessionState) bool {
 		return !e.sentAll && !e.isSilent(now) && e.state != Flooded && e.state != Refused
 	})) == 0
 }
 
-// isSilent says whether a neighbour that doesn't say when it has sent all had its time.
+// isSilent reports whether a neighbour that doesn't say when it has sent all has had its time.
 func (e *sessionState) isSilent(now time.Time) bool {
 	return e.state == Established && !e.says && now.Sub(e.since) >= quiet
 }
 
-// settled says whether no session is coming up: each that is up has brought what the neighbour has, or had the time to.
+// settled reports whether no session is coming up: each that is up has brought the neighbour's routes, or had time to.
 func (t *sessions) settled(now time.Time) bool {
 	return len(t.matching(func(e *sessionState) bool {
 		return e.state == OpenSent || e.state == OpenConfirm ||
@@ -279,13 +279,13 @@ func (t *sessions) settled(now time.Time) bool {
 	})) == 0
 }
 
-// mayRestart says whether no session is lost by a restart: each neighbour that has one keeps our routes meanwhile, and
-// the password that it has is still the file's.
+// mayRestart reports whether a restart loses no session: each neighbour that has one keeps our routes meanwhile, and its
+// session's password is still the file's.
 func (t *sessions) mayRestart() bool {
 	return len(t.matching(func(e *sessionState) bool { return e.state == Established && (!e.says || e.waits) })) == 0
 }
 
-// due is when something is to be looked at again without an event.
+// due returns how long until something must be looked at again, even without an event.
 func (t *sessions) due(now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,7 +313,7 @@ func (t *sessions) due(now time.Time) time.Duration {
 	return next + time.Millisecond
 }
 
-// stateOf names the library's state.
+// stateOf returns the name of the library's state.
 func stateOf(s bgp.FSMState) string {
 	switch s {
 	case bgp.BGP_FSM_CONNECT, bgp.BGP_FSM_ACTIVE:
@@ -328,10 +328,10 @@ func stateOf(s bgp.FSMState) string {
 	return Idle
 }
 
-// weEnded is how the text of a session begins that we ended.
+// weEnded begins the error of a session that we ended.
 const weEnded = "we ended the session: "
 
-// ended says why a session ended, "" where the library says nothing that is of use.
+// ended returns why a session ended, "" if the library says nothing useful.
 func ended(is apiutil.PeerState) string {
 	switch is.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED:

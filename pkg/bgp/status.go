@@ -16,46 +16,44 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// PeerStatus is how the session with a neighbour stands.
+// PeerStatus is the status of the session with a neighbour.
 type PeerStatus struct {
 	Address netip.Addr
 	AS      model.ASNumber
 	Kind    plan.NeighbourKind
-	Host    string // that it is, "" = no host of ours
+	Host    string // our host of that name; "" = not a host of ours
 	State   string // Idle … Established, Flooded, Refused
 	Since   time.Time
-	// Received is how many prefixes it has sent, Used how many learned routes go through
-	// it, Sent how many it was sent.
+	// Received is how many prefixes it has sent, Used how many learned routes go through it, Sent how many were sent to it.
 	Received, Used, Sent int
-	// Refused is how many it sends that are taken from no neighbour: a default route, and
-	// what this host announces itself.
+	// Refused is how many prefixes it sends that are taken from no neighbour: a default route, and prefixes that this host
+	// announces itself.
 	Refused int
-	// Trouble is the kind of what keeps the session from being up, as far as is known; "" =
-	// it is up, or nothing was tried yet.
+	// Trouble is the kind of problem that keeps the session from being up, as far as is known; "" = it is up, or nothing was
+	// tried yet.
 	Trouble Trouble
-	// Error is the last one, kept when the session is up again; "" = none since the
-	// neighbour was added.
+	// Error is the last error, kept when the session is up again; "" = none since the neighbour was added.
 	Error   string
 	ErrorAt time.Time
 }
 
-// Trouble is a kind of what may be wrong with a neighbour.
+// Trouble is a kind of problem with a neighbour.
 type Trouble string
 
 const (
-	troubleAS       Trouble = "as-number" // one side expects another of the other
+	troubleAS       Trouble = "as-number" // one side expects another number of the other
 	troublePassword Trouble = "password"  // it isn't the neighbour's, or can't be read
-	troubleNoAnswer Trouble = "no-answer" // it is connected, and says nothing
+	troubleNoAnswer Trouble = "no-answer" // it is connected but doesn't answer
 	troubleFlood    Trouble = "flood"     // it sent too many routes
 	troubleOther    Trouble = "other"     // it isn't there, refuses the connection, ended the session, …
 )
 
-// Troubles are all kinds that there are.
+// Troubles returns all kinds of trouble.
 func Troubles() []Trouble {
 	return []Trouble{troubleAS, troublePassword, troubleNoAnswer, troubleFlood, troubleOther}
 }
 
-// trouble is the kind of the last error, while there is no session.
+// trouble returns the kind of the last error while there is no session.
 func (e *sessionState) trouble() Trouble {
 	switch {
 	case e.state == Established, e.err == "":
@@ -66,13 +64,13 @@ func (e *sessionState) trouble() Trouble {
 		return troubleAS
 	case strings.HasPrefix(e.err, noAnswer):
 		return troubleNoAnswer
-	case strings.Contains(e.err, "password"): // texts of ours, all of them
+	case strings.Contains(e.err, "password"): // these texts are all ours
 		return troublePassword
 	}
 	return troubleOther
 }
 
-// Status is that of all neighbours, sorted by address.
+// Status returns the status of all neighbours, sorted by address.
 func (s *Speaker) Status(ctx context.Context) ([]PeerStatus, error) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -118,8 +116,8 @@ func (t *sessions) status() []PeerStatus {
 	return list
 }
 
-// counts asks the library what neighbours have sent; and what they were sent, which it must
-// work out, only for a reflector: what others send is known.
+// counts asks the library how many prefixes neighbours have sent, and, only for a reflector, how many they were sent: the
+// library must work that out, and what other hosts send is known.
 func (r *running) counts(ctx context.Context) (received, sent map[netip.Addr]int, err error) {
 	received, sent = make(map[netip.Addr]int), make(map[netip.Addr]int)
 	err = r.srv.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: r.filters.reflector}, func(p *api.Peer) {

@@ -33,7 +33,7 @@ type host struct {
 	ns     netns.NsHandle
 }
 
-// newNamespace makes a namespace that ends with the test.
+// newNamespace makes a namespace that is removed with the test.
 func newNamespace(tb testing.TB) netns.NsHandle {
 	tb.Helper()
 	var ns netns.NsHandle
@@ -52,7 +52,7 @@ func newNamespace(tb testing.TB) netns.NsHandle {
 	return ns
 }
 
-// in calls fn on a thread that is in ns; None is to begin where the test is.
+// in calls fn on a thread that is in ns; None is the test's own namespace.
 func in(tb testing.TB, ns netns.NsHandle, fn func() error) {
 	tb.Helper()
 	done := make(chan error)
@@ -105,7 +105,7 @@ func newFabric(tb testing.TB) *fabric {
 	return f
 }
 
-// twoHosts are two hosts, and what they are to do: they are each other's neighbours.
+// twoHosts returns two hosts and their desired states: they are each other's neighbours.
 func twoHosts(tb testing.TB) (a, b *host, da, db Desired) {
 	tb.Helper()
 	f := newFabric(tb)
@@ -116,7 +116,7 @@ func twoHosts(tb testing.TB) (a, b *host, da, db Desired) {
 	return a, b, da, db
 }
 
-// host makes number n, 10.0.0.n and fd00::n.
+// host makes host n, with the addresses 10.0.0.n and fd00::n.
 func (f *fabric) host(tb testing.TB, n int) *host {
 	tb.Helper()
 	h := &host{
@@ -139,7 +139,7 @@ func (f *fabric) host(tb testing.TB, n int) *host {
 	return h
 }
 
-// becomes waits until want is what got returns.
+// becomes waits until got returns want.
 func becomes[T any](tb testing.TB, what string, want T, got func() T) {
 	tb.Helper()
 	eventually.Nil(tb, what, func() error {
@@ -155,7 +155,7 @@ func comparers() cmp.Option {
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()}
 }
 
-// learns is what is learned, as text: "10.1.0.0/26 via 10.0.0.2 from 10.0.0.2".
+// learns returns what is learned as text: "10.1.0.0/26 via 10.0.0.2 from 10.0.0.2".
 func (s *speaker) learns() []string {
 	s.tb.Helper()
 	var list []string
@@ -175,13 +175,13 @@ func (s *speaker) learns() []string {
 	return list
 }
 
-// mustLearn waits until the speaker has learned this and no more.
+// mustLearn waits until the speaker has learned exactly this.
 func (s *speaker) mustLearn(want ...string) {
 	s.tb.Helper()
 	becomes(s.tb, s.name+" learns", want, s.learns)
 }
 
-// states are the neighbours' states: "10.0.0.2 established".
+// states returns the neighbours' states: "10.0.0.2 established".
 func (s *speaker) states() []string {
 	s.tb.Helper()
 	var list []string
@@ -208,12 +208,12 @@ func (s *speaker) peer(a netip.Addr) PeerStatus {
 	return PeerStatus{}
 }
 
-// desired is a host's part in AS 64512, with pools 10.1.0.0/16 and fd01::/48.
+// desired returns a host's state in AS 64512, with pools 10.1.0.0/16 and fd01::/48.
 func (h *host) desired() Desired {
 	return Desired{
 		Speaker: plan.Speaker{
 			AS: 64512, RouterID: h.v4, ListenPort: 179,
-			// No session ends because a process waits for its turn.
+			// So long that no session ends because a process waits for the CPU.
 			HoldTime: 90 * time.Second, KeepaliveTime: 30 * time.Second, RestartTime: 60 * time.Second,
 			Import: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/48")},
 		},
@@ -229,7 +229,7 @@ func (h *host) meets(d Desired, other *host) plan.Neighbour {
 	return n
 }
 
-// meets6 does so over IPv6.
+// meets6 does the same over IPv6.
 func (h *host) meets6(d Desired, other *host) plan.Neighbour {
 	n := plan.Neighbour{Address: other.v6, AS: d.Speaker.AS, Local: h.v6, Kind: plan.FromMesh, Host: other.name, MaxPrefixes: 50000}
 	d.Neighbours[n.Address] = n
@@ -248,7 +248,7 @@ func (h *host) has(d Desired, prefixes ...string) {
 	}
 }
 
-// filterList reads "accept 10.0.0.0/8" and the like.
+// filterList parses texts like "accept 10.0.0.0/8".
 func filterList(list ...string) (filters []model.RouteFilter) {
 	for _, s := range list {
 		action, cidr, _ := strings.Cut(s, " ")

@@ -20,11 +20,11 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// A watch turns the library's events into what is learned. Events say only which prefixes
-// to look at; what holds is read from the table.
+// A watch turns the library's events into learned routes. Events say only which prefixes to look at; the table gives their
+// state.
 type watch struct {
 	srv      *server.BgpServer
-	as       model.ASNumber // our own
+	as       model.ASNumber // ours
 	sessions *sessions
 	learned  *learned
 	changes  *changes
@@ -77,7 +77,7 @@ func newWatch(srv *server.BgpServer, as model.ASNumber, sessions *sessions, lear
 	return w, nil
 }
 
-// stop ends the watch; what was learned stays.
+// stop ends the watch; learned routes stay.
 func (w *watch) stop() {
 	w.learned.setAgain(nil)
 	w.cancel()
@@ -91,7 +91,7 @@ func (w *watch) signal() {
 	}
 }
 
-// again has prefixes looked at that no event named.
+// again looks at prefixes that no event named.
 func (w *watch) again(prefixes []netip.Prefix) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,8 +101,7 @@ func (w *watch) again(prefixes []netip.Prefix) {
 	w.signal()
 }
 
-// read looks at what events named. What is said of a neighbour that has sent all comes
-// after its routes.
+// read looks at prefixes that events named. A neighbour is recorded as having sent all only after its routes are.
 func (w *watch) read(ctx context.Context) {
 	defer close(w.ended)
 	for {
@@ -138,14 +137,15 @@ func (w *watch) look(prefixes map[netip.Prefix]struct{}) []plan.Learned {
 	for p := range prefixes {
 		found[p] = plan.Learned{Prefix: p}
 	}
-	// It fails only when the speaker has been stopped: then nobody wants to know.
+	// It fails only if the speaker has been stopped: then the result doesn't matter.
 	_ = lookUp(w.srv, netip.Addr{}, maps.Keys(prefixes), func(p netip.Prefix, paths []*apiutil.Path) {
 		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, w.as)}
 	})
 	return slices.Collect(maps.Values(found))
 }
 
-// lookUp has each of the prefixes that the table has, or that of what a neighbour sent, and what it has of it.
+// lookUp calls each for those of the prefixes, and their paths, that are in the table, or, if from is valid, in what that
+// neighbour sent.
 func lookUp(srv *server.BgpServer, from netip.Addr, prefixes iter.Seq[netip.Prefix], each func(netip.Prefix, []*apiutil.Path)) error {
 	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
 	for p := range prefixes {
@@ -168,7 +168,7 @@ func lookUp(srv *server.BgpServer, from netip.Addr, prefixes iter.Seq[netip.Pref
 	return nil
 }
 
-// nextHop is the path's next hop, invalid if it has none that can be used.
+// nextHop returns the path's next hop, the zero Addr if it has none.
 func nextHop(p *apiutil.Path) netip.Addr {
 	for _, a := range p.Attrs {
 		switch a := a.(type) {

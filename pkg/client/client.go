@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client reads, watches and writes the operator's resources in etcd. It is what calicoctl is built on, and what a
-// program uses that wants to change a cluster: each write is one transaction, and is refused where the resource has changed
-// since the revision that its resourceVersion names.
+// Package client reads, watches and writes the operator's resources in etcd. calicoctl is built on it, and so are programs
+// that change a cluster: each write is one transaction, which fails if the resource has changed since the revision in its
+// resourceVersion.
 package client
 
 import (
@@ -21,17 +21,18 @@ import (
 // A Client works on the resources of one cluster, safe for concurrent use.
 type Client struct {
 	store *store.Client
-	// DryRun has writes decide, and say what they would do, without doing it. Each goes by what those before it would have done.
+	// DryRun makes writes report what they would do, without doing it. Each takes into account what those before it would have
+	// done.
 	DryRun bool
-	would  []model.Change // by dry runs
-	// Kept, nil = none, is told of each value that was written and has fields that this version knows nothing of, which stay.
+	would  []model.Change // changes of dry runs
+	// Kept, nil = none, is called for each written value that has fields unknown to this version, which are preserved.
 	Kept func(path string, unknown error)
 }
 
 // New returns a client on an open store, which the caller closes.
 func New(s *store.Client) *Client { return &Client{store: s} }
 
-// An Outcome is what became of a write.
+// An Outcome is the result of a write.
 type Outcome string
 
 // The outcomes of a write.
@@ -42,8 +43,8 @@ const (
 	Deleted    Outcome = "deleted"
 )
 
-// List returns the resources of a kind in order of namespace and name, as of one revision; namespace "" = all. One that
-// can't be read as a resource has Err.
+// List returns the resources of a kind sorted by namespace and name, at one revision; namespace "" = all. A resource that
+// can't be parsed has Err set.
 func (c *Client) List(ctx context.Context, kind *resource.Kind, namespace string) (all []resource.Stored, revision int64, err error) {
 	snapshot, err := c.store.Read(ctx, kind.Ranges()...)
 	if err != nil {
@@ -56,14 +57,14 @@ func (c *Client) List(ctx context.Context, kind *resource.Kind, namespace string
 	return all, snapshot.Revision, nil
 }
 
-// Get returns one resource; namespace "" = default. The error is *resource.NotFoundError where it isn't there.
+// Get returns one resource; namespace "" = default. The error is *resource.NotFoundError if it doesn't exist.
 func (c *Client) Get(ctx context.Context, kind *resource.Kind, namespace, name string) (resource.Stored, error) {
 	snapshot, err := c.store.Read(ctx, kind.NameRanges(namespace, name)...)
 	if err != nil {
 		return resource.Stored{}, fmt.Errorf("read %s %s: %w", kind.Name, name, err)
 	}
 	s, err := kind.Lookup(kind.All(snapshot.Entries()), namespace, name)
-	if _, missing := errors.AsType[*resource.NotFoundError](err); missing { // it may be elsewhere, or the error name what is like it
+	if _, missing := errors.AsType[*resource.NotFoundError](err); missing { // it may be elsewhere, or the error should name similar ones
 		var all []resource.Stored
 		if all, _, err = c.List(ctx, kind, ""); err == nil {
 			s, err = kind.Lookup(all, namespace, name)
@@ -75,18 +76,18 @@ func (c *Client) Get(ctx context.Context, kind *resource.Kind, namespace, name s
 	return *s, nil
 }
 
-// Create makes a resource. The error is *resource.ExistsError where it is there already.
+// Create creates a resource. The error is *resource.ExistsError if it exists already.
 func (c *Client) Create(ctx context.Context, r resource.Resource) (Outcome, error) {
 	return c.write(ctx, r, resource.Create)
 }
 
-// Update changes a resource to what r says. The error is *resource.NotFoundError where it isn't there, and
-// *resource.StaleError where r.Metadata.ResourceVersion is set and no longer its.
+// Update changes a resource to r. The error is *resource.NotFoundError if it doesn't exist, and *resource.StaleError if
+// r.Metadata.ResourceVersion is set and no longer current.
 func (c *Client) Update(ctx context.Context, r resource.Resource) (Outcome, error) {
 	return c.write(ctx, r, resource.Replace)
 }
 
-// Apply makes the resource, or changes it to what r says. Nothing is written where etcd says it already.
+// Apply creates the resource, or changes it to r. It writes nothing if etcd holds it already.
 func (c *Client) Apply(ctx context.Context, r resource.Resource) (Outcome, error) {
 	return c.write(ctx, r, resource.Apply)
 }
@@ -99,7 +100,7 @@ func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.M
 	return c.writeFrom(ctx, kind, kind.WriteRanges(r), mode, func([]model.Range, []model.Entry) (resource.Resource, error) { return r, nil })
 }
 
-// writeFrom writes the resource that from makes of what is stored.
+// writeFrom writes the resource that from derives from what is stored.
 func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []model.Range, mode resource.Mode, from func([]model.Range, []model.Entry) (resource.Resource, error)) (outcome Outcome, err error) {
 	err = c.transact(ctx, wants, func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
 		r, err := from(ranges, entries)
@@ -118,7 +119,8 @@ func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []mod
 	return outcome, err
 }
 
-// Preview is what Apply would make of a resource, by a dry run: as it is stored, nil where it isn't there, and as it would be.
+// Preview returns what Apply would do with a resource, by a dry run: the resource as stored, nil if it doesn't exist, and as
+// it would be.
 func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, after *resource.Stored, err error) {
 	kind, err := resource.Find(r.Kind)
 	if err != nil {
@@ -148,7 +150,7 @@ func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, afte
 	return before, after, err
 }
 
-// changed are entries as a change leaves them.
+// changed returns entries with a change applied.
 func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) {
 	at := map[string]model.Entry{}
 	for _, e := range entries {
@@ -169,8 +171,9 @@ func changed(entries []model.Entry, change model.Change) ([]model.Entry, error) 
 	return slices.SortedFunc(maps.Values(at), func(a, b model.Entry) int { return strings.Compare(a.Path, b.Path) }), nil
 }
 
-// Modify changes a resource to what modify makes of it; a BGPConfiguration, FelixConfiguration or IPAMConfiguration may be there
-// or not. It may be called again, with what another writer has made of it meanwhile.
+// Modify changes a resource to the result of modify. The resource must exist, unless it is a BGPConfiguration,
+// FelixConfiguration or IPAMConfiguration. modify may be called again, with the resource as another writer has left it
+// meanwhile.
 func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, name string, modify func(resource.Resource) (resource.Resource, error)) (Outcome, error) {
 	named := resource.Resource{Metadata: resource.Metadata{Namespace: namespace, Name: name}}
 	return c.writeFrom(ctx, kind, kind.WriteRanges(named), resource.Apply, func(ranges []model.Range, entries []model.Entry) (resource.Resource, error) {
@@ -185,15 +188,15 @@ func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, nam
 	})
 }
 
-// Delete deletes a resource and all keys of it. resourceVersion "" = whatever its revision is.
+// Delete deletes a resource and all of its keys. resourceVersion "" = any revision.
 //
-// A pool is disabled first, so that no address is taken from it between the look at those in use and its end. A Delete that is
-// killed between the two leaves it so.
+// A pool is disabled first, so that no address is allocated from it between the check for those in use and the delete. A
+// Delete that is killed in between leaves the pool disabled.
 func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, name, resourceVersion string) error {
 	var was *resource.Stored
 	retired := false
 	remove := func(ranges []model.Range, entries []model.Entry) (change model.Change, err error) {
-		if change, err = kind.Delete(entries, namespace, name, resourceVersion); err != nil || retired { // it says what is against it
+		if change, err = kind.Delete(entries, namespace, name, resourceVersion); err != nil || retired { // the error says what prevents it
 			return change, err
 		}
 		if was, err = kind.Lookup(kind.All(entries), namespace, name); err != nil {
@@ -220,7 +223,7 @@ func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, nam
 	return err
 }
 
-// transact decides on what it has read. A key may have been read twice, without its value and with it.
+// transact decides based on what it has read. A key may have been read twice, with and without its value.
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
 	var kept []model.Entry
 	var opts []store.TransactOption
@@ -231,7 +234,7 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 		var entries []model.Entry
 		at := map[string]int{}
 		for _, r := range v.Ranges() {
-			of, _ := v.Read(r) // it is one of those that were read
+			of, _ := v.Read(r) // r is one of the ranges read
 			for _, e := range of {
 				i, twice := at[e.Path]
 				switch {
@@ -266,14 +269,14 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 	return err
 }
 
-// An Event is a change of one resource; Deleted ones have their last state.
+// An Event is a change of one resource; if Deleted, Resource is its last state.
 type Event struct {
 	Resource resource.Stored
 	Deleted  bool
 }
 
-// Watch calls fn with each resource of the kind, then with each that changes, until the context ends (it returns nil) or fn
-// returns an error (it returns that).
+// Watch calls fn for each resource of the kind, and then for each change. It returns nil when the context ends, or the first
+// error of fn.
 func (c *Client) Watch(ctx context.Context, kind *resource.Kind, namespace string, fn func(Event) error) error {
 	tracker := kind.Track()
 	var prefixes []string

@@ -91,7 +91,7 @@ func TestLocking(t *testing.T) {
 	}
 }
 
-// TestTogether has many writers change one resource at once: no change is lost.
+// TestTogether: many writers change one resource at once, and no change is lost.
 func TestTogether(t *testing.T) {
 	s := etcd.New(t)
 	c, ctx := client.New(s.Store), t.Context()
@@ -120,8 +120,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestPoolInUse deletes a pool while addresses are taken from it as the plugin does: with the pool compared. Whoever is first,
-// no address is without its pool.
+// TestPoolInUse deletes a pool while addresses are allocated from it as the plugin does, comparing the pool's key. Whichever
+// is first, no address is left without its pool.
 func TestPoolInUse(t *testing.T) {
 	s := etcd.New(t)
 	c, ctx := client.New(s.Store), t.Context()
@@ -158,7 +158,7 @@ func TestPoolInUse(t *testing.T) {
 	}
 }
 
-// TestBeside makes two pools of the same addresses, and two of the same name, at once: one of both is refused.
+// TestBeside creates two pools with the same addresses, and two with the same name, at once: one of each two is refused.
 func TestBeside(t *testing.T) {
 	s := etcd.New(t)
 	c, ctx, pools := client.New(s.Store), t.Context(), find(t, "ippools")
@@ -182,7 +182,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestJudgedMeanwhile changes what a write has judged of others between its look and its commit.
+// TestJudgedMeanwhile changes other objects that a write depends on, between its read and its commit.
 func TestJudgedMeanwhile(t *testing.T) {
 	s := etcd.New(t)
 	c, ctx := client.New(s.Store), t.Context()
@@ -213,7 +213,7 @@ func TestJudgedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestGet finds resources that aren't where their names say first, and says what there is like one that isn't there.
+// TestGet finds resources that aren't where their names suggest, and names similar ones if there is none.
 func TestGet(t *testing.T) {
 	s := etcd.New(t)
 	c, ctx := client.New(s.Store), t.Context()

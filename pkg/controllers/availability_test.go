@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestAvailability: whoever leads tells of a node whose agent is gone, and when it is back.
+// TestAvailability: the leader marks a node whose agent is gone, and unmarks it when it is back.
 func TestAvailability(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: n1}}")

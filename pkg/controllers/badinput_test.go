@@ -28,7 +28,7 @@ import (
 	"github.com/calico-go/calico/test/etcd"
 )
 
-// samples have every field that is read of each watched kind.
+// samples have every field of each watched kind that is read.
 var samples = map[string]string{
 	"/api/v1/namespaces":      `{apiVersion: v1, kind: Namespace, metadata: {name: good, uid: u, labels: {team: a}, annotations: {x: z}}, spec: {finalizers: [kubernetes]}, status: {phase: Active}}`,
 	"/api/v1/serviceaccounts": `{apiVersion: v1, kind: ServiceAccount, metadata: {name: good, namespace: shop, uid: u, labels: {team: a}}, secrets: [{name: a}]}`,
@@ -46,11 +46,11 @@ var samples = map[string]string{
     egress: [{name: two, action: Deny, to: [{networks: [10.0.0.0/8]}, {nodes: {matchLabels: {role: a}}}], protocols: [{udp: {destinationPort: {range: {start: 1, end: 9}}}}]}]}}`,
 }
 
-// many is how much of a thing is huge.
+// many is the size of huge things.
 const many = 3000
 
-// variants are the value with one of its fields as it shouldn't be, each with what that is. Where wrong, fields may also be of another
-// type: of a custom kind the API holds what its definition allows.
+// variants calls put with copies of the value that each have one bad field, and what is bad. With wrong, fields may also have a wrong
+// type: objects of a custom kind may hold whatever their definition allows.
 func variants(path string, v any, wrong bool, put func(what string, v any)) {
 	put(path+" null", nil)
 	if wrong {
@@ -102,7 +102,7 @@ func variants(path string, v any, wrong bool, put func(what string, v any)) {
 
 func isText(v any) bool { _, is := v.(string); return is }
 
-// badAPI serves lists of objects that are each bad in one way, and takes events.
+// badAPI serves lists of objects that are each bad in one way, and accepts events.
 type badAPI struct {
 	lists map[string][]any  // by path
 	what  map[string]string // of an object, by kind and name, what is bad
@@ -173,8 +173,8 @@ func (a *badAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestBadInput has every field of every watched kind absent, null, huge, and as of a later version: who can be told is told by
-// an event, the metric counts it, and the others are acted upon.
+// TestBadInput: every field of every watched kind is absent, null, huge, and of a later version. An event tells the object's
+// owner if it can, the metric counts the object, and other objects are applied.
 func TestBadInput(t *testing.T) {
 	api := newBadAPI(t)
 	server := httptest.NewServer(api)

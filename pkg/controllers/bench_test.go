@@ -30,7 +30,7 @@ var (
 	nodes      = flag.Int("nodes", 1_000, "of the benchmark")
 )
 
-// parallel calls fn with each number below n, some at a time.
+// parallel calls fn with each number below n, several at a time.
 func parallel(b *testing.B, n int, fn func(i int) error) {
 	b.Helper()
 	next := make(chan int)
@@ -125,8 +125,8 @@ func BenchmarkCluster(b *testing.B) {
 		}
 		b.ReportMetric(float64(p.memory("VmHWM"))/1024, "MiB-peak")
 		b.ReportMetric(float64(p.memory("VmRSS"))/1024, "MiB")
-		// What it costs to do nothing is measured by doing nothing. The first pass of garbage collection is soon after the
-		// start, and there is one every five minutes.
+		// Measure idle CPU while nothing happens. The first pass of garbage collection is soon after the start, and there is
+		// one every five minutes.
 		before := p.cpu()
 		time.Sleep(20 * time.Second)
 		pass := p.cpu()
@@ -138,7 +138,7 @@ func BenchmarkCluster(b *testing.B) {
 	}
 }
 
-// labels measures changes of pods' labels.
+// labels measures how long changes of pods' labels take.
 func (w *world) labels(b *testing.B) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// tenants tell of policies, without an API and an etcd.
+// tenants changes policies, without an API and an etcd.
 type tenants struct {
 	*networkPolicies
 	acted []string // how upon which policy
@@ -49,7 +49,7 @@ func (n *tenants) remove(namespace, name string) {
 	}})
 }
 
-// done is what was acted upon since it was called last.
+// done returns what was acted upon since the last call.
 func (n *tenants) done() []string {
 	synctest.Wait()
 	n.mu.Lock()
@@ -59,7 +59,8 @@ func (n *tenants) done() []string {
 	return all
 }
 
-// TestChurn: while large policies of a namespace change without end it has a turn once a second, and another's is acted upon at once.
+// TestChurn: while large policies of a namespace change without end, it has one turn per second, and another namespace's policy is
+// acted upon at once.
 func TestChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTenants()
@@ -101,7 +102,7 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-// TestTurn: what is told within a turn is acted upon as the budget says of all of it.
+// TestTurn: everything reported within one turn is decided together.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, now := newTenants(), time.Now()
@@ -116,7 +117,7 @@ func TestTurn(t *testing.T) {
 		acted("whole a/middle")
 		n.set("a", "new", 8000, now.Add(time.Minute))
 		acted("isolating a/new")
-		// While the namespace rests an older one comes, goes and comes again; the newer goes.
+		// While the namespace rests an older policy comes, goes and comes again; the newer goes.
 		n.set("a", "new", 8000, now.Add(time.Minute))
 		synctest.Wait()
 		n.set("a", "old", 8000, now.Add(-time.Minute))

@@ -19,11 +19,11 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// nodePause is the least time between two rounds that changes of nodes make: many change at a time.
+// nodePause is the minimum time between two rounds caused by changed nodes: often many change at once.
 const nodePause = 100 * time.Millisecond
 
-// clusterPolicies makes keys of ClusterNetworkPolicies. They name nodes, so nothing is made before all nodes and their tunnels
-// are known, and all are made again where one has changed. So is the protection of nodes' ports.
+// clusterPolicies turns ClusterNetworkPolicies into keys. The keys name nodes, so none is made before all nodes and their
+// tunnels are known, and all are made again when a node changes. The same goes for the policies that protect nodes' ports.
 type clusterPolicies struct {
 	*controllers
 	protect    func(tunnels []netip.Addr)
@@ -33,11 +33,11 @@ type clusterPolicies struct {
 	mu      sync.Mutex
 	objects map[string]clusterPolicy
 	nodes   map[string]kubepolicy.Node
-	tunnels map[model.HostConfigKey]netip.Addr // of nodes; nil: they aren't known yet
+	tunnels map[model.HostConfigKey]netip.Addr // of nodes; nil: not known yet
 	changed map[string]bool                    // policies
 	all     bool                               // nodes have changed
-	known   bool                               // all nodes are
-	listed  bool                               // all policies are
+	known   bool                               // all nodes are known
+	listed  bool                               // all policies are known
 }
 
 func newClusterPolicies(of *controllers) *clusterPolicies {
@@ -54,7 +54,7 @@ func newClusterPolicies(of *controllers) *clusterPolicies {
 	return c
 }
 
-// change changes what is known.
+// change applies a change to what is known and wakes the loop.
 func (c *clusterPolicies) change(how func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *clusterPolicies) removeNode(name string) {
 func (c *clusterPolicies) synced()      { c.change(func() { c.listed = true }) }
 func (c *clusterPolicies) nodesSynced() { c.change(func() { c.known = true }) }
 
-// hold leaves a policy that can't be read as it is in etcd, in whichever tier.
+// hold leaves an unreadable policy's keys in etcd as they are, whichever tier it is in.
 func (c *clusterPolicies) hold(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,9 +105,9 @@ func (c *clusterPolicies) setNode(name string, n kubepolicy.Node) {
 	c.loop.Wake()
 }
 
-// update takes in what etcd holds: the addresses of tunnels, which agents have entered.
+// update takes in the addresses of tunnels, which agents write to etcd.
 func (c *clusterPolicies) update(u model.Update) {
-	told := map[model.HostConfigKey]netip.Addr{} // the zero value: none that can be read
+	told := map[model.HostConfigKey]netip.Addr{} // the zero value: no readable address
 	for _, e := range u.Entries {
 		if k, ok := e.Key.(model.HostConfigKey); ok && strings.HasSuffix(k.Name, "TunnelAddr") {
 			text, _ := e.Value.(model.Text)
@@ -131,14 +131,14 @@ func (c *clusterPolicies) update(u model.Update) {
 	}
 }
 
-// count is how many nodes are known.
+// count returns how many nodes are known.
 func (c *clusterPolicies) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.nodes)
 }
 
-// round makes keys of what has changed, and reports whether nodes had.
+// round makes keys of everything that has changed, and reports whether nodes had changed.
 func (c *clusterPolicies) round() (all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +173,7 @@ func (c *clusterPolicies) round() (all bool) {
 	return all
 }
 
-// tunnelAddrs are the addresses of the tunnels of all nodes that there are, in order.
+// tunnelAddrs returns the tunnel addresses of all existing nodes, sorted and without duplicates.
 func (c *clusterPolicies) tunnelAddrs() (addrs []netip.Addr) {
 	for k, a := range c.tunnels {
 		if _, there := c.nodes[k.Host]; there {
@@ -184,7 +184,7 @@ func (c *clusterPolicies) tunnelAddrs() (addrs []netip.Addr) {
 	return slices.Compact(addrs)
 }
 
-// withTunnels are the nodes, by name, with the addresses from which and at which they are seen, those of their tunnels as well.
+// withTunnels returns the nodes, sorted by name, with their own addresses and those of their tunnels.
 func (c *clusterPolicies) withTunnels() (nodes []kubepolicy.Node) {
 	tunnels := map[string][]netip.Addr{}
 	for k, a := range c.tunnels {

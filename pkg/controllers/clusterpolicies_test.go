@@ -26,7 +26,7 @@ func (w *world) address(node, addr string) {
 		fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, addr))
 }
 
-// nets waits until a policy's rules go to these networks; none and no policy where it is to be gone.
+// nets waits until a policy's rules apply to exactly these networks; with none, until the policy is gone.
 func (w *world) nets(tier string, want ...string) {
 	w.Helper()
 	k := model.PolicyKey{Tier: tier, Policy: "kcnp.no-nodes"}
@@ -46,7 +46,7 @@ func (w *world) nets(tier string, want ...string) {
 	})
 }
 
-// A ClusterNetworkPolicy is in its tier, with the addresses of the nodes that it names as they are.
+// A ClusterNetworkPolicy is in its tier, with the current addresses of the nodes that it names.
 func TestClusterPolicies(t *testing.T) {
 	w := newWorld(t)
 	w.plane.DefineClusterNetworkPolicies()
@@ -71,7 +71,7 @@ func TestClusterPolicies(t *testing.T) {
 	w.plane.Kubectl("delete", "node/b")
 	w.nets("kube-admin", "192.0.2.9/32")
 
-	// A node is also met at the addresses of its tunnels.
+	// A node is also reached at the addresses of its tunnels.
 	vxlan, ipip := model.HostConfigKey{Host: "a", Name: "IPv4VXLANTunnelAddr"}, model.HostConfigKey{Host: "a", Name: "IpInIpTunnelAddr"}
 	w.Put(vxlan, model.Text("10.244.64.0"))
 	w.nets("kube-admin", "10.244.64.0/32", "192.0.2.9/32")
@@ -83,7 +83,7 @@ func TestClusterPolicies(t *testing.T) {
 	w.Remove(ipip)
 	w.nets("kube-admin", "10.244.64.1/32", "192.0.2.9/32", "fd00::1/128")
 
-	// Its status says that it is acted upon, and what isn't.
+	// Its status says whether it is acted upon, and what isn't.
 	condition := func(want string) {
 		t.Helper()
 		w.plane.Eventually("condition "+want, func(out string) error {
@@ -97,7 +97,7 @@ func TestClusterPolicies(t *testing.T) {
 	w.plane.Kubectl("patch", "clusternetworkpolicy/no-nodes", "--type=json", "-p", `[{"op": "add", "path": "/spec/egress/-", "value": {"name": "named", "action": "Accept", "to": [{"domainNames": ["example.com"]}]}}]`)
 	condition("2 False InvalidForCalico ClusterNetworkPolicy no-nodes: spec.egress[1].to[0]: domainNames are not supported")
 
-	// A policy's tier is another.
+	// A policy moves to another tier.
 	w.plane.Kubectl("delete", "clusternetworkpolicy/no-nodes")
 	w.nets("kube-admin")
 	w.plane.Apply(fmt.Sprintf(toNodes, "Baseline"))
@@ -107,7 +107,7 @@ func TestClusterPolicies(t *testing.T) {
 	}
 }
 
-// What can't be taken over of an object is an event on it, once somebody leads.
+// What can't be translated of an object is an event on it, once a process leads.
 func TestWarning(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply(shop)
@@ -120,13 +120,13 @@ func TestWarning(t *testing.T) {
 	}, "get", "events", "-n", "shop", "--field-selector=type=Warning,involvedObject.name=web", "-o", "jsonpath={.items[*].reason} {.items[*].message}")
 }
 
-// former defines the kinds that ClusterNetworkPolicy has replaced, as one who has them may.
+// former defines the kinds that ClusterNetworkPolicy has replaced, as users of them may.
 const former = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[2]ss.policy.networking.k8s.io, annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-sigs/network-policy-api/pull/30"}},
   spec: {group: policy.networking.k8s.io, scope: Cluster, names: {kind: %[1]s, plural: %[2]ss, singular: %[2]s, listKind: %[1]sList},
     versions: [{name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}
 `
 
-// Of an AdminNetworkPolicy nothing is acted upon, and its owner is told.
+// An AdminNetworkPolicy has no effect, and an event says so.
 func TestFormer(t *testing.T) {
 	w := newWorld(t)
 	for kind, resource := range map[string]string{"AdminNetworkPolicy": "adminnetworkpolicie", "BaselineAdminNetworkPolicy": "baselineadminnetworkpolicie"} {

@@ -25,25 +25,25 @@ import (
 )
 
 const (
-	// idle is the time between two looks for garbage, and busy that while something seems to be some.
+	// idle is the time between two passes of garbage collection; busy is that time while there may be garbage.
 	idle = 5 * time.Minute
 	busy = time.Minute
 )
 
-// Live asks the API itself, as collector.API.
+// Live implements collector.API by asking the API server itself.
 type Live struct{ *kube.Client }
 
-// Pod is collector.API's.
+// Pod implements collector.API.
 func (l Live) Pod(ctx context.Context, p garbage.Pod) (garbage.Look, error) {
 	return look(ctx, l.Client, p.Namespace, p.Name, uidsOf)
 }
 
-// Node is collector.API's.
+// Node implements collector.API.
 func (l Live) Node(ctx context.Context, name string) (garbage.Look, error) {
 	return look(ctx, l.Client, "", name, func(n *corev1.Node) []string { return []string{string(n.UID)} })
 }
 
-// look asks for an object, which is absent as well where it has no UIDs.
+// look fetches an object. An object without UIDs counts as absent.
 func look[T kube.Kind](ctx context.Context, c *kube.Client, namespace, name string, uids func(*T) []string) (garbage.Look, error) {
 	o, err := kube.Get[T](ctx, c, namespace, name)
 	switch {
@@ -56,12 +56,12 @@ func look[T kube.Kind](ctx context.Context, c *kube.Client, namespace, name stri
 	return garbage.Look{UIDs: all, Absent: all == nil}, nil
 }
 
-// finished reports whether nothing of a pod runs, or ever will again. Such a pod may stay in the API for as long as its Job does.
+// finished reports whether nothing of a pod runs or ever will again. Such a pod may stay in the API as long as its Job does.
 func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// uidsOf are those by which a pod's endpoints may know it, none where it is finished.
+// uidsOf returns the UIDs under which a pod's endpoints may know it, nil if it is finished.
 func uidsOf(p *corev1.Pod) []string {
 	if finished(p) {
 		return nil
@@ -73,11 +73,11 @@ func uidsOf(p *corev1.Pod) []string {
 	return uids
 }
 
-// collection looks for garbage while this process leads.
+// collection collects garbage while this process leads.
 type collection struct {
 	*controllers
 	loop      *reconcile.Loop
-	collector *collector.Collector // of the time that this process leads
+	collector *collector.Collector // a new one each time this process starts to lead
 	pods      atomic.Bool          // all of them are known
 	nodes     atomic.Bool
 }
@@ -88,7 +88,7 @@ func newCollection(c *controllers) *collection {
 	return g
 }
 
-// Pod and Node are collector.Known's.
+// Pod and Node implement collector.Known.
 func (g *collection) Pod(p garbage.Pod) []string { return g.endpoints.UIDs(p.Namespace, p.Name) }
 func (g *collection) Node(name string) bool {
 	return g.hosts.Has(writer.Object{Kind: kindNode, Name: name})
@@ -101,7 +101,7 @@ func (g *collection) run(ctx context.Context) {
 	_ = g.loop.Run(ctx) // the error is always nil
 }
 
-// look looks for garbage once. Before the pods and Nodes of the API are known all would have to be asked for.
+// look runs one pass. It waits until the watches have listed all pods and Nodes, or it would have to ask for each of them.
 func (g *collection) look(ctx context.Context) (again time.Duration, err error) {
 	if !g.pods.Load() || !g.nodes.Load() {
 		return time.Second, nil
@@ -118,8 +118,8 @@ func (g *collection) look(ctx context.Context) (again time.Duration, err error) 
 	return idle, nil
 }
 
-// ListGarbage writes what a look finds, and takes nothing away: see collector. What seems to be gone is so once it was looked
-// for a second time.
+// ListGarbage writes what a pass finds to out and deletes nothing: see collector. One pass can't tell what is really gone:
+// that takes a second look.
 func ListGarbage(ctx context.Context, cfg Config, env run.Env, out io.Writer) error {
 	return withBoth(ctx, cfg, env, func(api *kube.Client, client *store.Client) error {
 		known, err := listed(ctx, api)
@@ -145,7 +145,7 @@ func ListGarbage(ctx context.Context, cfg Config, env run.Env, out io.Writer) er
 	})
 }
 
-// ResumeGarbage lifts the brake of garbage collection, for as much as it says that would go.
+// ResumeGarbage lifts the brake of garbage collection for the amount that the brake names.
 func ResumeGarbage(ctx context.Context, cfg Config, env run.Env, out io.Writer) error {
 	return withBoth(ctx, cfg, env, func(_ *kube.Client, client *store.Client) error {
 		brake, err := collector.Resume(ctx, client)
@@ -171,7 +171,7 @@ func withBoth(ctx context.Context, cfg Config, env run.Env, do func(*kube.Client
 	return do(api, client)
 }
 
-// listing is what one list of the API says.
+// listing is the result of listing pods and nodes once.
 type listing struct {
 	pods  map[garbage.Pod][]string
 	nodes map[string]bool
@@ -193,6 +193,6 @@ func listed(ctx context.Context, api *kube.Client) (l listing, err error) {
 	return l, err
 }
 
-// Pod and Node are collector.Known's.
+// Pod and Node implement collector.Known.
 func (l listing) Pod(p garbage.Pod) []string { return l.pods[p] }
 func (l listing) Node(name string) bool      { return l.nodes[name] }

@@ -25,7 +25,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// nobody knows nothing: all is asked for.
+// nobody implements Known and knows nothing: everything is asked for.
 type nobody struct{}
 
 func (nobody) Pod(garbage.Pod) []string { return nil }
@@ -47,7 +47,7 @@ func TestNodes(t *testing.T) {
 	w.overwritten("default", "Node/a")
 }
 
-// TestCollect asks the real API, by a clock that is set.
+// TestCollect uses the real API, and a clock that the test sets.
 func TestCollect(t *testing.T) {
 	w := newWorld(t)
 	stop := w.run("one")

@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// conditionAccepted is the condition of a ClusterNetworkPolicy: all of it is acted upon.
+	// conditionAccepted is the condition of a ClusterNetworkPolicy that is applied completely.
 	conditionAccepted = "Accepted"
-	maxCondition      = 32768 // bytes of a message that the API takes
+	maxCondition      = 32768 // bytes of a message that the API accepts
 )
 
-// retrying is when what the API doesn't take is tried again.
+// retrying sets when a write that the API refused is retried.
 var retrying = reconcile.Timing{Retry: retry.Backoff{First: 5 * time.Second, Longest: 5 * time.Second}}
 
-// conditions says in the status of each ClusterNetworkPolicy whether all of it is acted upon.
+// conditions writes into the status of each ClusterNetworkPolicy whether all of it is applied.
 type conditions struct {
 	kube     *kube.Client
 	problems *problems.Ledger
@@ -77,10 +77,10 @@ func (c *conditions) remove(name string) {
 	delete(c.all, name)
 }
 
-// run writes them until the context ends.
+// run writes the conditions until the context ends.
 func (c *conditions) run(ctx context.Context) { _ = c.loop.Run(ctx) } // the error is always nil
 
-// round writes those that differ.
+// round writes the conditions that differ.
 func (c *conditions) round(ctx context.Context) (_ time.Duration, failed error) {
 	due := map[string]condition{}
 	c.mu.Lock()
@@ -95,14 +95,14 @@ func (c *conditions) round(ctx context.Context) (_ time.Duration, failed error) 
 		o := due[name]
 		patch := map[string]any{"metadata": map[string]any{"resourceVersion": o.version}, "status": map[string]any{"conditions": o.want}}
 		if err := kube.PatchStatus[v1alpha2.ClusterNetworkPolicy](ctx, c.kube, "", name, patch); err != nil {
-			if !errors.Is(err, kube.ErrChanged) && !errors.Is(err, os.ErrNotExist) { // the watch is about to tell of these
+			if !errors.Is(err, kube.ErrChanged) && !errors.Is(err, os.ErrNotExist) { // the watch is about to report these
 				told = cmp.Or(told, err)
 			}
 			failed = err
 			continue
 		}
 		c.mu.Lock()
-		if now, there := c.all[name]; there && now.version == o.version { // else the watch has told of it already
+		if now, there := c.all[name]; there && now.version == o.version { // else the watch has already reported it
 			now.have = now.want
 			c.all[name] = now
 		}

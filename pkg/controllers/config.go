@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// The controllers, by the names that ENABLED_CONTROLLERS knows.
+// The controllers, by their names in ENABLED_CONTROLLERS.
 const (
 	Nodes           = "node"
 	Policies        = "policy"
@@ -28,28 +28,29 @@ const (
 	Namespaces      = "namespace"
 )
 
-// names are all of them.
+// names returns the names of all controllers.
 func names() []string { return []string{Nodes, Policies, Workloads, ServiceAccounts, Namespaces} }
 
-// Config is what the controllers work with.
+// Config configures the controllers.
 type Config struct {
 	Store store.Config
 	Kube  kube.Config
-	// Enabled are the controllers that run.
+	// Enabled is the set of controllers that run.
 	Enabled map[string]bool
 	// ProtectedPorts are TCP ports of the nodes that only nodes may reach.
 	ProtectedPorts []model.Port
-	// NamespacePolicyLimit bounds the sizes of the NetworkPolicies of a namespace together: see kubepolicy.Size; 0 = no limit.
+	// NamespacePolicyLimit bounds the total size of a namespace's NetworkPolicies: see kubepolicy.Size; 0 = no limit.
 	NamespacePolicyLimit int
-	// LeaseNamespace is where the Lease is by which one replica leads, and the agents' DaemonSet; Identity names this one among them.
+	// LeaseNamespace is the namespace of the leader election's Lease and of the agents' DaemonSet. Identity names this replica in the
+	// Lease.
 	LeaseNamespace, Identity string
-	// GCDryRun and GCResume ask for ListGarbage and ResumeGarbage, and nothing else.
+	// GCDryRun and GCResume make the process run only ListGarbage or ResumeGarbage.
 	GCDryRun, GCResume bool
 }
 
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// Daemon is calico-controllers, which is told c by its options.
+// Daemon returns the daemon calico-controllers, whose options set c.
 func Daemon(c *Config) run.Daemon {
 	return run.Daemon{
 		Name: "calico-controllers", Prefix: "calico_controllers", Options: options(c), Health: "127.0.0.1:9098", Metrics: ":9094",
@@ -70,8 +71,8 @@ func Daemon(c *Config) run.Daemon {
 	}
 }
 
-// gcPercent is how much the heap may grow between two collections, in percent, where GOGC says nothing: most of the heap
-// is what the watches know, and stays.
+// gcPercent is the heap growth between two collections, in percent, unless GOGC is set: most of the heap is what the watches
+// know, and stays.
 const gcPercent = 50
 
 func options(c *Config) []run.Option {
@@ -82,7 +83,7 @@ func options(c *Config) []run.Option {
 			for name := range strings.SplitSeq(s, ",") {
 				name = strings.ToLower(strings.TrimSpace(name))
 				if name == "profile" {
-					name = Namespaces // as it was called once
+					name = Namespaces // its former name
 				}
 				if !slices.Contains(names(), name) {
 					return fmt.Errorf("%q is no controller: want some of %s", name, strings.Join(names(), ", "))
@@ -106,7 +107,7 @@ func options(c *Config) []run.Option {
 		}},
 		{Flag: "namespace-policy-limit", Variable: "NAMESPACE_POLICY_LIMIT", Initial: "10000", Help: "of each rule of a namespace's NetworkPolicies the peers times the ports, and 4 more for a selector, together: policies over it, the newest, allow their pods nothing; 0 = no limit", Set: run.Count(&c.NamespacePolicyLimit)},
 		{Flag: "lease-namespace", Variable: "POD_NAMESPACE", Help: "namespace of the Lease calico-controllers and of the DaemonSet calico-node; default: this pod's, or kube-system", Set: func(s string) error {
-			own, _ := os.ReadFile(serviceAccount) // outside of a cluster there is none
+			own, _ := os.ReadFile(serviceAccount) // outside a cluster there is none
 			c.LeaseNamespace = cmp.Or(strings.TrimSpace(s), strings.TrimSpace(string(own)), "kube-system")
 			return nil
 		}},

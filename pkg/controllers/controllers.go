@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers carries Kubernetes' objects into etcd: namespaces and service accounts become profiles,
-// NetworkPolicies and ClusterNetworkPolicies policies, and endpoints get the labels and ports of their pods.
+// Package controllers carries Kubernetes objects into etcd: namespaces and service accounts become profiles, NetworkPolicies and
+// ClusterNetworkPolicies become policies, and endpoints get the labels and ports of their pods.
 //
-// Watches of the API and of etcd say what is desired and what there is. Of several processes one leads and writes the
-// difference; the others know as much as it, and lead at once where it ends. What they didn't make they never delete, and nothing while they
-// don't know all that there is.
+// Watches of the API and of etcd give the desired and the actual state. One of several processes leads and writes the difference; the
+// others know as much, and one of them takes over as soon as the leader ends. The controllers never delete what they didn't make, and
+// delete nothing until they know everything that exists.
 package controllers
 
 import (
@@ -43,16 +43,16 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// LeaseName is the Lease by which one replica leads.
+// LeaseName is the name of the Lease for the leader election.
 const LeaseName = "calico-controllers"
 
-// protectionPrefix is what begins all keys of kubepolicy.Protection.
+// protectionPrefix begins all keys of kubepolicy.Protection.
 const protectionPrefix = model.Root + "v1/policy/tier/" + kubepolicy.ProtectionTier + "/"
 
-// turn is how often it is looked whether anything is stuck, or waits for something.
+// turn is how often the parts are checked for being stuck, and keys that wait for something are looked at again.
 const turn = 10 * time.Second
 
-// controllers are the parts of the process.
+// controllers holds the parts of the process.
 type controllers struct {
 	cfg     Config
 	log     *slog.Logger
@@ -63,21 +63,21 @@ type controllers struct {
 	metrics *metrics
 	ledger  *problems.Ledger
 	pages   *serving.Servers
-	// etcd is what only the leader may write.
+	// etcd may be written by the leader only.
 	etcd      *fenced.Store
 	owned     *owned.Keeper
-	hosts     *owned.Keeper // entries and host endpoints of Nodes
+	hosts     *owned.Keeper // hosts' entries and the host endpoints of Nodes
 	endpoints *endpoints.Keeper
 	policies  *networkPolicies
 	cluster   *clusterPolicies
 	garbage   *collection
-	// overwritten bounds the log where somebody writes against these controllers.
+	// overwritten limits logging when another process keeps overwriting these controllers' keys.
 	overwritten rate.Sometimes
-	// leading run while this process leads, each until its context ends.
+	// leading functions run while this process leads, each until its context ends.
 	leading []func(context.Context)
 }
 
-// Run runs the controllers until the context ends. Errors are of the configuration: what is away is waited for.
+// Run runs the controllers until the context ends. It returns only configuration errors: it waits for servers that are away.
 func Run(ctx context.Context, cfg Config, env run.Env) error {
 	return withBoth(ctx, cfg, env, func(api *kube.Client, client *store.Client) error { return assemble(cfg, env, api, client).run(ctx) })
 }
@@ -94,7 +94,7 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.endpoints = endpoints.New(keeper("pods"))
 	after := map[string]string{}
 	if cfg.Enabled[Policies] {
-		after[kindNamespace] = kindNetworkPolicy // whose profiles let everything pass
+		after[kindNamespace] = kindNetworkPolicy // namespaces' profiles allow everything
 	}
 	c.owned = owned.New(owned.Config{Config: keeper("policies and profiles"), Kinds: c.owns(), After: after, Needed: c.needed, Living: c.living})
 	c.hosts = c.newHosts(keeper("hosts"))
@@ -115,7 +115,7 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 // serviceAccountPrefix begins the names of service accounts' profiles.
 var serviceAccountPrefix = strings.TrimSuffix(model.ServiceAccountProfile("", ""), ".")
 
-// owns are the kinds of what the enabled controllers may write and delete, by what begins its paths.
+// owns maps the path prefix of the keys that the enabled controllers may write and delete to the kind of their objects.
 func (c *controllers) owns() map[string]string {
 	all := map[string]string{}
 	profile := func(kind, prefix string) { all[model.Root+"v1/policy/profile/"+prefix] = kind }
@@ -138,8 +138,9 @@ func (c *controllers) owns() map[string]string {
 	return all
 }
 
-// needed reports whether a key stays although its object is gone: an endpoint whose profile is missing has no access. What a Node's
-// host has stays until all of the host goes, see package garbage, but for a host endpoint of our making where nodes are to have none.
+// needed reports whether a key stays although its object is gone. A profile stays while an endpoint uses it: without it the endpoint
+// would have no access. A Node's host entry stays until the whole host goes, see package garbage. So does a host endpoint, unless
+// these controllers made it and no ports are protected any more.
 func (c *controllers) needed(e model.Entry) bool {
 	switch k := e.Key.(type) {
 	case model.HostMetadataKey:
@@ -165,28 +166,28 @@ func profileOf(k model.Key) (name string, is bool) {
 	return "", false
 }
 
-// Wrote implements writer.Reporter, as the others.
+// Wrote implements writer.Reporter, as do Failed and Restored.
 func (c *controllers) Wrote(of writer.Object, took time.Duration) {
 	c.metrics.took.WithLabelValues(of.Kind).Observe(took.Seconds())
 }
 
-// Failed counts what could not be written.
+// Failed counts and logs a failed write.
 func (c *controllers) Failed(of writer.Object, k model.Key, err error) {
 	c.metrics.errors.WithLabelValues(of.Kind).Inc()
 	c.log.Warn("a key of etcd could not be written, trying again later", "key", k.Path(), "err", err)
 }
 
-// reasonOverwritten is that of events about keys of etcd that were written again.
+// reasonOverwritten is the reason of events about keys of etcd that were overwritten and restored.
 const reasonOverwritten = "Overwritten"
 
-// Restored tells of a key that somebody else had changed or deleted.
+// Restored reports a key that another process had changed or deleted.
 func (c *controllers) Restored(of writer.Object, k model.Key) {
 	c.metrics.overwritten.WithLabelValues(of.Kind).Inc()
 	c.overwritten.Do(func() {
 		c.log.Warn("a key of etcd that somebody else had changed or deleted was written again; the metric calico_controllers_overwritten_total counts all", "key", k.Path(), "kind", of.Kind, "namespace", of.Namespace, "name", of.Name)
 	})
 	if of.UID == "" {
-		return // no object of Kubernetes'
+		return // not an object of Kubernetes
 	}
 	about := corev1.ObjectReference{Kind: of.Kind, APIVersion: "v1", Namespace: of.Namespace, Name: of.Name, UID: types.UID(of.UID)}
 	switch of.Kind {
@@ -204,7 +205,8 @@ func (c *controllers) run(ctx context.Context) error {
 	c.watch(ctx, group)
 	group.Go(func() error { return c.turn(ctx) })
 	group.Go(func() error {
-		// Of two replicas on one node one has the ports: its health and metrics, the only ones that can be asked, are the leader's.
+		// Of two replicas on one node only one gets the ports. Only a replica that serves may lead, so the health and metrics that
+		// can be reached are the leader's.
 		select {
 		case <-ctx.Done():
 			return nil
@@ -217,7 +219,7 @@ func (c *controllers) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// watch begins the watches of the enabled controllers.
+// watch starts the watches of the enabled controllers.
 func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	on := c.cfg.Enabled
 	begin := func(kind string, objects func() int, watch func(context.Context) error) {
@@ -264,7 +266,7 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	})
 }
 
-// watchEtcd tells what etcd holds.
+// watchEtcd passes the contents of etcd under prefixes, and each change, to update.
 func (c *controllers) watchEtcd(ctx context.Context, group *errgroup.Group, what string, prefixes []string, update func(model.Update)) {
 	part := "etcd: " + what
 	c.health.Set(part, "etcd's "+what+" have not been read yet")
@@ -279,8 +281,8 @@ func (c *controllers) watchEtcd(ctx context.Context, group *errgroup.Group, what
 	})
 }
 
-// protect has policies keep ports of the nodes for nodes, or be gone where there are no such ports. It is called when all nodes and
-// their tunnels are known, and where they change: their endpoints go first.
+// protect sets the policies that reserve protected ports for nodes, or lets them be deleted if there are no such ports. It is
+// called once all nodes and their tunnels are known, and when they change: their endpoints go first.
 func (c *controllers) protect(tunnels []netip.Addr) {
 	if !c.cfg.Enabled[Nodes] {
 		return
@@ -293,7 +295,7 @@ func (c *controllers) protect(tunnels []netip.Addr) {
 	c.owned.Synced(kindProtection)
 }
 
-// holds asks the API whether the Lease is this process'.
+// holds returns nil if the API says that this process holds the Lease.
 func (c *controllers) holds(ctx context.Context) error {
 	lease, err := kube.Get[coordinationv1.Lease](ctx, c.kube, c.cfg.LeaseNamespace, LeaseName)
 	if err != nil {
@@ -305,7 +307,7 @@ func (c *controllers) holds(ctx context.Context) error {
 	return nil
 }
 
-// lead is all that only the leader does.
+// lead does everything that only the leader does.
 func (c *controllers) lead(ctx context.Context) {
 	c.metrics.leader.Set(1)
 	c.invalid.Lead(true)
@@ -320,14 +322,14 @@ func (c *controllers) lead(ctx context.Context) {
 	all.Wait()
 }
 
-// turn finds out whether the parts can be asked at all, until the context ends, and has what waited for others looked at again.
+// turn checks, until the context ends, that no part is stuck, and rechecks keys that stayed because they were needed.
 func (c *controllers) turn(ctx context.Context) error {
 	tick := time.NewTicker(turn)
 	defer tick.Stop()
 	c.health.SetUnready("")
 	for {
 		c.endpoints.Pods()
-		c.owned.Recheck() // profiles that no endpoint uses any more
+		c.owned.Recheck() // profiles that no endpoint uses any more may go
 		c.cluster.count()
 		c.health.Turn()
 		select {
@@ -338,7 +340,7 @@ func (c *controllers) turn(ctx context.Context) error {
 	}
 }
 
-// serve serves metrics and health. What it returns is closed once health is served.
+// serve serves metrics and health. The returned channel is closed once health is served.
 func (c *controllers) serve(ctx context.Context, group *errgroup.Group) <-chan struct{} {
 	c.health.Reads(c.client)
 	if err, _ := c.pages.Move(); err != nil {

@@ -50,7 +50,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// run runs controllers until the function that it returns is called.
+// run runs controllers until stop is called.
 func (w *world) run(identity string, args ...string) (stop func()) {
 	w.Helper()
 	var log io.Writer = io.Discard
@@ -101,7 +101,7 @@ const shop = `{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: closed, namespace: shop}, spec: {podSelector: {}}}
 `
 
-// uid is that of a pod.
+// uid returns the UID of a pod.
 func (w *world) uid(namespace, name string) string {
 	w.Helper()
 	p, err := kube.Get[corev1.Pod](context.Background(), w.api, namespace, name)
@@ -132,7 +132,7 @@ func labelled(uid string) model.WorkloadEndpoint {
 
 var allow = model.Rules{Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}}}
 
-// What the API holds comes to etcd, and what is changed in either.
+// The content of the API reaches etcd, and so do changes in either.
 func TestControllers(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply(shop)
@@ -188,13 +188,13 @@ func TestControllers(t *testing.T) {
 	w.Remove(key("shop", "web"))
 	w.holds(model.ProfileLabelsKey{Profile: "ksa.shop.till"}, nil)
 
-	// What others have made stays.
+	// What others made stays.
 	w.holds(model.WorkloadEndpointKey{Host: "b", Orchestrator: "k8s", Workload: "shop.web", Endpoint: "eth0"}, written("another"))
 	w.holds(foreign, model.Policy{Selector: "all()"})
 	w.holds(profile, model.Rules{})
 }
 
-// overwritten waits until objects have the event that somebody else had changed their keys.
+// overwritten waits until objects have the event that their keys had been changed by another writer.
 func (w *world) overwritten(namespace string, objects ...string) {
 	w.Helper()
 	w.plane.Eventually("events of "+strings.Join(objects, ", "), func(out string) error {
@@ -207,7 +207,8 @@ func (w *world) overwritten(namespace string, objects ...string) {
 	}, "get", "events", "-n", namespace, "--field-selector=reason=Overwritten", "-o", "jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {end}")
 }
 
-// Ports of the nodes are protected, at their tunnels as these are, and by controllers that aren't told so no longer.
+// Ports of the nodes are protected, at their current tunnels as well, and no longer once controllers without protected ports
+// run.
 func TestProtectedPorts(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply("{apiVersion: v1, kind: Node, metadata: {name: a}}")
@@ -233,7 +234,7 @@ func TestProtectedPorts(t *testing.T) {
 	}
 }
 
-// With the API, etcd or a leader away nothing is deleted, and all goes on when it is back.
+// While the API, etcd or a leader is away nothing is deleted, and everything goes on when it is back.
 func TestAway(t *testing.T) {
 	w := newWorld(t)
 	w.plane.Apply(shop)
@@ -254,7 +255,7 @@ func TestAway(t *testing.T) {
 
 	t.Log("API away")
 	w.plane.KillAPI()
-	w.Remove(model.ProfileTagsKey{Profile: "k8s_ns.shop"}) // whoever leads may write it again
+	w.Remove(model.ProfileTagsKey{Profile: "k8s_ns.shop"}) // the leader may write it again
 	w.plane.StartAPI()
 	w.plane.Kubectl("label", "-n", "shop", "pod/web", "app=api", "--overwrite")
 	want.Labels["app"] = "api"
@@ -271,7 +272,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// Of two on one node the one that has the ports leads: what can be asked there is the leader's.
+// Of two on one node the one that has the ports leads: health and metrics are the leader's.
 func TestSharedNode(t *testing.T) {
 	w := newWorld(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -320,7 +321,7 @@ func (w *world) guard(keys ...model.Key) (lost func() bool) {
 	}
 }
 
-// created is the revision at which a key was made, 0 = it isn't there.
+// created returns the revision at which a key was made, 0 = it doesn't exist.
 func (w *world) created(k model.Key) int64 {
 	w.Helper()
 	snapshot, err := w.Store.Read(context.Background(), model.KeyRange(k))

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 )
 
-// TestFinished: a pod that has finished is none for garbage collection, by the watch and by a live request, and every other is one.
+// TestFinished: garbage collection treats a finished pod as gone, by the watch and by a live request, and no other pod.
 func TestFinished(t *testing.T) {
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

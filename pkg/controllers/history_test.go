@@ -48,7 +48,7 @@ const (
 	faults
 )
 
-// proxied starts a proxy before the API, and returns a kubeconfig that leads through it.
+// proxied starts a proxy before the API, and returns a kubeconfig that uses it.
 func (w *world) proxied(fault *atomic.Int32) string {
 	w.Helper()
 	target, err := url.Parse(w.plane.URL)
@@ -100,7 +100,7 @@ users: [{name: x, user: {token: %q}}], contexts: [{name: x, context: {cluster: x
 	return path
 }
 
-// history is what is to be in etcd at each time.
+// history is what etcd should hold at each time.
 type history struct {
 	*world
 	random *rand.Rand
@@ -110,7 +110,7 @@ type history struct {
 	live     map[model.Key]int64 // keys that were there at a revision and must not be deleted after it; 0 = they may
 	policies map[string]bool
 	accounts map[string]bool
-	pods     map[string]model.WorkloadEndpoint // as they are to be
+	pods     map[string]model.WorkloadEndpoint // as they should be
 }
 
 func (h *history) alive(since int64, keys ...model.Key) {
@@ -202,7 +202,7 @@ func (h *history) change() {
 		} else {
 			h.start(name, about)
 		}
-	case 5: // somebody meddles
+	case 5: // another writer meddles
 		for k := range h.live {
 			if h.live[k] > 0 {
 				if _, endpoint := k.(model.WorkloadEndpointKey); !endpoint {
@@ -215,7 +215,7 @@ func (h *history) change() {
 	}
 }
 
-// start makes a pod, and the endpoint that the plugin would.
+// start makes a pod, and its endpoint as the plugin would.
 func (h *history) start(name string, about metav1.ObjectMeta) {
 	p, err := kube.Create(h.ctx, h.api, &corev1.Pod{ObjectMeta: about, Spec: corev1.PodSpec{
 		ServiceAccountName: name, Containers: []corev1.Container{{Name: "a", Image: "none"}},
@@ -229,7 +229,7 @@ func (h *history) start(name string, about metav1.ObjectMeta) {
 	h.alive(h.Put(key("shop", name), e), key("shop", name))
 }
 
-// settle waits until etcd holds what it should, which must not be deleted from then on.
+// settle waits until etcd holds what it should; from then on that must not be deleted.
 func (h *history) settle() {
 	h.Helper()
 	eventually.Within(h, kubernetes.Patience, "etcd holds what it should", h.settled)
@@ -244,7 +244,7 @@ func (h *history) settle() {
 	}
 }
 
-// settled says what etcd doesn't hold yet, or still, that it should, or shouldn't.
+// settled returns what etcd lacks, or still holds, and shouldn't.
 func (h *history) settled() error {
 	for i := range 12 {
 		name := fmt.Sprint("o", i)
@@ -263,7 +263,7 @@ func (h *history) settled() error {
 	return nil
 }
 
-// TestHistory has the API, etcd and two programs fail at random while objects change: nothing that lives is deleted, and in the
+// TestHistory: the API, etcd and two programs fail at random while objects change. Nothing that lives is deleted, and in the
 // end etcd holds what it should.
 func TestHistory(t *testing.T) {
 	if *seed == 0 {

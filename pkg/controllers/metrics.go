@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The kinds of Kubernetes' objects, as metrics, events and logs call them.
+// The kinds of objects, as metrics, events and logs call them.
 const (
 	kindNamespace      = "Namespace"
 	kindServiceAccount = "ServiceAccount"
@@ -17,13 +17,13 @@ const (
 	// The kinds that ClusterNetworkPolicy has replaced.
 	kindAdminPolicy    = "AdminNetworkPolicy"
 	kindBaselinePolicy = "BaselineAdminNetworkPolicy"
-	// kindProtection is of what keeps ports of the nodes for nodes.
+	// kindProtection is the kind of the policies that reserve ports of the nodes for nodes.
 	kindProtection = "HostProtection"
-	// kindTier is of the tiers that ClusterNetworkPolicies are in.
+	// kindTier is the kind of the tiers that ClusterNetworkPolicies are in.
 	kindTier = "Tier"
 )
 
-// metrics are what the controllers count, in a registry of its own.
+// metrics are the controllers' metrics.
 type metrics struct {
 	registry    *prometheus.Registry
 	leader      prometheus.Gauge
@@ -54,7 +54,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-// count adds how many objects of a kind there are, and how many of them are not in order.
+// count adds gauges of how many objects of a kind there are and how many of them have problems.
 func (m *metrics) count(kind string, objects, invalid func() int) {
 	labels := prometheus.Labels{"kind": kind}
 	m.registry.MustRegister(

@@ -21,7 +21,7 @@ address on which they are served. Only the leader has the metrics of addresses: 
 
 `
 
-// TestMetricsPage holds docs/metrics.md to what is registered, and that to the names that people's dashboards have.
+// TestMetricsPage compares docs/metrics.md with the registered metrics, and these with the names that dashboards use.
 func TestMetricsPage(t *testing.T) {
 	m := newMetrics(daemonmetrics.NewRegistry("calico_controllers", "1"))
 	m.count(kindPod, func() int { return 0 }, func() int { return 0 })

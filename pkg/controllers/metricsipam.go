@@ -8,7 +8,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/collector"
 )
 
-// ipamMetrics are what the leader finds of addresses; of the others they are absent or 0.
+// ipamMetrics are what the leader knows about addresses; other processes' are absent or 0.
 type ipamMetrics struct {
 	allocated, free     *prometheus.GaugeVec
 	candidates, blocked prometheus.Gauge
@@ -45,7 +45,7 @@ func (m ipamMetrics) take(r collector.Report) {
 	}
 }
 
-// forget is for who leads no longer.
+// forget resets the metrics of a process that no longer leads.
 func (m ipamMetrics) forget() {
 	m.allocated.Reset()
 	m.free.Reset()

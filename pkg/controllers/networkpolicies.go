@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/kubepolicy"
 )
 
-// The condition of a Namespace that has more of NetworkPolicies than it may have.
+// The condition of a Namespace whose NetworkPolicies exceed its limit.
 const (
 	conditionLimit = "NetworkPolicyLimitExceeded"
 	reasonOver     = "OverLimit"
@@ -30,28 +30,28 @@ const (
 
 type objectName struct{ Namespace, Name string }
 
-// A namespace rests after its turn for as long as its policies together are large, a second at most: who changes large ones without
-// end keeps others' waiting for a part of the time alone.
+// After its turn a namespace rests for a time proportional to the total size of its policies, at most a second: one that changes
+// large policies endlessly delays the others only part of the time.
 const (
 	restOfRule  = 100 * time.Microsecond
 	longestRest = time.Second
 )
 
-// networkPolicies makes keys of NetworkPolicies, as far as the budgets of their namespaces go.
+// networkPolicies turns NetworkPolicies into keys, within the budgets of their namespaces.
 type networkPolicies struct {
 	*controllers
-	rereads *reconcile.Loop // reads again what decide says
-	tells   *reconcile.Loop // of namespaces that have too much of them, while this process leads
+	rereads *reconcile.Loop // reads policies in reread again
+	tells   *reconcile.Loop // writes conditions of namespaces over their limit, while this process leads
 
-	exceeding map[string]string // messages of the conditions that are True; nil: not read yet. It is tell's own
+	exceeding map[string]string // messages of the conditions that are True; nil: not read yet. Only tell uses it
 
 	waiting sync.Mutex
-	told    map[string]map[string]told // last, by namespace, of those that wait, have their turn or rest; and name
-	turns   sync.WaitGroup             // of namespaces that wait
+	told    map[string]map[string]told // the latest by namespace, waiting, at its turn or resting, and by name
+	turns   sync.WaitGroup             // counts namespaces that wait
 
 	mu     sync.Mutex
 	budget *kubepolicy.Budget
-	reread map[objectName]*byte // those that are over the budget now, or no longer: a mark that is no other's
+	reread map[objectName]*byte // policies newly over or within the budget, each with a unique mark
 }
 
 func newNetworkPolicies(c *controllers) *networkPolicies {
@@ -63,7 +63,7 @@ func newNetworkPolicies(c *controllers) *networkPolicies {
 	return p
 }
 
-// networkPolicy is what is kept of one until the budget is asked.
+// networkPolicy is what is kept of a policy until the budget is asked.
 type networkPolicy struct {
 	whole, isolating func() translation
 	name             objectName
@@ -71,7 +71,7 @@ type networkPolicy struct {
 	size             int
 }
 
-// keep leaves it to take what is made of it: what no budget has room for costs little.
+// keep leaves the translation to take: a policy that the budget has no room for costs little.
 func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) networkPolicy {
 	of := func(np *networkingv1.NetworkPolicy) func() translation {
 		unknown := kube.Raw{Unknown: raw.Unknown}
@@ -83,13 +83,13 @@ func (p *networkPolicies) keep(np *networkingv1.NetworkPolicy, raw kube.Raw) net
 	}
 }
 
-// told is what the watch has told of a policy.
+// told is what the watch has reported of a policy.
 type told struct {
-	kept *networkPolicy // nil: it is gone, or can't be read
+	kept *networkPolicy // nil: it is deleted or unreadable
 	act  func()
 }
 
-// later has a namespace's turn come, for what was told last of each of its policies.
+// later records the latest report of a policy, and queues its namespace for a turn.
 func (p *networkPolicies) later(of objectName, t told) {
 	p.waiting.Lock()
 	defer p.waiting.Unlock()
@@ -105,7 +105,7 @@ func (p *networkPolicies) later(of objectName, t told) {
 	all[of.Name] = t
 }
 
-// turn waits for the turns of namespaces that came before, acts, and comes again once the namespace has rested.
+// turn waits for the namespaces before it, acts, and runs again once the namespace has rested.
 func (p *networkPolicies) turn(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +121,9 @@ func (p *networkPolicies) turn(namespace string) {
 	}
 }
 
-// decide acts upon what was told of policies of a namespace, once its budget knows all of it, and returns how long the namespace
-// rests. Others that the budget has room for now, or no longer, are read again: they are not kept. The caller holds mu.
+// decide handles what was reported of policies of a namespace once the budget knows all of it, and returns how long the
+// namespace rests. Other policies that the budget has newly accepted or excluded are read again, as they are not kept. The
+// caller holds mu.
 func (p *networkPolicies) decide(namespace string, all map[string]told) (rest time.Duration) {
 	for name, t := range all {
 		if t.kept == nil {
@@ -144,7 +145,7 @@ func (p *networkPolicies) decide(namespace string, all map[string]told) (rest ti
 	return min(longestRest, time.Duration(size)*restOfRule)
 }
 
-// take makes a key of a policy, as the budget says. The caller holds mu.
+// take turns a policy into a key, as the budget says. The caller holds mu.
 func (p *networkPolicies) take(kept networkPolicy) {
 	of := kept.name
 	if !p.budget.Over(of.Namespace, of.Name) {
@@ -156,7 +157,7 @@ func (p *networkPolicies) take(kept networkPolicy) {
 	p.controllers.set(t)
 }
 
-// watch watches them until the context ends.
+// watch watches NetworkPolicies until the context ends.
 func (p *networkPolicies) watch(ctx context.Context) error {
 	h := ownedHandler(p.controllers, kindNetworkPolicy)
 	return kube.WatchRaw(ctx, p.kube, kube.Select{}, p.keep, handler(p.controllers, kindNetworkPolicy, kube.Handler[networkPolicy]{
@@ -180,7 +181,7 @@ func (p *networkPolicies) watch(ctx context.Context) error {
 	}))
 }
 
-// readAllAgain reads again what decide says, one of each namespace.
+// readAllAgain reads one of the policies in reread per namespace again.
 func (p *networkPolicies) readAllAgain(ctx context.Context) (_ time.Duration, failed error) {
 	due := map[string]objectName{}
 	p.mu.Lock()
@@ -194,7 +195,8 @@ func (p *networkPolicies) readAllAgain(ctx context.Context) (_ time.Duration, fa
 	return 0, failed
 }
 
-// readAgain reads one again. The error is that the API hasn't answered. What the watch has told meanwhile is decided upon already.
+// readAgain reads a policy again. The error is that of the API. If the watch has reported the policy meanwhile, it is already
+// handled.
 func (p *networkPolicies) readAgain(ctx context.Context, of objectName) error {
 	p.mu.Lock()
 	mark := p.reread[of]
@@ -208,7 +210,7 @@ func (p *networkPolicies) readAgain(ctx context.Context, of objectName) error {
 	defer p.mu.Unlock()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		delete(p.reread, of) // the watch is about to tell
+		delete(p.reread, of) // the watch is about to report it
 		p.rereads.Wake()
 	case err != nil:
 		return err
@@ -218,7 +220,7 @@ func (p *networkPolicies) readAgain(ctx context.Context, of objectName) error {
 	return nil
 }
 
-// tell has the condition of each Namespace say whether it has too much of them.
+// tell writes into the condition of each Namespace whether its policies exceed the limit.
 func (p *networkPolicies) tell(ctx context.Context) (time.Duration, error) {
 	err := p.tellOnce(ctx)
 	if ctx.Err() == nil {
@@ -227,7 +229,7 @@ func (p *networkPolicies) tell(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// lead has it told while this process leads.
+// lead runs tell while this process leads.
 func (p *networkPolicies) lead(ctx context.Context) {
 	p.exceeding = nil    // another process may have led
 	_ = p.tells.Run(ctx) // the error is always nil
@@ -254,7 +256,7 @@ func (p *networkPolicies) tellOnce(ctx context.Context) error {
 	var errs error
 	for ns := range p.exceeding {
 		if want[ns] == "" {
-			want[ns] = "" // it is over no longer
+			want[ns] = "" // it is no longer over
 		}
 	}
 	for ns, text := range want {

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A namespace whose NetworkPolicies are more than it may have isolates pods by the newest of them, and says so: by an event and a
-// condition. What has room again is in force again, also under a leader that follows.
+// The newest NetworkPolicies of a namespace over its limit only isolate pods; an event and a condition say so. Policies that fit
+// again take effect again, also under the next leader.
 func TestNamespacePolicyLimit(t *testing.T) {
 	w := newWorld(t)
 	policy := func(name string, cidrs int) {
@@ -65,7 +65,7 @@ func TestNamespacePolicyLimit(t *testing.T) {
 	w.plane.Apply(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: other, namespace: b}, spec: {podSelector: {}, ingress: [{}]}}`)
 	rules("b", "other", 1)
 
-	// The older one leaves room: the newer is read again.
+	// The older one leaves room: the newer one is read again.
 	policy("first", 50)
 	rules("a", "second", 50)
 	condition("False WithinLimit ")

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// newHosts makes the keeper of the hosts' entries in etcd, which say which Node a host is and what labels that has, and of the host
-// endpoints of Nodes, where ports are protected. Otherwise those that were made once are deleted.
+// newHosts returns the keeper of hosts' entries in etcd, which give the Node of a host and its labels, and of the host endpoints of
+// Nodes if ports are protected. If none are, host endpoints made earlier are deleted.
 func (c *controllers) newHosts(cfg writer.Config) *owned.Keeper {
 	k := owned.New(owned.Config{Config: cfg, Kinds: map[string]string{model.HostPrefix(""): kindNode}, Needed: c.needed, Living: c.living})
 	if len(c.cfg.ProtectedPorts) == 0 {
@@ -24,7 +24,7 @@ func (c *controllers) newHosts(cfg writer.Config) *owned.Keeper {
 	return k
 }
 
-// node is what is kept of one.
+// node is what is kept of a Node.
 type node struct {
 	kubepolicy.Node
 	translation // in c.hosts
@@ -42,7 +42,7 @@ func (c *controllers) keepNode(n *corev1.Node) node {
 	return kept
 }
 
-// ofNodes is what of an update is the Nodes'.
+// ofNodes returns the part of an update that belongs to Nodes.
 func ofNodes(u model.Update) model.Update {
 	all := u.Entries
 	u.Entries = nil

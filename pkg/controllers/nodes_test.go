@@ -26,7 +26,7 @@ import (
 	"github.com/calico-go/calico/test/keeper"
 )
 
-// nodes keep what hosts have in etcd.
+// nodes wraps the keeper of what hosts have in etcd.
 type nodes struct {
 	*controllers
 	*etcd.Server
@@ -36,7 +36,7 @@ type nodes struct {
 	restored []string
 }
 
-// updated tells a keeper what is the Nodes'.
+// updated passes a keeper the part of updates that belongs to Nodes.
 type updated struct{ *owned.Keeper }
 
 func (k updated) Update(u model.Update) { k.Keeper.Update(ofNodes(u)) }
@@ -64,7 +64,7 @@ func (n *nodes) Restored(of writer.Object, k model.Key) {
 	n.restored = append(n.restored, fmt.Sprint(of, " ", k.Path()))
 }
 
-// node tells of a Node, with an address or none.
+// node reports a Node, with or without an address.
 func (n *nodes) node(name, addr string, labels map[string]string) {
 	of := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: labels}}
 	if addr != "" {
@@ -85,7 +85,7 @@ func (n *nodes) holds(key model.Key, want any) {
 	})
 }
 
-// told waits until exactly one was restored, and forgets it.
+// told waits until exactly one key was restored, and forgets it.
 func (n *nodes) told(want string) {
 	n.Helper()
 	eventually.Nil(n.Server, "who reads events is told of the change", func() error {
@@ -99,7 +99,7 @@ func (n *nodes) told(want string) {
 	})
 }
 
-// TestNodeEndpoints makes host endpoints of Nodes and takes them away, and nothing that is somebody else's.
+// TestNodeEndpoints makes host endpoints of Nodes and deletes them, and touches none that others made.
 func TestNodeEndpoints(t *testing.T) {
 	s := etcd.New(t)
 	other, ours := model.HostEndpointKey{Host: "a", Endpoint: "eth1"}, kubepolicy.NodeEndpointKey
@@ -128,7 +128,7 @@ func TestNodeEndpoints(t *testing.T) {
 		t.Errorf("a Node without an address has %+v", got)
 	}
 	n.told("{Node  a uid-a} " + ours("a").Path())
-	// A Node that is gone keeps what its host has, until all of the host goes.
+	// What the host of a deleted Node has stays until the whole host goes.
 	n.hosts.Remove(writer.Object{Kind: kindNode, Name: "a"})
 	n.node("b", "10.0.0.2", nil)
 	n.holds(ours("b"), endpoint("10.0.0.2"))
@@ -155,7 +155,7 @@ func TestNodeEndpoints(t *testing.T) {
 	}
 }
 
-// TestNodeEntry has the entry of a host damaged, changed and deleted.
+// TestNodeEntry: the entry of a host is damaged, changed and deleted.
 func TestNodeEntry(t *testing.T) {
 	s := etcd.New(t)
 	n := newNodes(s)

@@ -50,7 +50,7 @@ func startProgram(tb testing.TB, w *world, kubeconfig string) *program {
 	return p
 }
 
-// await waits until the program is ready and done holds. It returns how long that took since its start.
+// await waits until the program is ready and done returns true. It returns the time since the program's start.
 func (p *program) await(done func() bool) time.Duration {
 	p.Helper()
 	eventually.True(p, "the program is ready", func() bool {
@@ -72,7 +72,7 @@ func (p *program) stop() {
 	}
 }
 
-// memory is a field of the process's status in KiB.
+// memory returns a field of the process's status, in KiB.
 func (p *program) memory(field string) int {
 	p.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -89,7 +89,7 @@ func (p *program) memory(field string) int {
 	return 0
 }
 
-// cpu is what the process has used, in milliseconds.
+// cpu returns the CPU time of the process, in milliseconds.
 func (p *program) cpu() int {
 	p.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -102,7 +102,7 @@ func (p *program) cpu() int {
 	return (user + system) * 10
 }
 
-// kill ends it at once.
+// kill kills it.
 func (p *program) kill() {
 	p.stopped = true
 	_ = p.cmd.Process.Kill()

@@ -40,7 +40,7 @@ func translate(np *networkingv1.NetworkPolicy, raw kube.Raw) translation {
 	return translation{kube.Reference(np), []model.Put{{Key: key, Value: policy}}, texts(problems)}
 }
 
-// set takes in what an object becomes, and returns all that is wrong with it.
+// set takes in what an object becomes, and returns everything that is wrong with it.
 func (c *controllers) set(t translation) (problems []string) { return c.setIn(c.owned, t) }
 
 func (c *controllers) setIn(keeper *owned.Keeper, t translation) (problems []string) {
@@ -58,7 +58,7 @@ func (c *controllers) setIn(keeper *owned.Keeper, t translation) (problems []str
 	return t.problems
 }
 
-// living asks the API whether an object makes a key.
+// living reports whether the API has an object that makes the key.
 func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
 	if _, is := k.(model.HostEndpointKey); is || strings.HasPrefix(k.Path(), protectionPrefix) {
 		return false, nil // no object does
@@ -84,8 +84,8 @@ func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
 	return lives(ctx, c, kubepolicy.ServiceAccount, namespace, name, k)
 }
 
-// lives reports whether the object of that name is there, and makes a key. Where the API doesn't know the kind, it isn't
-// known what has become of it.
+// lives reports whether the object of that name exists and makes the key. If the API doesn't serve the kind, lives returns
+// true, as the object's fate isn't known.
 func lives[T kube.Kind](ctx context.Context, c *controllers, puts func(*T) []model.Put, namespace, name string, key model.Key) (bool, error) {
 	if name == "" {
 		return false, nil // no object has such a key
@@ -102,7 +102,7 @@ func lives[T kube.Kind](ctx context.Context, c *controllers, puts func(*T) []mod
 	return slices.ContainsFunc(puts(o), func(p model.Put) bool { return p.Key == key }), nil
 }
 
-// watchOwned watches a kind whose objects become keys of etcd, each by itself.
+// watchOwned returns a watch of a kind whose objects each become keys of etcd on their own.
 func watchOwned[T kube.Kind](c *controllers, kind string, puts func(*T) []model.Put) func(context.Context) error {
 	keep := func(o *T) translation { return translation{about: kube.Reference(o), puts: puts(o)} }
 	return func(ctx context.Context) error {
@@ -120,7 +120,7 @@ func ownedHandler(c *controllers, kind string) kube.Handler[translation] {
 	}
 }
 
-// handler completes a handler by what all have in common.
+// handler adds to h what all handlers have in common.
 func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler[U] {
 	deleted, synced := h.Deleted, h.Synced
 	h.Deleted = func(namespace, name string) {
@@ -146,11 +146,11 @@ func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler
 	return h
 }
 
-// pod is what is kept of one.
+// pod is what is kept of a Pod.
 type pod struct {
 	endpoints.Pod
 	about    corev1.ObjectReference
-	network  bool // it has one of its own, and so endpoints, and isn't finished
+	network  bool // it has its own network, hence endpoints, and isn't finished
 	problems []string
 }
 
@@ -184,7 +184,7 @@ func (c *controllers) watchPods(ctx context.Context) error {
 	}))
 }
 
-// clusterPolicy is a ClusterNetworkPolicy, of which all that decides what it is in etcd is kept.
+// clusterPolicy is what is kept of a ClusterNetworkPolicy: all that decides its form in etcd.
 type clusterPolicy struct {
 	*v1alpha2.ClusterNetworkPolicy
 	unknown    []string // fields
@@ -198,7 +198,7 @@ func keepClusterPolicy(p *v1alpha2.ClusterNetworkPolicy, raw kube.Raw) clusterPo
 	return clusterPolicy{kept, raw.Unknown, spec["priority"] == nil}
 }
 
-// translate says what the policy becomes where the nodes are these.
+// translate returns what the policy becomes with these nodes.
 func (p clusterPolicy) translate(nodes []kubepolicy.Node) translation {
 	key, policy, problems := kubepolicy.ClusterPolicy(p.ClusterNetworkPolicy, nodes, p.unknown...)
 	if p.noPriority {
@@ -209,7 +209,7 @@ func (p clusterPolicy) translate(nodes []kubepolicy.Node) translation {
 	return translation{kube.Reference(p.ClusterNetworkPolicy), []model.Put{{Key: key, Value: policy}}, texts(problems)}
 }
 
-// watchFormer watches a kind of which nothing is acted upon, to say so.
+// watchFormer returns a watch of a kind that is no longer applied, which reports each object as a problem.
 func watchFormer[T kube.Kind](c *controllers, kind string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return kube.Watch(ctx, c.kube, kube.Select{}, kube.Reference[T], handler(c, kind, kube.Handler[corev1.ObjectReference]{

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestTunnels: nodes have the addresses of their tunnels as etcd says, and none of what can't be read. Their ports are protected there.
+// TestTunnels: nodes have the tunnel addresses in etcd, except unreadable ones. Their ports are protected there.
 func TestTunnels(t *testing.T) {
 	var protected []netip.Addr
 	c := newClusterPolicies(new(controllers))

@@ -68,7 +68,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// commit writes many keys, some at a time.
+// commit writes many keys, several at a time.
 func commit(b *testing.B, s *etcd.Server, puts []model.Put) {
 	b.Helper()
 	for some := range slices.Chunk(puts, 100) {

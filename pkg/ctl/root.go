@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctl is calicoctl, the operator's hand: it reads and changes, as resources, what the data model in etcd holds.
+// Package ctl implements calicoctl, the operator's tool, which reads and changes the data model in etcd as resources.
 package ctl
 
 import (
@@ -47,7 +47,7 @@ var commands = []func(*session.Env) *cobra.Command{
 	newVersion,
 }
 
-// Run does what a command line says and returns the exit status, which session.Status explains.
+// Run runs a command line and returns the exit status, see session.Status.
 func Run(ctx context.Context, env *session.Env, args []string) int {
 	defer env.Close()
 	defer env.ReportProgress()()
@@ -62,7 +62,7 @@ func Run(ctx context.Context, env *session.Env, args []string) int {
 	return session.Status(err)
 }
 
-// Command is calicoctl with all of its subcommands.
+// Command returns calicoctl with all of its subcommands.
 func Command(env *session.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "calicoctl",
@@ -97,15 +97,15 @@ It finds etcd by its flags, else by the environment (ETCD_ENDPOINTS, ETCD_CA_CER
 	return root
 }
 
-// markUsage has wrong arguments end with the status of a wrong command line, in all commands.
+// markUsage makes wrong arguments, in all commands, end with the status of a wrong command line.
 func markUsage(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
 			want := fmt.Sprintf("want %s %s", cmd.Parent().CommandPath(), cmd.Use)
-			switch { // in place of cobra's words
+			switch { // in place of cobra's wording
 			case err == nil:
-			case strings.Contains(err.Error(), "arg(s)"): // of how many there are
+			case strings.Contains(err.Error(), "arg(s)"): // it says how many there are
 				err = errors.New(want)
 			case strings.HasPrefix(err.Error(), "unknown command") && !cmd.HasSubCommands():
 				err = fmt.Errorf("%q doesn't belong there: %s", args[0], want)

@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 )
 
-// run gives the status and what a command line prints to either stream.
+// run returns the status of a command line, and what it prints to either stream.
 func run(t *testing.T, environ []string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
@@ -73,7 +73,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestUsageTexts: no text of a flag has a word in backquotes, which pflag takes out of it for the name of the value.
+// TestUsageTexts: no help text of a flag has a word in backquotes, which pflag would take for the name of the value.
 func TestUsageTexts(t *testing.T) {
 	n := 0
 	var look func(*cobra.Command)
@@ -94,7 +94,7 @@ func TestUsageTexts(t *testing.T) {
 	}
 }
 
-// TestProgress: a command that takes long says on stderr what it does, however often the clock says so, and no more once it has ended.
+// TestProgress: a command that takes long reports on stderr what it does, whenever the clock ticks, until it has ended.
 func TestProgress(t *testing.T) {
 	now, errs := make(chan time.Time), make(chan string)
 	etcd, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing

@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/test/etcd"
 )
 
-// TestWatchDeleted: each line of a watch is in the format that was asked for, or on stderr, and of what was named.
+// TestWatchDeleted: each line of a watch is in the requested format, or on stderr, and about a named resource.
 func TestWatchDeleted(t *testing.T) {
 	s := etcd.New(t)
 	key, other := model.PoolKey{CIDR: netip.MustParsePrefix("10.0.0.0/16")}, model.PoolKey{CIDR: netip.MustParsePrefix("10.1.0.0/16")}
@@ -92,7 +92,7 @@ func TestWatchDeleted(t *testing.T) {
 	}
 }
 
-// TestProgressEnds: nothing is said of a command that waits for who reads what it prints, as a pager.
+// TestProgressEnds: no progress is reported while a command waits for the reader of its output, such as a pager.
 func TestProgressEnds(t *testing.T) {
 	s := etcd.New(t)
 	now := make(chan time.Time)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain says what policy decides on a flow, and why: from what etcd holds to the verdict of each host on its way,
-// by the evaluator that the kernel is held to.
+// Package explain says what policy decides about a flow, and why: from the data in etcd to the verdict of each host on the
+// way, by the evaluator that the kernel's rules are tested against.
 package explain
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Ranges are what New needs to be read.
+// Ranges returns what must be read for New.
 func Ranges() []model.Range {
 	return []model.Range{
 		model.PrefixRange(model.PolicyPrefix()), model.PrefixRange(model.HostPrefix("")), model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BGPPrefix()),
@@ -25,11 +25,11 @@ func Ranges() []model.Range {
 	}
 }
 
-// Cluster is what etcd holds that bears on policy.
+// Cluster holds the parts of etcd's data that affect policy.
 type Cluster struct {
 	entries   []model.Entry
 	endpoints map[model.WorkloadEndpointKey]model.WorkloadEndpoint
-	links     map[string][]hostEndpoint // of hosts, by host and then by name
+	links     map[string][]hostEndpoint // host endpoints, by host and sorted by name
 	policies  map[policy.RulesID]model.Policy
 	hosts     map[string][]netip.Addr // their addresses, by name
 	settings  map[model.Key]string    // of agents, and of hosts
@@ -42,7 +42,7 @@ type hostEndpoint struct {
 	model.HostEndpoint
 }
 
-// New takes in what Ranges gave.
+// New returns the Cluster of the entries read from Ranges.
 func New(entries []model.Entry) *Cluster {
 	c := &Cluster{
 		entries: entries, endpoints: map[model.WorkloadEndpointKey]model.WorkloadEndpoint{}, links: map[string][]hostEndpoint{}, policies: map[policy.RulesID]model.Policy{},
@@ -57,7 +57,7 @@ func New(entries []model.Entry) *Cluster {
 		case model.HostEndpointKey:
 			h, ok := e.Value.(model.HostEndpoint)
 			if invalid := new(model.InvalidHostEndpointError); !ok && errors.As(e.Err, &invalid) {
-				h = invalid.On // where it denies everything
+				h = invalid.On // it denies everything there
 			}
 			c.links[k.Host] = append(c.links[k.Host], hostEndpoint{k, h})
 		case model.PolicyKey:
@@ -74,7 +74,7 @@ func New(entries []model.Entry) *Cluster {
 				c.hosts[k.Host] = append(c.hosts[k.Host], a)
 			}
 		case model.HostMetadataKey:
-			c.hosts[k.Host] = append([]netip.Addr(nil), c.hosts[k.Host]...) // there, with the addresses that are known
+			c.hosts[k.Host] = append([]netip.Addr(nil), c.hosts[k.Host]...) // the host exists, with the addresses known so far
 		case model.PoolKey:
 			if p, ok := e.Value.(model.Pool); ok {
 				c.pools = append(c.pools, p)
@@ -89,16 +89,16 @@ func New(entries []model.Entry) *Cluster {
 
 // An End is an end of a flow: an endpoint; else a host, if it has a name; else an address outside.
 type End struct {
-	Name      string                    `json:"name"` // as people name it
+	Name      string                    `json:"name"` // for people
 	Namespace string                    `json:"namespace,omitempty"`
 	Pod       string                    `json:"pod,omitempty"`
 	Key       model.WorkloadEndpointKey `json:"-"`              // zero = no endpoint
-	Host      string                    `json:"host,omitempty"` // that the endpoint is on, or the host itself; "" = outside
+	Host      string                    `json:"host,omitempty"` // the endpoint's host, or the host itself; "" = outside
 	Addrs     []netip.Addr              `json:"addresses"`
 	Labels    map[string]string         `json:"labels,omitempty"` // an endpoint's own
 }
 
-// nameOf is a pod's <namespace>/<name>, or the workload's, and the endpoint's where that isn't the usual one.
+// nameOf returns a pod's <namespace>/<name>, or the workload's name, followed by the endpoint's name unless it is eth0.
 func nameOf(k model.WorkloadEndpointKey) string {
 	name := k.Workload
 	if namespace, pod := k.Pod(); pod != "" {
@@ -110,8 +110,8 @@ func nameOf(k model.WorkloadEndpointKey) string {
 	return name
 }
 
-// Find finds an end by a pod's <namespace>/<name>, its name alone where no other has it, a workload's name, the path of an endpoint's
-// key, a host's name or an address. A namespace that isn't "" is that of a pod named without one.
+// Find finds an end by a pod's <namespace>/<name>, its name alone if it is unique, a workload's name, the path of an endpoint's key,
+// a host's name or an address. namespace, unless "", is the namespace of a pod named without one.
 func (c *Cluster) Find(name, namespace string) (End, error) {
 	addr, _ := netip.ParseAddr(name)
 	var found []End
@@ -152,7 +152,7 @@ func (c *Cluster) Find(name, namespace string) (End, error) {
 	return End{}, &NotFoundError{name}
 }
 
-// Names are all that Find finds an end by, but for paths and addresses.
+// Names returns all names that Find knows, except paths and addresses.
 func (c *Cluster) Names() []string {
 	names := slices.Collect(maps.Keys(c.hosts))
 	for k := range c.endpoints {
@@ -162,7 +162,7 @@ func (c *Cluster) Names() []string {
 	return names
 }
 
-// NotFoundError says that nothing has a name.
+// NotFoundError says that nothing has this name.
 type NotFoundError struct{ Name string }
 
 // Error says what a name may be.
@@ -170,7 +170,7 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%s: no pod <namespace>/<name>, workload or host has this name, and it is no address", e.Name)
 }
 
-// setting is what a parameter of a host's agent is set to in etcd, "" = not set, which is as DROP and false.
+// setting returns the value in etcd of a parameter of a host's agent, "" = not set, which means DROP or false.
 func (c *Cluster) setting(host, name string) string {
 	if own, ok := c.settings[model.HostConfigKey{Host: host, Name: name}]; ok {
 		return own
@@ -178,7 +178,7 @@ func (c *Cluster) setting(host, name string) string {
 	return c.settings[model.GlobalConfigKey{Name: name}]
 }
 
-// state is what the host's agent makes of etcd.
+// state returns the policy state that the host's agent derives from etcd.
 func (c *Cluster) state(host string) *policy.State {
 	if c.states[host] == nil {
 		engine := policy.NewEngine(host)
@@ -186,7 +186,7 @@ func (c *Cluster) state(host string) *policy.State {
 		engine.CloseMetrics(true)
 		engine.Update(c.entries...)
 		s := &policy.State{}
-		_ = s.Apply(engine.Flush()) // the first changes of an engine fit
+		_ = s.Apply(engine.Flush()) // the first changes of an engine always fit
 		c.states[host] = s
 	}
 	return c.states[host]

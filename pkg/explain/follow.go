@@ -16,42 +16,42 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// A Flow is what begins a connection.
+// A Flow is the beginning of a connection.
 type Flow struct {
 	From, To End
 	// Protocol is 0 for a ping, of ICMP or ICMPv6.
 	Protocol model.Protocol
-	// Port is the destination's. The source's is 49152: rules by source ports are rare, and this one is none of a service.
+	// Port is the destination's. The source's is 49152: rules about source ports are rare, and no service uses this one.
 	Port uint16
 }
 
 const sourcePort = 49152
 
-// echo are the types of a ping, and of its answer.
+// echo maps protocols to the ICMP types of a ping and its answer.
 var echo = map[model.Protocol][2]uint8{model.ProtocolICMP: {8, 0}, model.ProtocolICMPv6: {128, 129}}
 
 // A Hop is what one host does with the first packet of a flow.
 type Hop struct {
 	Host string `json:"host"`
-	// Interface are those of the host's own by which this is so, "" = it doesn't matter. Where it does, and etcd doesn't
-	// tell which one the packet takes, there is a Hop for each.
+	// Interface names the host's interfaces for which this holds, "" = the interface doesn't matter. If it does, and etcd
+	// doesn't tell which one the packet takes, there is a Hop for each.
 	Interface     string         `json:"interface,omitempty"`
 	Source        netip.Addr     `json:"source"`
 	Destination   netip.Addr     `json:"destination"`
 	Verdict       policy.Verdict `json:"verdict"`
-	Asked         []Asked        `json:"asked"` // the endpoints that decide, in that order, and what each is held to
-	Steps         []string       `json:"steps"` // that lead to the verdict, and what becomes of the addresses
+	Asked         []Asked        `json:"asked"` // the endpoints that decide, in order, and what applies to each
+	Steps         []string       `json:"steps"` // that lead to the verdict, and changes of the addresses
 	policy.Result `json:"-"`
 }
 
-// Asked is what an endpoint is held to in one direction.
+// Asked is what applies to an endpoint in one direction.
 type Asked struct {
 	Endpoint string `json:"endpoint"`
 	Which    string `json:"direction"` // ingress or egress
 	Direction
 }
 
-// Follow says what the hosts of both ends do, in order; none after one that drops.
+// Follow returns what the hosts of both ends do, in order, ending with one that drops.
 func (c *Cluster) Follow(f Flow) ([]Hop, error) {
 	src, dst := ofFamily(f.From.Addrs, true), ofFamily(f.To.Addrs, true)
 	if !src.IsValid() || !dst.IsValid() {
@@ -105,7 +105,7 @@ func (c *Cluster) Follow(f Flow) ([]Hop, error) {
 	})...), nil
 }
 
-// by is what a host does by each of several interfaces, where that differs.
+// by returns what a host does for each of several interfaces, with those that make no difference merged.
 func (c *Cluster) by(ways []string, does func(way string) Hop) (hops []Hop) {
 	for _, way := range ways {
 		h := does(way)
@@ -122,8 +122,8 @@ func (c *Cluster) by(ways []string, does func(way string) Hop) (hops []Hop) {
 	return hops
 }
 
-// tunnel is the device by which the flow goes from host to host, "" = none, and the address that the sending host has there. The hosts
-// are taken to have one subnet where none is known.
+// tunnel returns the device by which the flow goes from host to host, "" = none, and the sending host's address there. If no subnet is
+// known, the hosts are taken to share one.
 func (c *Cluster) tunnel(f Flow, dst netip.Addr) (device string, own netip.Addr) {
 	if f.From.Host == "" || f.From.Host == f.To.Host || f.To.Key == (model.WorkloadEndpointKey{}) {
 		return "", own
@@ -155,10 +155,10 @@ func (c *Cluster) tunnel(f Flow, dst netip.Addr) (device string, own netip.Addr)
 	return "", own
 }
 
-// elsewhere stands for the interfaces of a host that no host endpoint names, and etcd knows no address of.
+// elsewhere stands for the interfaces of a host that no host endpoint names, and for which etcd has no address.
 const elsewhere = "any other interface"
 
-// interfaces are those of a host of which etcd knows addresses: the host's own, and those that host endpoints expect.
+// interfaces returns a host's interfaces for which etcd has addresses: the host's own, and those that host endpoints expect.
 func (c *Cluster) interfaces(host string) []policy.Interface {
 	all := []policy.Interface{{Addrs: c.hosts[host]}}
 	for _, h := range c.links[host] {
@@ -179,11 +179,12 @@ func (c *Cluster) interfaces(host string) []policy.Interface {
 			all[i].Name = "the interface of " + expected[0].String()
 		}
 	}
-	return slices.DeleteFunc(all, func(i policy.Interface) bool { return i.Name == "" }) // of the first nothing says more
+	return slices.DeleteFunc(all, func(i policy.Interface) bool { return i.Name == "" }) // the first has a name only if a host endpoint gave it one
 }
 
-// ways are the interfaces by which a host may send or get what has an address of its own at this end, or, where it only forwards,
-// another: the tunnel; the one that has the address, or the host's; else each that a host endpoint is named after, and others.
+// ways returns the interfaces by which a host may send or receive a packet. own is the packet's address at this end, which is
+// another's if the host only forwards. It returns the tunnel; or the interface that has the address, or for a pod's address the
+// host's; else every interface that a host endpoint names, and elsewhere.
 func (c *Cluster) ways(host, tunnel string, own netip.Addr) []string {
 	if tunnel != "" {
 		return []string{tunnel}
@@ -207,7 +208,7 @@ func (c *Cluster) ways(host, tunnel string, own netip.Addr) []string {
 	return ways
 }
 
-// ofFamily is the first address of a family, zero = there is none.
+// ofFamily returns the first address of a family, zero = there is none.
 func ofFamily(addrs []netip.Addr, v4 bool) netip.Addr {
 	if i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 }); i >= 0 {
 		return addrs[i]
@@ -264,7 +265,7 @@ func (c *Cluster) hop(host string, p policy.Packet) Hop {
 	return h
 }
 
-// take has a hop say what leads to its verdict.
+// take adds the steps of a trail, and the endpoints that decided, to a hop.
 func (c *Cluster) take(h *Hop, host string, trail []policy.Step, of string) {
 	for _, step := range trail {
 		if ep := c.state(host).Endpoints[step.Endpoint]; ep != nil {
@@ -278,7 +279,7 @@ func (c *Cluster) take(h *Hop, host string, trail []policy.Step, of string) {
 	}
 }
 
-// answer is the first packet back of a connection that an untracked policy allows: connection tracking has not seen what it answers.
+// answer returns the first reply in a connection that an untracked policy allows: connection tracking has not seen the request.
 func answer(p policy.Packet) policy.Packet {
 	back := policy.Packet{In: p.Out, Out: p.In, Src: p.Dst, Dst: p.Src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort, ICMPType: echo[p.Protocol][1], Conn: policy.ConnInvalid}
 	if p.Protocol == model.ProtocolUDP {
@@ -287,7 +288,7 @@ func answer(p policy.Packet) policy.Packet {
 	return back
 }
 
-// name is how people name the endpoint that has a path.
+// name returns the name, for people, of the endpoint with this path.
 func (c *Cluster) name(path string) string {
 	switch k, _ := model.ParseKey(path); k := k.(type) {
 	case model.WorkloadEndpointKey:
@@ -298,11 +299,11 @@ func (c *Cluster) name(path string) string {
 	return path
 }
 
-// failsafe are the fail-safe ports that etcd, or the default, says.
+// failsafe returns the fail-safe ports set in etcd, or the default.
 func (c *Cluster) failsafe(host, name, initial string) []policy.ProtoPort {
 	if ports, err := policy.ParseProtoPorts(c.setting(host, name)); err == nil {
 		return ports
 	}
-	ports, _ := policy.ParseProtoPorts(initial) // a test reads it
+	ports, _ := policy.ParseProtoPorts(initial) // a test parses it
 	return ports
 }

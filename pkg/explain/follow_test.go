@@ -28,7 +28,7 @@ func clusterOf(t *testing.T, objects map[string]string) *Cluster {
 	return New(entries)
 }
 
-// TestWays: which of a host's interfaces a packet from and to the host takes, by what its host endpoints say.
+// TestWays: which of a host's interfaces a packet from or to the host takes, according to its host endpoints.
 func TestWays(t *testing.T) {
 	const first, second = "172.16.0.1", "192.0.2.1"
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestTunnelled: what comes through a tunnel is asked of the host endpoint of the tunnel's device, and of *, not of one on another.
+// TestTunnelled: packets through a tunnel are judged by the host endpoint of the tunnel's device, and by *, not by others.
 func TestTunnelled(t *testing.T) {
 	for _, c := range []struct {
 		endpoint string
@@ -88,7 +88,7 @@ func TestTunnelled(t *testing.T) {
 	}
 }
 
-// TestUntracked: what an untracked policy allows is allowed where its answers are.
+// TestUntracked: what an untracked policy allows is allowed only if its answers are, too.
 func TestUntracked(t *testing.T) {
 	for _, c := range []struct {
 		name, in, out string
@@ -100,7 +100,7 @@ func TestUntracked(t *testing.T) {
 		{"answers", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "tcp", "src_ports": [80]}]`, model.ProtocolTCP, policy.Accept},
 		{"ping's answers", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "icmp", "icmp_type": 0}]`, 0, policy.Accept},
 		{"no answer to a ping", `[{"action": "allow"}]`, `[{"action": "allow", "protocol": "icmp", "icmp_type": 8}]`, 0, policy.Drop},
-		// It is a connection of its own to connection tracking, which the profile allows.
+		// To connection tracking the answer is a connection of its own, which the profile allows.
 		{"UDP", `[{"action": "allow"}]`, `[]`, model.ProtocolUDP, policy.Accept},
 	} {
 		cluster := clusterOf(t, map[string]string{

@@ -9,17 +9,17 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Applied is a policy that an endpoint is held to.
+// Applied is a policy that applies to an endpoint.
 type Applied struct {
 	Tier     string   `json:"tier"`
 	Name     string   `json:"name"`
 	Order    *float64 `json:"order,omitempty"`
 	Selector string   `json:"selector"`
-	// About says of which packets a host endpoint asks it, where those aren't what is from and to the host itself.
+	// About says which packets a host endpoint applies it to, if not those from and to the host itself.
 	About string `json:"about,omitempty"`
 }
 
-// String names it, like "policy web (order 1)".
+// String returns its name and order, like "policy web (order 1)".
 func (a Applied) String() string {
 	text := policy.RulesID{Kind: policy.KindPolicy, Tier: a.Tier, Name: a.Name}.String()
 	if a.Order != nil {
@@ -31,14 +31,14 @@ func (a Applied) String() string {
 	return text
 }
 
-// Direction is what an endpoint is held to in one direction, in the order in which it is asked.
+// Direction is what applies to an endpoint in one direction, in the order in which it is asked.
 type Direction struct {
 	Policies []Applied `json:"policies"`
 	Passing  []string  `json:"passing,omitempty"` // tiers that pass on what none of their policies decides
 	Profiles []string  `json:"profiles"`
 }
 
-// Held is what holds for an endpoint.
+// Held is everything that applies to an endpoint.
 type Held struct {
 	Endpoint string            `json:"endpoint"`
 	Path     string            `json:"path"` // of its key
@@ -48,7 +48,7 @@ type Held struct {
 	Egress   Direction         `json:"egress"`
 }
 
-// Held says which policies and profiles hold for an endpoint, or for the endpoints of a host itself.
+// Held returns the policies and profiles that apply to an endpoint, or to the endpoints of a host itself.
 func (c *Cluster) Held(e End) (all []Held) {
 	if e.Key != (model.WorkloadEndpointKey{}) {
 		return []Held{c.held(e.Host, e.Key.Path(), e.Labels)}

@@ -12,32 +12,32 @@ import (
 )
 
 var (
-	// ErrDenied is in the chain of an error when the API refused who asks, or what is asked for. The text names the verb
-	// and the kind.
+	// ErrDenied is in the chain of an error when the API refused the client, or the request. The text names the verb and the
+	// kind.
 	ErrDenied = errors.New("access to the Kubernetes API refused")
-	// ErrChanged is in the chain when an object was to be written that has changed since it was read: read it again.
+	// ErrChanged is in the chain when an object to be written has changed since it was read: read it again.
 	ErrChanged = errors.New("the object has changed")
 	// ErrNotServed is in the chain when the API doesn't know the kind at all.
 	ErrNotServed = errors.New("the Kubernetes API does not serve this kind")
 )
 
-// failure is an error of the API that a caller may tell from others. Its text is the API's.
+// failure is an error of the API that a caller can tell from others. Its text is the API's.
 type failure struct {
 	text string
 	kind error
 	err  error
 }
 
-// Error says what was asked for, why it failed and what to do.
+// Error says what was requested, why it failed and what to do.
 func (f *failure) Error() string { return f.text }
 
-// Unwrap is one of the errors above, os.ErrNotExist or os.ErrExist, and the API's own.
+// Unwrap returns one of the errors above, os.ErrNotExist or os.ErrExist, and the API's own error.
 func (f *failure) Unwrap() []error { return []error{f.kind, f.err} }
 
-// explain is the error of a request: what says for what. name is the object's, "" where it was about several.
+// explain returns the error of a request. what names the request; name is the object's, "" for several objects.
 //
-// That an object doesn't exist leads to deletions elsewhere, so only the API's own word for this very object counts:
-// a proxy's page, or an API that doesn't know the kind yet, has the same status.
+// That an object doesn't exist leads to deletions elsewhere, so only the API's own statement about this very object counts: a
+// proxy's page, or an API that doesn't know the kind yet, has the same status.
 func explain(what, name string, err error) error {
 	if err == nil {
 		return nil
@@ -45,7 +45,7 @@ func explain(what, name string, err error) error {
 	f := &failure{text: what + ": " + err.Error(), err: err}
 	var asked *url.Error
 	if errors.As(err, &asked) {
-		f.text = what + ": " + asked.Err.Error() // without the URL, which is another each time
+		f.text = what + ": " + asked.Err.Error() // without the URL, which differs each time
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -69,7 +69,7 @@ func explain(what, name string, err error) error {
 	return f
 }
 
-// namedByAPI reports whether a status is the API's own, about the object of that name.
+// namedByAPI reports whether a status is the API's own and concerns the object of that name.
 func namedByAPI(err error, name string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// maxMessage is how long the API takes an event's message.
+// maxMessage is the longest message, in bytes, that the API accepts in an event.
 const maxMessage = 1024
 
-// Warning has an event recorded that says what is wrong with an object. It doesn't wait: the event is sent when the API
-// takes it, and where the same was said before, or much is said of one object, that event's count goes up instead.
+// Warning records a Warning event about an object. It doesn't wait: the event is sent when the API accepts it. If the same
+// was reported before, or a lot about one object, the count of that event goes up instead.
 func (c *Client) Warning(about corev1.ObjectReference, reason, message string) {
 	c.Event(about, corev1.EventTypeWarning, reason, message)
 }
@@ -46,7 +46,7 @@ type sink struct{ *Client }
 
 const eventTimeout = 10 * time.Second
 
-// send writes one. The recorder knows the API's own errors alone.
+// send writes one event. It returns the API's own errors, the only ones that the recorder understands.
 func (s sink) send(r *rest.Request, namespace string, body any) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func (s sink) send(r *rest.Request, namespace string, body any) (*corev1.Event, 
 	return out, r.Resource("events").Namespace(namespace).Body(body).Do(ctx).Into(out)
 }
 
-// Create implements record.EventSink, as the others.
+// Create implements record.EventSink, as do Update and Patch.
 func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
 	return s.send(s.groups[corev1.SchemeGroupVersion].Post(), e.Namespace, e)
 }

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// FuzzObject: an object of a tenant's is of its kind, with the fields named that this version doesn't know, or it is named with what can't be read.
+// FuzzObject: a tenant's object either is of its kind, with the fields named that this version doesn't know, or the error names what can't
+// be read.
 func FuzzObject(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"p","namespace":"n"},"spec":{"podSelector":{},"ingress":[{"ports":[{"port":80}]}]}}`))
 	f.Add([]byte(`{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"p"},"spec":{"podSelector":{},"later":[{"x":1}],"ingress":7}}`))

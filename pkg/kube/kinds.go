@@ -22,7 +22,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// Kind is a type of the API's objects that this package knows. A new one is a name here and a row in kinds.
+// Kind is the set of API object types that this package knows. To add one, name it here and add a row to kinds.
 type Kind interface {
 	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
 		appsv1.DaemonSet | networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
@@ -30,14 +30,14 @@ type Kind interface {
 		NetworkService | NetworkServiceEndpoint
 }
 
-// A kind is where the objects of a Kind are.
+// A kind describes where the API serves the objects of a Kind.
 type kind struct {
 	version    schema.GroupVersion
 	name       string
 	resource   string
 	namespaced bool
-	// custom: the API knows the kind by a CustomResourceDefinition. It speaks JSON alone, and what it holds is of whichever
-	// shape that definition allows.
+	// custom: the API knows the kind from a CustomResourceDefinition. It speaks JSON only, and its objects may have any shape
+	// that this definition allows.
 	custom bool
 }
 
@@ -64,15 +64,15 @@ var kinds = map[reflect.Type]kind{
 
 func kindOf[T Kind]() kind { return kinds[reflect.TypeFor[T]()] }
 
-// metaOf is what every object has.
+// metaOf returns an object's metadata.
 func metaOf[T Kind](o *T) metav1.Object { return any(o).(metav1.Object) }
 
-// scheme knows the types of kinds alone.
+// scheme knows only the types in kinds.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install, addNetworkServices} {
 		if err := add(s); err != nil {
-			panic(err) // two types of one name
+			panic(err) // two types with the same name
 		}
 	}
 	return s
@@ -85,7 +85,7 @@ var (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// configure is the configuration of the client for the kind's group.
+// configure returns the configuration of the REST client for the kind's group.
 func (k kind) configure(base *rest.Config) *rest.Config {
 	c := rest.CopyConfig(base)
 	c.APIPath = "/apis"
@@ -97,16 +97,16 @@ func (k kind) configure(base *rest.Config) *rest.Config {
 	if !k.custom {
 		c.ContentType, c.AcceptContentTypes = protobuf, protobuf+","+runtime.ContentTypeJSON // a policy of 8,000 peers: 2 ms instead of 25
 	}
-	if k.resource == "networkpolicies" { // whose meaning a field that the Go type doesn't have may narrow
+	if k.resource == "networkpolicies" { // a field that the Go type lacks may narrow a policy's meaning
 		c.NegotiatedSerializer = strictly{serializer.NewCodecFactory(scheme, serializer.EnableStrict).WithoutConversion()}
 	}
 	return c
 }
 
-// errLater is in the chain where an object in protobuf has fields that the Go type doesn't: what they are only JSON says.
+// errLater is in the chain if an object in protobuf has fields that the Go type lacks; only JSON names them.
 var errLater = errors.New("it has fields of a later version")
 
-// strictly decodes what the Go type has all fields of; anything else is untyped, or errLater.
+// strictly decodes objects whose fields the Go type has all; others become untyped, or fail with errLater.
 type strictly struct{ runtime.NegotiatedSerializer }
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
@@ -132,7 +132,7 @@ func (d orUntyped) Decode(data []byte, defaults *schema.GroupVersionKind, into r
 
 func (k kind) resourceOf() schema.GroupVersionResource { return k.version.WithResource(k.resource) }
 
-// Reference names an object, for an event.
+// Reference returns a reference to an object, for an event.
 func Reference[T Kind](o *T) corev1.ObjectReference {
 	k, m := kindOf[T](), metaOf(o)
 	return corev1.ObjectReference{

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestStrictly: a watch of NetworkPolicies decodes those that their type has all fields of, and leaves no field of others away.
+// TestStrictly: a watch of NetworkPolicies decodes those whose fields the type has all, and drops no field of others.
 func TestStrictly(t *testing.T) {
 	k := kinds[reflect.TypeFor[networkingv1.NetworkPolicy]()]
 	negotiated := k.configure(&rest.Config{}).NegotiatedSerializer
@@ -52,7 +52,7 @@ func TestStrictly(t *testing.T) {
 	}
 }
 
-// inProtobuf is an object as the API sends it, with more after what the Go type has.
+// inProtobuf returns an object as the API sends it, with more bytes after what the Go type has.
 func inProtobuf(t *testing.T, kind string, o interface{ Marshal() ([]byte, error) }, more ...byte) []byte {
 	raw, err := o.Marshal()
 	if err != nil {
@@ -69,7 +69,7 @@ func inProtobuf(t *testing.T, kind string, o interface{ Marshal() ([]byte, error
 // laterField is number 99, which holds 1.
 var laterField = []byte{0x98, 0x06, 0x01}
 
-// TestGetRaw: one that is read again is decoded as the watch does it.
+// TestGetRaw: GetRaw decodes an object as the watch does.
 func TestGetRaw(t *testing.T) {
 	status, body := http.StatusOK, ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -107,7 +107,7 @@ func TestGetRaw(t *testing.T) {
 	}
 }
 
-// TestListRaw: so is a list; where the API has fields in protobuf that are unknown, JSON says which.
+// TestListRaw: so does a list; if objects in protobuf have unknown fields, JSON names them.
 func TestListRaw(t *testing.T) {
 	const good = `{"metadata": {"name": "good", "namespace": "n"}, "spec": {"podSelector": {}}}`
 	for items, want := range map[string]string{

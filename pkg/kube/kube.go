@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube reads, watches and writes the objects of the Kubernetes API. It is the only package that knows client-go:
-// of its typed clientset nothing, which brings every group of the API.
+// Package kube reads, watches and writes the objects of the Kubernetes API. Only this package and package leader use client-go's
+// clients. This one uses none of the typed clientset, which brings in every group of the API.
 package kube
 
 import (
@@ -17,18 +17,18 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Config says where the API is and with which credentials to connect. The zero value is for a process in a pod: it uses
-// the pod's service account.
+// Config says where the API is and which credentials to use. The zero value is for a process in a pod: it uses the pod's
+// service account.
 type Config struct {
-	// Kubeconfig is a file as kubectl reads it. APIRoot, the URL of the API, wins over the server that it names.
+	// Kubeconfig is a file in kubectl's format. APIRoot, the URL of the API, overrides the server that it names.
 	Kubeconfig string
 	APIRoot    string
-	// CAFile verifies the API; TokenFile, read again as it changes, or CertFile and KeyFile are this client's own. With
-	// an APIRoot and without a Kubeconfig.
+	// CAFile verifies the API. TokenFile, which is read again when it changes, or CertFile and KeyFile authenticate this
+	// client. They count only with an APIRoot and without a Kubeconfig.
 	CAFile, TokenFile, CertFile, KeyFile string
-	// Name is that of the program, for the API's log and as the source of events.
+	// Name is the name of the program, for the API's log and as the source of events.
 	Name string
-	// Logger, nil = none, gets what watches recover from by themselves.
+	// Logger, nil = none, gets the errors that watches recover from by themselves.
 	Logger *slog.Logger
 }
 
@@ -44,11 +44,11 @@ type Client struct {
 	records record.EventRecorder
 }
 
-// pings are the variables by which client-go knows, in seconds, after which silence it asks whether a connection lives, and for how
-// long it waits for the answer. Its own are 30 and 15: an API server that is gone without a word is left sooner.
+// pings are the environment variables that tell client-go after how many seconds of silence to ping a connection, and how long to
+// wait for the answer. Its defaults are 30 and 15; with these it leaves an API server that vanished without a word sooner.
 var pings = [...]struct{ name, value string }{{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "15"}, {"HTTP2_PING_TIMEOUT_SECONDS", "10"}}
 
-// New prepares a client. It connects nothing: the first request finds out whether the API is there.
+// New prepares a client. It doesn't connect: the first request finds out whether the API is there.
 func New(cfg Config) (*Client, error) {
 	for _, p := range pings {
 		if os.Getenv(p.name) == "" { // else the operator has chosen
@@ -66,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	rc.UserAgent = cfg.Name
-	rc.QPS = -1 // the API has its own limits, which know who else asks
+	rc.QPS = -1 // the API has its own limits, which take all clients into account
 	rc.WarningHandler = rest.NoWarnings{}
 	httpClient, err := rest.HTTPClientFor(rc)
 	if err != nil {
@@ -110,10 +110,10 @@ func (cfg Config) rest() (*rest.Config, error) {
 	return rc, nil
 }
 
-// Leases is the client of the API's leases, for package leader.
+// Leases returns the client of the API's leases, for package leader.
 func (c *Client) Leases() rest.Interface { return c.groups[leases] }
 
-// Close ends it. Events that have yet to be sent may be lost.
+// Close closes the client. Events not sent yet may be lost.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

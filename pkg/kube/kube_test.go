@@ -41,7 +41,7 @@ func configMap(name, text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"text": text}}
 }
 
-// TestErrors: callers can tell apart what a request's failure means. That an object is absent says the API alone.
+// TestErrors: callers can tell failures of requests apart. Only the API itself can say that an object is absent.
 func TestErrors(t *testing.T) {
 	p, ctx := kubernetes.Control(t), t.Context()
 	c := client(t, kube.Config{Kubeconfig: p.Kubeconfig})
@@ -68,11 +68,11 @@ func TestErrors(t *testing.T) {
 	if err := kube.Delete[corev1.ConfigMap](ctx, c, "default", "a", string(made.UID)); err != nil {
 		t.Error(err)
 	}
-	// A kind that isn't served has no objects that are absent.
+	// Objects of a kind that isn't served don't count as absent.
 	if _, err := kube.Get[v1alpha2.ClusterNetworkPolicy](ctx, c, "", "x"); !errors.Is(err, kube.ErrNotServed) || errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a kind that isn't served: %v", err)
 	}
-	// Nor has something else that answers.
+	// Nor do they if something other than the API answers.
 	other := httptest.NewServer(http.HandlerFunc(http.NotFound))
 	defer other.Close()
 	if _, err := kube.Get[corev1.Pod](ctx, client(t, kube.Config{APIRoot: other.URL}), "default", "x"); err == nil || errors.Is(err, os.ErrNotExist) {
@@ -84,7 +84,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// mirror is what a watch has told.
+// mirror is what a watch has reported.
 type mirror struct {
 	mu     sync.Mutex
 	have   map[string]string
@@ -106,7 +106,7 @@ func (m *mirror) change(how func()) {
 	how()
 }
 
-// holds waits until what was told is this, after a whole list.
+// holds waits until exactly this was reported, after a complete list.
 func (m *mirror) holds(t *testing.T, want ...string) {
 	t.Helper()
 	eventually.Within(t, kubernetes.Patience, "the watch has told all", func() error {
@@ -124,7 +124,7 @@ func (m *mirror) holds(t *testing.T, want ...string) {
 	})
 }
 
-// TestWatch: a watch tells of all that there is, and what changes, also while the API is away.
+// TestWatch: a watch reports everything that exists, and changes, also while the API is away.
 func TestWatch(t *testing.T) {
 	p, ctx := kubernetes.Control(t), t.Context()
 	c := client(t, kube.Config{Kubeconfig: p.Kubeconfig})
@@ -152,7 +152,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestKnown: the API's protobuf of a policy is all that this version knows, so that it is read by that.
+// TestKnown: this version knows all fields of the API's protobuf of a policy, so protobuf can be used.
 func TestKnown(t *testing.T) {
 	p := kubernetes.Control(t)
 	p.Apply(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: default, labels: {a: b}, annotations: {c: d}}, spec: {podSelector: {matchLabels: {a: b}},

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// mirror hands on what a reflector finds. It knows which objects there are, and nothing else of them.
+// mirror passes on what a reflector finds. Of the objects it remembers only the names.
 type mirror[T Kind, U any] struct {
 	keep    func(*T, Raw) U
 	handler Handler[U]
@@ -26,16 +26,16 @@ type mirror[T Kind, U any] struct {
 // kept is what is kept of an object.
 type kept struct {
 	name cache.ObjectName
-	tell func() // the handler
+	tell func() // calls the handler
 }
 
 // GetObjectKind implements runtime.Object, so that client-go can hold it.
 func (*kept) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object: nobody changes it.
+// DeepCopyObject implements runtime.Object. A kept object never changes.
 func (k *kept) DeepCopyObject() runtime.Object { return k }
 
-// convert keeps what is needed of an object, which is of type T, or untyped where the kind is read raw.
+// convert keeps what is needed of an object, which is a *T, or untyped if the kind is read raw.
 func (m *mirror[T, U]) convert(o runtime.Object) *kept {
 	if k, ok := o.(*kept); ok {
 		return k
@@ -66,12 +66,12 @@ func (m *mirror[T, U]) delete(name cache.ObjectName) {
 	}
 }
 
-// Transformer implements cache.TransformingStore: a list is kept as it comes, not as a whole.
+// Transformer implements cache.TransformingStore: each object of a list is converted as it arrives.
 func (m *mirror[T, U]) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) { return m.convert(o.(runtime.Object)), nil }
 }
 
-// Add implements cache.ReflectorStore, as the others.
+// Add implements cache.ReflectorStore, as do the methods below.
 func (m *mirror[T, U]) Add(o any) error {
 	k := m.convert(o.(runtime.Object))
 	m.there[k.name] = struct{}{}
@@ -79,10 +79,10 @@ func (m *mirror[T, U]) Add(o any) error {
 	return nil
 }
 
-// Update is Add.
+// Update does what Add does.
 func (m *mirror[T, U]) Update(o any) error { return m.Add(o) }
 
-// Delete takes an object out.
+// Delete removes an object.
 func (m *mirror[T, U]) Delete(o any) error {
 	a, err := meta.Accessor(o)
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *mirror[T, U]) Delete(o any) error {
 	return nil
 }
 
-// Replace takes a whole list in.
+// Replace takes in a complete list.
 func (m *mirror[T, U]) Replace(list []any, _ string) error {
 	now := make(map[cache.ObjectName]struct{}, len(list))
 	for _, o := range list {
@@ -110,10 +110,10 @@ func (m *mirror[T, U]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: nothing is told twice on a schedule.
+// Resync does nothing: objects are not passed on again on a schedule.
 func (m *mirror[T, U]) Resync() error { return nil }
 
-// objectOf is what the API has sent: of type T, or untyped where the kind is read raw.
+// objectOf returns what the API sent, which is a *T, or untyped if the kind is read raw.
 func objectOf[T Kind](o runtime.Object) (*T, Raw, error) {
 	switch o := any(o).(type) {
 	case *T:
@@ -124,7 +124,7 @@ func objectOf[T Kind](o runtime.Object) (*T, Raw, error) {
 	return nil, Raw{}, fmt.Errorf("the API sent a %T in place of a %T", o, new(T))
 }
 
-// typedOf reads an object as its kind.
+// typedOf converts an untyped object to its kind.
 func typedOf[T Kind](u *unstructured.Unstructured) (*T, Raw, error) {
 	typed := new(T)
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true)
@@ -135,7 +135,7 @@ func typedOf[T Kind](u *unstructured.Unstructured) (*T, Raw, error) {
 	return typed, raw, nil
 }
 
-// unknown are the fields that a strict error is about, nil of another.
+// unknown returns the fields that a strict decoding error names, nil for another error.
 func unknown(err error) (fields []string) {
 	strict, ok := runtime.AsStrictDecodingError(err)
 	if !ok {
@@ -148,7 +148,7 @@ func unknown(err error) (fields []string) {
 	return fields
 }
 
-// unreadable says which field of an object isn't of the kind, as JSON's decoder does.
+// unreadable returns an error that names the field of an object that doesn't fit the kind, as a JSON decoder does.
 func unreadable(u *unstructured.Unstructured, typed any, err error) error {
 	if data, other := u.MarshalJSON(); other == nil {
 		if in := json.Unmarshal(data, typed); in != nil {

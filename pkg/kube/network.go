@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Network is what a Node's condition NetworkUnavailable says.
+// Network is the state of a Node's condition NetworkUnavailable.
 type Network struct {
 	Unavailable bool // it is True, or absent
 	Ours        bool // it was set by SetNetwork
 }
 
-// What the condition gives as its reason, as Calico's users know it.
+// The condition's reasons, as users of Calico know them.
 const (
 	networkUp   = "CalicoIsUp"
 	networkDown = "CalicoIsDown"
@@ -32,7 +32,7 @@ func NetworkOf(n *corev1.Node) Network {
 	return Network{Unavailable: true}
 }
 
-// SetNetwork sets a Node's condition NetworkUnavailable: the scheduler sends no pods where it is True.
+// SetNetwork sets a Node's condition NetworkUnavailable: the scheduler places no pods on a node where it is True.
 func SetNetwork(ctx context.Context, c *Client, node string, unavailable bool) error {
 	now := metav1.NewTime(time.Now())
 	condition := corev1.NodeCondition{

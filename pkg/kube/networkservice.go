@@ -14,7 +14,7 @@ import (
 // of the messages in api/nsm.
 var networkServices = schema.GroupVersion{Group: "networkservicemesh.io", Version: "v1"}
 
-// NetworkService is a service of its name.
+// NetworkService is a network service, identified by its name.
 type NetworkService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -33,7 +33,7 @@ type NetworkServiceEndpoint struct {
 	Spec              NetworkServiceEndpointSpec `json:"spec"`
 }
 
-// NetworkServiceEndpointSpec names the endpoint, the node of its manager, and where that is reached: host:port.
+// NetworkServiceEndpointSpec names the endpoint, its manager's node, and that manager's address as host:port.
 type NetworkServiceEndpointSpec struct {
 	Service    string             `json:"network_service_name"`
 	Host       string             `json:"network_service_host"`
@@ -42,13 +42,13 @@ type NetworkServiceEndpointSpec struct {
 	Interfaces []NetworkInterface `json:"interface"`
 }
 
-// NetworkInterface is one that an endpoint offers. Type is like KERNEL_INTERFACE.
+// NetworkInterface is an interface that an endpoint offers. Type is a word like KERNEL_INTERFACE.
 type NetworkInterface struct {
 	Type       string            `json:"type"`
 	Parameters NetworkParameters `json:"parmeters,omitzero"` // as the messages spell it
 }
 
-// NetworkParameters are those of an interface.
+// NetworkParameters are the parameters of an interface.
 type NetworkParameters struct {
 	Parameters map[string]string `json:"interface_parameters,omitempty"`
 }
@@ -59,7 +59,7 @@ func (s *NetworkService) DeepCopyObject() runtime.Object { return copied(s) }
 // DeepCopyObject implements runtime.Object.
 func (e *NetworkServiceEndpoint) DeepCopyObject() runtime.Object { return copied(e) }
 
-// copied is a deep copy of what JSON says whole.
+// copied returns a deep copy of a value that JSON encodes completely.
 func copied[T any](o *T) *T {
 	out := new(T)
 	data, err := json.Marshal(o)
@@ -72,7 +72,7 @@ func copied[T any](o *T) *T {
 	return out
 }
 
-// addNetworkServices makes a scheme know the kinds. Lists of them are read untyped, as those of every custom kind.
+// addNetworkServices adds the kinds to a scheme. Lists of them are read untyped, as are those of every custom kind.
 func addNetworkServices(s *runtime.Scheme) error {
 	s.AddKnownTypes(networkServices, &NetworkService{}, &NetworkServiceEndpoint{})
 	metav1.AddToGroupVersion(s, networkServices)

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// TestPause has watches end at once, and one that has lasted.
+// TestPause: some watches end at once, and one has lasted.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watcher{backoff: retry.Backoff{First: firstPause, Longest: longestPause}}

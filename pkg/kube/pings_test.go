@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPings: connections are asked sooner than by client-go's defaults, unless the operator says otherwise.
+// TestPings: connections are probed sooner than by client-go's defaults, unless the operator says otherwise.
 func TestPings(t *testing.T) {
 	idle, answer := pings[0], pings[1]
 	t.Setenv(idle.name, "")

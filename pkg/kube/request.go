@@ -22,16 +22,17 @@ const requestTimeout = 20 * time.Second
 // pageSize is how many objects one request of a list reads.
 const pageSize = 500
 
-// Select narrows a list or a watch; the zero value is every object of the kind.
+// Select narrows a list or a watch; the zero value selects every object of the kind.
 type Select struct {
 	Namespace string
 	Fields    string // such as spec.nodeName=node-1
 	Labels    string
-	// Page is how many objects a watch reads at once, 0: 500. It is for those that strangers make large.
+	// Page is how many objects a watch reads per request, 0: 500. Lower it for kinds whose objects untrusted users can make
+	// large.
 	Page int64
 }
 
-// bounded is a context that ends.
+// bounded returns ctx, with a deadline if it has none.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -39,7 +40,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, requestTimeout)
 }
 
-// at addresses a request to an object, or to all of a namespace where the name is "".
+// at addresses a request to an object, or, if name is "", to all objects of a namespace.
 func (k kind) at(r *rest.Request, namespace, name string) *rest.Request {
 	r = r.Resource(k.resource).NamespaceIfScoped(namespace, k.namespaced && namespace != "")
 	if name != "" {
@@ -48,7 +49,7 @@ func (k kind) at(r *rest.Request, namespace, name string) *rest.Request {
 	return r
 }
 
-// text is how errors call an object.
+// text returns how errors describe a request about an object.
 func (k kind) text(verb, namespace, name string) string {
 	if namespace != "" && k.namespaced {
 		name = namespace + "/" + name
@@ -56,8 +57,8 @@ func (k kind) text(verb, namespace, name string) string {
 	return fmt.Sprintf("%s %s %s", verb, k.name, name)
 }
 
-// Get reads an object as it is now: the API asks its own store. os.ErrNotExist is in the error's chain where the API says
-// that there is none.
+// Get reads an object as it is now, from the API's own store. os.ErrNotExist is in the error's chain if the API says that it
+// doesn't exist.
 func Get[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, error) {
 	k, o := kindOf[T](), new(T)
 	ctx, cancel := bounded(ctx)
@@ -69,7 +70,7 @@ func Get[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, er
 	return o, nil
 }
 
-// GetRaw is Get for who has to know of the fields that a later version of the API has of a NetworkPolicy: see WatchRaw.
+// GetRaw is Get for callers that need the fields of a NetworkPolicy that only a later version of the API has: see WatchRaw.
 func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T, Raw, error) {
 	k := kindOf[T]()
 	ctx, cancel := bounded(ctx)
@@ -84,7 +85,7 @@ func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T,
 	return objectOf[T](o)
 }
 
-// List reads all objects as they are now, all of them or none.
+// List reads all selected objects as they are now. It returns all of them or an error.
 func List[T Kind](ctx context.Context, c *Client, s Select) (all []*T, err error) {
 	k := kindOf[T]()
 	w := &watcher{client: c, kind: k, selected: s, raw: k.custom}
@@ -105,15 +106,14 @@ func List[T Kind](ctx context.Context, c *Client, s Select) (all []*T, err error
 	}
 }
 
-// Create makes an object and returns it as the API keeps it. os.ErrExist is in the error's chain where there is one of
-// that name.
+// Create creates an object and returns it as the API stores it. os.ErrExist is in the error's chain if the name is taken.
 func Create[T Kind](ctx context.Context, c *Client, o *T) (*T, error) {
 	k := kindOf[T]()
 	return write(ctx, k, "create", k.at(c.groups[k.version].Post(), metaOf(o).GetNamespace(), ""), o)
 }
 
-// Update writes an object and returns it as the API keeps it. ErrChanged is in the error's chain where it was changed
-// since it was read.
+// Update writes an object and returns it as the API stores it. ErrChanged is in the error's chain if it has changed since it
+// was read.
 func Update[T Kind](ctx context.Context, c *Client, o *T) (*T, error) {
 	k := kindOf[T]()
 	return write(ctx, k, "update", k.at(c.groups[k.version].Put(), metaOf(o).GetNamespace(), metaOf(o).GetName()), o)
@@ -129,8 +129,7 @@ func write[T Kind](ctx context.Context, k kind, verb string, r *rest.Request, o 
 	return out, nil
 }
 
-// Delete deletes an object, if its uid is this one; "" = whichever. os.ErrNotExist is in the error's chain where there is
-// none.
+// Delete deletes an object if it has this uid; "" = any. os.ErrNotExist is in the error's chain if it doesn't exist.
 func Delete[T Kind](ctx context.Context, c *Client, namespace, name, uid string) error {
 	k := kindOf[T]()
 	ctx, cancel := bounded(ctx)
@@ -144,13 +143,14 @@ func Delete[T Kind](ctx context.Context, c *Client, namespace, name, uid string)
 	return explain(k.text("delete", namespace, name), name, err)
 }
 
-// Patch changes an object by a merge patch, which is written as JSON: what it doesn't name stays, whoever wrote it.
+// Patch changes an object by a merge patch, which is encoded as JSON: fields that it doesn't name stay, whichever client
+// wrote them.
 func Patch[T Kind](ctx context.Context, c *Client, namespace, name string, patch any) error {
 	return patchAt[T](ctx, c, namespace, name, "", types.MergePatchType, patch)
 }
 
-// PatchStatus changes an object's status by a patch, which is written as JSON: a strategic merge patch, where conditions
-// are told apart by their types; of a kind of a CustomResourceDefinition a merge patch, where a list is the whole list.
+// PatchStatus changes an object's status by a patch, which is encoded as JSON. It is a strategic merge patch, which merges
+// conditions by type, but for kinds of a CustomResourceDefinition a merge patch, which replaces whole lists.
 func PatchStatus[T Kind](ctx context.Context, c *Client, namespace, name string, patch any) error {
 	how := types.StrategicMergePatchType
 	if kindOf[T]().custom {
@@ -159,7 +159,7 @@ func PatchStatus[T Kind](ctx context.Context, c *Client, namespace, name string,
 	return patchAt[T](ctx, c, namespace, name, "status", how, patch)
 }
 
-// PatchApproval changes the conditions by which a CertificateSigningRequest is approved or denied, by a strategic merge patch.
+// PatchApproval changes the conditions that approve or deny a CertificateSigningRequest, by a strategic merge patch.
 func PatchApproval(ctx context.Context, c *Client, name string, patch any) error {
 	return patchAt[certificatesv1.CertificateSigningRequest](ctx, c, "", name, "approval", types.StrategicMergePatchType, patch)
 }

@@ -25,47 +25,49 @@ import (
 )
 
 const (
-	// firstPause and longestPause are between two tries where the API is away; an API that is back is found soon.
+	// firstPause and longestPause bound the pause between two tries while the API is away; when it is back it is found soon.
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
-	// steady is how long a watch has lasted where all is well.
+	// steady is how long a watch must last to count as healthy.
 	steady = time.Minute
-	// unservedPause is between two tries of a kind that the API doesn't know. Nothing of it is in force before.
+	// unservedPause is the time between two tries of a kind that the API doesn't serve. No object of it is in force until
+	// then.
 	unservedPause = 10 * time.Second
 )
 
-// Handler takes what a watch brings, one call at a time. A nil function is not called.
+// Handler receives what a watch brings, one call at a time. A nil function is not called.
 type Handler[U any] struct {
-	// Set tells of an object: it is there, has changed, or is told of again.
+	// Set reports an object: it exists, has changed, or is reported again.
 	Set func(U)
-	// Deleted tells that there is no such object any more.
+	// Deleted reports that an object no longer exists.
 	Deleted func(namespace, name string)
-	// Synced tells that everything that the API holds has been told, and that what isn't there has been deleted. It is
-	// called after each whole list, the first of which is when a reader may take what it knows for everything.
+	// Synced reports that every object in the API has been passed to Set or Bad, and every vanished one to Deleted. It is
+	// called after each complete list; once it has been called, a reader knows everything.
 	Synced func()
-	// Bad tells of an object that can't be read as its kind, instead of Set.
+	// Bad reports, instead of Set, an object that can't be read as its kind.
 	Bad func(about corev1.ObjectReference, err error)
-	// Trouble tells why nothing can be read of the API now; nil = it can again.
+	// Trouble reports why the API can't be read at the moment; nil = it can again.
 	Trouble func(error)
 }
 
-// Watch hands on every object that is selected, and every change after that, until the context ends, when it returns nil.
-// keep makes of an object what the handler needs of it, the rest is not kept; it may be called twice for one object.
+// Watch passes on every selected object, and every later change, until the context ends; it then returns nil. keep reduces an
+// object to what the handler needs, and the rest is dropped; it may be called twice for one object.
 //
-// A list that fails, or of which a part is missing, changes nothing; it is tried again until it is whole. Where the API
-// is away, nothing changes either. The watch goes on from where it was, or from another whole list.
+// A list that fails or is incomplete changes nothing; it is retried until it is complete. Nothing changes while the API is
+// away either. The watch then continues from where it was, or from another complete list.
 func Watch[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T) U, h Handler[U]) error {
 	return WatchRaw(ctx, c, s, func(o *T, _ Raw) U { return keep(o) }, h)
 }
 
-// Raw is an object of a custom kind as the API has it, or a NetworkPolicy that has such fields; of others it is empty.
+// Raw is an object of a custom kind as the API has it, or a NetworkPolicy with fields that the Go type lacks; else it is
+// empty.
 type Raw struct {
 	Object map[string]any
-	// Unknown are the paths of the fields that the Go type doesn't have, in order, like spec.ingress[0].x.
+	// Unknown lists the paths of the fields that the Go type lacks, sorted, like spec.ingress[0].x.
 	Unknown []string
 }
 
-// WatchRaw is Watch for who has to know of fields that a later version of the API has.
+// WatchRaw is Watch that also passes keep the object's Raw, with fields that only a later version of the API has.
 func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T, Raw) U, h Handler[U]) error {
 	k := kindOf[T]()
 	w := &watcher{client: c, kind: k, selected: s, raw: k.custom, trouble: h.Trouble, log: c.log.With("kind", k.name), backoff: retry.Backoff{First: firstPause, Longest: longestPause}}
@@ -88,12 +90,12 @@ func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func
 		if err != nil {
 			w.log.Debug("watch of the Kubernetes API starts over", "err", err)
 		}
-		w.pause(ctx) // it may end as soon as it begins
+		w.pause(ctx) // the watch may end as soon as it begins
 	}
 	return nil
 }
 
-// watcher asks the API for one watch. It is used by one goroutine at a time.
+// watcher makes the requests of one watch. Only one goroutine at a time uses it.
 type watcher struct {
 	client   *Client
 	kind     kind
@@ -102,17 +104,17 @@ type watcher struct {
 	log      *slog.Logger
 
 	news     retry.News
-	troubled bool // by what was told last
+	troubled bool // the last call of tell had an error
 	backoff  retry.Backoff
-	opened   time.Time // a watch, since the last pause
-	absent   bool      // the kind
-	raw      bool      // it is read as JSON: of a NetworkPolicy once errLater was met
+	opened   time.Time // when a watch was opened since the last pause
+	absent   bool      // the API doesn't serve the kind
+	raw      bool      // the kind is read as JSON: NetworkPolicies once errLater occurred
 }
 
-// list reads a page, and keeps of it what is needed.
+// list reads a page and converts its objects.
 func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(runtime.Object) *kept) (runtime.Object, error) {
 	if o.ResourceVersion == "0" {
-		o.ResourceVersion = "" // what another API server's cache holds may be older than what was known before
+		o.ResourceVersion = "" // another API server's cache may be older than what is known already
 	}
 	kept := new(internalversion.List)
 	m, err := w.page(ctx, o, func(item runtime.Object) error {
@@ -130,7 +132,7 @@ func (w *watcher) list(ctx context.Context, o metav1.ListOptions, convert func(r
 	return kept, nil
 }
 
-// page reads a page and hands on each of its objects.
+// page reads a page and calls each for its objects.
 func (w *watcher) page(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (m metav1.ListInterface, err error) {
 	o.FieldSelector, o.LabelSelector = w.selected.Fields, w.selected.Labels
 	var page runtime.Object
@@ -158,7 +160,7 @@ func (w *watcher) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 		return stream, nil
 	}
 	if o.SendInitialEvents != nil && apierrors.IsInvalid(err) {
-		return nil, err // an API that can't send a list as a watch: the reflector lists
+		return nil, err // this API can't send a list as a watch: the reflector lists instead
 	}
 	err = explain("watch "+w.kind.resource, "", err)
 	if ctx.Err() == nil {
@@ -176,7 +178,7 @@ func (w *watcher) stream(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	return w.kind.at(w.client.groups[w.kind.version].Get(), w.selected.Namespace, "").VersionedParams(&o, parameters).Watch(ctx)
 }
 
-// tell tells what is wrong once, however often it happens.
+// tell reports an error once, however often it occurs, and its end.
 func (w *watcher) tell(err error) {
 	w.absent = errors.Is(err, ErrNotServed)
 	again := w.troubled && err != nil
@@ -198,7 +200,7 @@ func (w *watcher) tell(err error) {
 	}
 }
 
-// pause waits, each time longer, until the API could be asked again.
+// pause waits before the next request, longer each time.
 func (w *watcher) pause(ctx context.Context) {
 	if !w.opened.IsZero() && time.Since(w.opened) > steady {
 		w.backoff.Reset()
@@ -208,10 +210,10 @@ func (w *watcher) pause(ctx context.Context) {
 	if w.absent {
 		d = unservedPause/2 + rand.N(unservedPause)
 	}
-	_ = retry.Wait(ctx, d) // the caller asks the context
+	_ = retry.Wait(ctx, d) // the caller checks the context
 }
 
-// logged is a context in which client-go logs to the client's logger.
+// logged returns a context in which client-go logs to the client's logger.
 func (c *Client) logged(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// BGPConfiguration is how all nodes speak BGP.
+// BGPConfiguration configures BGP for all nodes.
 type BGPConfiguration struct {
 	NodeToNodeMeshEnabled  *bool     `json:"nodeToNodeMeshEnabled,omitempty" doc:"All nodes are each other's peers. Default true."`
 	ASNumber               *ASNumber `json:"asNumber,omitempty" doc:"AS number of the nodes without one of their own. Default 64512."`
@@ -34,19 +34,19 @@ type BGPConfiguration struct {
 	BindMode           string   `json:"bindMode,omitempty" refused:"not supported yet: see BGPListenAddresses"`
 }
 
-// PrefixAdvertisement gives communities to the blocks inside a prefix.
+// PrefixAdvertisement assigns communities to the blocks inside a prefix.
 type PrefixAdvertisement struct {
 	CIDR        CIDR     `json:"cidr" doc:"The prefix that they are inside of."`
 	Communities []string `json:"communities" doc:"Communities, as 64512:100, or of three numbers (RFC 8092), or names from communities."`
 }
 
-// Community is a name for a community.
+// Community names a community.
 type Community struct {
 	Name  string `json:"name" doc:"Its name."`
 	Value string `json:"value" doc:"Its numbers, as 64512:100 or 64512:100:200."`
 }
 
-// A bgpSetting is one of the agent's that a BGPConfiguration has, as text; "" = not set.
+// A bgpSetting is a setting of the agent, as text, that a field of BGPConfiguration sets; "" = not set.
 type bgpSetting struct {
 	name, json string
 	text       func(*BGPConfiguration) string
@@ -72,7 +72,7 @@ func numberSetting(name, json string, field func(*BGPConfiguration) *int) bgpSet
 			return ""
 		}
 		return strconv.Itoa(*field(c))
-	}, func(c *BGPConfiguration, text string) { *field(c), _ = strconv.Atoi(text) }} // one that makes no sense is not in force
+	}, func(c *BGPConfiguration, text string) { *field(c), _ = strconv.Atoi(text) }} // an invalid one is not in force
 }
 
 func isBGPSetting(name string) bool {
@@ -159,7 +159,7 @@ func writeBGPConfiguration(w writing[BGPConfiguration]) (keys, error) {
 	return k, errors.Join(errs...)
 }
 
-// nameCommunities puts the values of communities where their names are.
+// nameCommunities replaces the names of communities by their values.
 func (c *BGPConfiguration) nameCommunities(r Resource) error {
 	values := map[string]string{}
 	for _, named := range c.Communities {
@@ -180,7 +180,8 @@ func (c *BGPConfiguration) nameCommunities(r Resource) error {
 	return nil
 }
 
-// advertisementsOf reads the text of the setting; one that makes no sense is not in force, and none.
+// advertisementsOf parses the text of the setting BGPCommunities. It returns nil if any of it is invalid, as none of it is
+// then in force.
 func advertisementsOf(text string) (all []PrefixAdvertisement) {
 	for one := range strings.SplitSeq(text, ",") {
 		cidr, value, _ := strings.Cut(strings.TrimSpace(one), "=")
@@ -197,7 +198,7 @@ func advertisementsOf(text string) (all []PrefixAdvertisement) {
 	return all
 }
 
-// advertised is the text of the setting.
+// advertised returns the text of the setting BGPCommunities.
 func advertised(c *BGPConfiguration) string {
 	var list []string
 	for _, a := range c.PrefixAdvertisements {

@@ -18,7 +18,7 @@ type RouteFilter struct {
 	Action string `json:"action" doc:"accept or reject."`
 }
 
-// BGPPeer is one neighbour, of all nodes or of one.
+// BGPPeer is a BGP neighbour of all nodes, or of one node.
 type BGPPeer struct {
 	Node                     string        `json:"node,omitempty" doc:"The node whose peer it is. Default: all nodes'."`
 	PeerIP                   *Address      `json:"peerIP,omitempty" doc:"Its address. Required."`
@@ -100,11 +100,11 @@ func writePeer(w writing[BGPPeer]) (keys, error) {
 	if w.Metadata.Name != peerName(key.Host, key.IP) {
 		p.Name = w.Metadata.Name
 	}
-	k := keys{vacant: []string{model.BGPPrefix()}} // another peer of this address, or name
+	k := keys{vacant: []string{model.BGPPrefix()}} // another peer with this address or name
 	if w.old != nil {
 		was := w.old.Entries[0].Key.(model.BGPPeerKey)
 		if key.Host == was.Host && key.IP == was.IP {
-			key = was // written back where it is
+			key = was // it is written back to its place
 		} else {
 			k.deletes = append(k.deletes, was)
 		}
@@ -118,7 +118,7 @@ func writePeer(w writing[BGPPeer]) (keys, error) {
 	return k, nil
 }
 
-// A peerTime is an option of a peer that is a time.
+// A peerTime is a duration among a peer's options.
 type peerTime struct {
 	field string
 	text  *string

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ClusterInformation is what the cluster is. Only DatastoreReady can be written.
+// ClusterInformation describes the cluster. Only DatastoreReady can be written.
 type ClusterInformation struct {
 	ClusterGUID    string `json:"clusterGUID,omitempty" doc:"Names the cluster. Read-only."`
 	ClusterType    string `json:"clusterType,omitempty" doc:"Read-only."`
@@ -27,7 +27,7 @@ var clusterInformationKind = newKind(readClusterInformation, writeClusterInforma
 	},
 })
 
-// setting is where a setting of the cluster is, nil = not here.
+// setting returns the field that holds a cluster setting, nil if none does.
 func (c *ClusterInformation) setting(key model.Key) *string {
 	return map[model.Key]*string{
 		model.GlobalConfigKey{Name: "ClusterGUID"}: &c.ClusterGUID, model.GlobalConfigKey{Name: "ClusterType"}: &c.ClusterType,

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A FieldError says where a document is wrong, and why.
+// A FieldError says where in a document an error is, and what it is.
 type FieldError struct {
 	File      string // "" = unknown
 	Line, Col int    // 0 = unknown
@@ -22,7 +22,7 @@ type FieldError struct {
 	Err       error
 }
 
-// Error is file:line:column: field: reason. There is no line of a document that nobody has seen.
+// Error returns file:line:column: field: reason, without what is unknown.
 func (e *FieldError) Error() string {
 	text := e.Err.Error()
 	if e.Field != "" {
@@ -37,13 +37,13 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, text)
 }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// nodes are the places of a document's fields, by their names.
+// nodes maps the names of a document's fields to their places.
 type nodes map[string]*yaml.Node
 
-// A decoder reads one document; it goes on after an error, to find all of them.
+// A decoder reads one document. It goes on after an error, so as to find them all.
 type decoder struct {
 	file  string
 	nodes nodes
@@ -66,7 +66,7 @@ func kindOf(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
-// into reads a node into v, which is settable.
+// into decodes a node into v, which must be settable.
 func (d *decoder) into(n *yaml.Node, field string, v reflect.Value) {
 	d.nodes[field] = n
 	switch {
@@ -139,7 +139,7 @@ func (d *decoder) scalar(n *yaml.Node, field string, v reflect.Value) {
 	}
 }
 
-// mapping reads a map from strings.
+// mapping decodes a map with string keys.
 func (d *decoder) mapping(n *yaml.Node, field string, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	d.each(n, field, func(name string, _, value *yaml.Node) {
@@ -149,7 +149,7 @@ func (d *decoder) mapping(n *yaml.Node, field string, v reflect.Value) {
 	})
 }
 
-// each calls fn for each field of a mapping, of which none may be there twice.
+// each calls fn for each field of a mapping. Duplicate fields are errors.
 func (d *decoder) each(n *yaml.Node, field string, fn func(name string, key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		d.fail(n, field, "want a mapping, have %s", kindOf(n))
@@ -201,7 +201,7 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 	})
 }
 
-// fieldNames are the JSON names of a struct's fields.
+// fieldNames returns the JSON names of a struct's fields.
 func fieldNames(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {

@@ -9,13 +9,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// HostRoute is a route that machines are told.
+// HostRoute is a route that machines are given by DHCP.
 type HostRoute struct {
 	Destination CIDR    `json:"destination" doc:"A network."`
 	NextHop     Address `json:"nexthop" doc:"Its next hop."`
 }
 
-// DHCPSubnet (ours) is what virtual machines of a network are told.
+// DHCPSubnet (ours) is what DHCP gives the virtual machines of a network.
 type DHCPSubnet struct {
 	CIDR       CIDR        `json:"cidr" doc:"The network."`
 	GatewayIP  *Address    `json:"gatewayIP,omitempty" doc:"The machines' next hop. Required for IPv4; that of IPv6 is link-local."`

@@ -18,13 +18,13 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// A Setting is a value of a parameter, written without quotes where it is a number or a boolean.
+// A Setting is the value of a parameter. Numbers and booleans are written without quotes.
 type Setting string
 
-// UnmarshalText takes any value.
+// UnmarshalText accepts any value.
 func (s *Setting) UnmarshalText(text []byte) error { *s = Setting(text); return nil }
 
-// MarshalJSON writes what is a number or a boolean as one.
+// MarshalJSON encodes numbers and booleans as such.
 func (s Setting) MarshalJSON() ([]byte, error) {
 	if n, err := strconv.Atoi(string(s)); err == nil && strconv.Itoa(n) == string(s) || s == "true" || s == "false" {
 		return []byte(s), nil
@@ -32,10 +32,11 @@ func (s Setting) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(s))
 }
 
-// FelixConfiguration are parameters of the agents, by their names in docs/configuration.md with a small first letter.
+// FelixConfiguration maps parameters of the agents to their values. The keys are the names in docs/configuration.md with a
+// lower-case first letter.
 type FelixConfiguration map[string]Setting
 
-// settingFields are names of fields that aren't their parameter's with a small first letter.
+// settingFields are the field names that aren't their parameter's name with a lower-case beginning.
 var settingFields = map[string]string{
 	"reportingInterval": "ReportingIntervalSecs", "reportingTTL": "ReportingTTLSecs", "endpointReportingDelay": "EndpointReportingDelaySecs",
 	"ipipMTU": "IpInIpMtu", "ipipEnabled": "IpInIpEnabled",
@@ -47,14 +48,14 @@ func fieldOf(parameter string) string {
 			return field
 		}
 	}
-	n := 1 // VXLANPort is vxlanPort, MTULiveUpdate mtuLiveUpdate
+	n := 1 // VXLANPort becomes vxlanPort, MTULiveUpdate mtuLiveUpdate
 	for n < len(parameter) && parameter[n] >= 'A' && parameter[n] <= 'Z' && (n+1 == len(parameter) || parameter[n+1] >= 'A' && parameter[n+1] <= 'Z') {
 		n++
 	}
 	return strings.ToLower(parameter[:n]) + parameter[n:]
 }
 
-// checks are the parameters of the agents, and what a value must be.
+// checks maps the agents' parameters to functions that check a value.
 var checks = func() map[string]func(string) error {
 	boolean := func(s string) error {
 		return wants(slices.Contains([]string{"true", "false", "yes", "no", "1", "0"}, strings.ToLower(s)), s, "true or false")
@@ -155,10 +156,10 @@ func checkSetting(name, value string) error {
 	return nil
 }
 
-// Parameters are the names of the agents' parameters that resources can set.
+// Parameters returns the names of the agents' parameters that resources can set, sorted.
 func Parameters() []string { return slices.Sorted(maps.Keys(checks)) }
 
-// DropUnknown takes out the fields that no parameter of the agents has, and returns their names.
+// DropUnknown removes the fields that are no parameter of the agents, and returns their names.
 func (c FelixConfiguration) DropUnknown() []string {
 	known := map[string]bool{}
 	for name := range checks {
@@ -205,7 +206,7 @@ func readFelix(name string, s *Stored) *FelixConfiguration {
 	s.Metadata.Name = name
 	for _, e := range s.Entries {
 		if text, ok := parsed[model.Text](e); ok {
-			spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends in the parameter's name
+			spec[fieldOf(path.Base(e.Path))] = Setting(text) // a key ends with the parameter's name
 		}
 	}
 	return &spec
@@ -216,7 +217,7 @@ func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 	if !isNode && r.Metadata.Name != "default" || isNode && host == "" {
 		return keys{}, r.at("metadata.name", "%q: want default, or node.<name>", r.Metadata.Name)
 	}
-	parameters := map[string]string{} // by fields
+	parameters := map[string]string{} // by field
 	for name := range checks {
 		if isNode || !isBGPSetting(name) {
 			parameters[fieldOf(name)] = name

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Find finds a kind by its name, plural or alias, in any case.
+// Find returns the kind with this name, plural or alias, in any case.
 func Find(name string) (*Kind, error) {
 	lower := strings.ToLower(name)
 	if why := unsupported[strings.TrimSuffix(lower, "s")]; why != "" {
@@ -26,12 +26,12 @@ func Find(name string) (*Kind, error) {
 	return nil, fmt.Errorf("unknown kind %.64q%s", name, suggest(name, names))
 }
 
-// KindNames are the names of all kinds, sorted.
+// KindNames returns the names of all kinds, sorted.
 func KindNames() []string {
 	return converted(kinds, func(k *Kind) string { return k.Name })
 }
 
-// unsupported are kinds of Calico that are refused, in lower case, and why.
+// unsupported maps kinds of Calico that are refused, in lower case, to the reason.
 var unsupported = map[string]string{
 	"stagednetworkpolicie": "staged policies are not supported: see apply --diff", "stagednetworkpolicy": "staged policies are not supported: see apply --diff",
 	"stagedglobalnetworkpolicy": "staged policies are not supported: see apply --diff", "stagedkubernetesnetworkpolicy": "staged policies are not supported: see apply --diff",

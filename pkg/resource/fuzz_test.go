@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// FuzzDecode reads any document: it is an error, or a resource that is checked, written as change, and patched, without panic.
+// FuzzDecode: any document either is an error, or a resource that can be checked, written and patched without panic.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob("testdata/invalid/*.txt")
 	if err != nil {
@@ -49,7 +49,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzPatch: a patch makes a resource of the same kind and name, which checks and reads back, or it is an error.
+// FuzzPatch: a patch either makes a resource of the same kind and name that can be checked and read back, or is an error.
 func FuzzPatch(f *testing.F) {
 	all, err := resource.Decode("sample", []byte("apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata:\n  name: p\nspec:\n  cidr: 10.0.0.0/16\n"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// HostEndpoint is one interface of a host itself.
+// HostEndpoint is an interface of a host.
 type HostEndpoint struct {
 	Node          string    `json:"node" doc:"The node that has the interface."`
 	InterfaceName string    `json:"interfaceName,omitempty" doc:"The interface, or * for all of the node. Required where expectedIPs is absent."`

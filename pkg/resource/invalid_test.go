@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the messages to testdata/invalid, and docs/reference")
 
-// TestInvalid holds each document of testdata/invalid to the message that follows it.
+// TestInvalid compares the error of each document in testdata/invalid with the message that follows it.
 func TestInvalid(t *testing.T) {
 	files, err := filepath.Glob("testdata/invalid/*.txt")
 	if err != nil || len(files) == 0 {
@@ -58,7 +58,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestParameters holds the settings that a FelixConfiguration can have to what the agents have.
+// TestParameters compares the settings of FelixConfiguration with the agents' parameters.
 func TestParameters(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// IPAMConfiguration steers how addresses are handed out.
+// IPAMConfiguration configures how addresses are allocated.
 type IPAMConfiguration struct {
 	StrictAffinity     *bool `json:"strictAffinity,omitempty" doc:"Hosts take no address out of each other's blocks. Default false."`
 	AutoAllocateBlocks *bool `json:"autoAllocateBlocks,omitempty" doc:"Hosts claim blocks as they need them. Default true."`

@@ -22,7 +22,7 @@ const (
 	CrossSubnet Encapsulation = "CrossSubnet"
 )
 
-// UnmarshalText reads it in any case.
+// UnmarshalText accepts any case.
 func (e *Encapsulation) UnmarshalText(text []byte) error {
 	return word(e, text, e.words())
 }
@@ -75,7 +75,7 @@ var ipPoolKind = newKind(one(readPool), writePool, Kind{
 		cell("DISABLED", true, func(p *IPPool) string { return fmt.Sprint(p.Disabled) }),
 		cell("SELECTOR", false, func(p *IPPool) string { return p.NodeSelector }),
 	},
-	retired: func(r Resource) (Resource, bool) { // so that no address is taken from it after the look at those in use
+	retired: func(r Resource) (Resource, bool) { // so that no address is allocated from it after the check for those in use
 		spec := *specOf[IPPool](r)
 		was := spec.Disabled
 		spec.Disabled, r.Spec = true, &spec
@@ -138,14 +138,14 @@ func writePool(r writing[IPPool]) (keys, error) {
 		return keys{}, r.at("spec.assignmentMode", "%.32q is not supported yet: leave it out, for Automatic", spec.AssignmentMode)
 	}
 	var k keys
-	size := 0 // of the blocks before
+	size := 0 // block size as stored
 	if r.old != nil {
 		if r.was.CIDR != spec.CIDR {
 			return keys{}, r.at("spec.cidr", "a pool's CIDR can't change from %s: make a new pool, disable this one, move its workloads", r.was.CIDR)
 		}
 		if stored, ok := parsed[model.Pool](r.old.Entries[0]); ok {
 			if stored.IPIP != "" && pool.IPIP != "" {
-				pool.IPIP = stored.IPIP // a device by another name
+				pool.IPIP = stored.IPIP // a device of another name
 			}
 			if spec.BlockSize == 0 {
 				pool.BlockSize = stored.BlockSize
@@ -153,7 +153,7 @@ func writePool(r writing[IPPool]) (keys, error) {
 			size = stored.BlockSize
 		}
 	} else {
-		k.vacant = append(k.vacant, model.PoolPrefix()) // another pool of these addresses, or of this name
+		k.vacant = append(k.vacant, model.PoolPrefix()) // another pool with these addresses, or this name
 		for _, e := range r.entries {
 			if key, ok := e.Key.(model.PoolKey); ok && key.CIDR.Overlaps(cidr) {
 				other, _ := parsed[model.Pool](e)
@@ -172,7 +172,7 @@ func writePool(r writing[IPPool]) (keys, error) {
 	return k, nil
 }
 
-// otherBlocks refuses a size of a pool's blocks where some have another one.
+// otherBlocks returns an error if a pool has blocks of a size other than this.
 func otherBlocks(cidr netip.Prefix, size int, entries []model.Entry) error {
 	n, other := 0, 0
 	for _, e := range entries {
@@ -186,7 +186,7 @@ func otherBlocks(cidr netip.Prefix, size int, entries []model.Entry) error {
 	return fmt.Errorf("%d beside %s of /%d in %s: write blockSize %d, and change it by calicoctl ipam migrate", size, Count(n, "block"), other, cidr, other)
 }
 
-// poolInUse refuses to delete a pool while addresses of it are.
+// poolInUse returns an error if addresses of a pool are in use.
 func poolInUse(s Stored, entries []model.Entry) error {
 	cidr := cidrOf(&s)
 	used, nodes := 0, map[string]bool{}

@@ -11,14 +11,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A Column is one of a kind's table.
+// A Column is a column of a kind's table.
 type Column struct {
 	Head string
 	Wide bool // only with -o wide
 	Cell func(Resource) string
 }
 
-// A Kind is one of those that the operator can name: where its resources are stored, and how they are read and written.
+// A Kind is a kind of resource that the operator can name: where its resources are stored, and how they are read and written.
 type Kind struct {
 	Name, Plural string
 	Aliases      []string
@@ -26,46 +26,49 @@ type Kind struct {
 	Labelled     bool // labels are stored
 	Columns      []Column
 
-	// ranges hold the resources, judged what decides whether one may be written or deleted besides.
+	// ranges hold the resources; judged hold what else decides whether one may be written or deleted.
 	ranges, judged []model.Range
-	// elsewhere: a resource may be in another place than the one that a write of it looks at first.
+	// elsewhere: a resource may be stored in a place other than the one that a write looks at first.
 	elsewhere bool
-	// of says which resource of the kind an entry is of, by what is the same for all of its entries; "" = none.
+	// of returns an id of the entry's resource of this kind, the same for all of its entries; "" = none.
 	of func(model.Entry) string
-	// shared, nil = none, is a key that all resources are read with.
+	// shared, nil = none, is a key that is read along with every resource.
 	shared model.Key
-	// implied, nil = none, is a key whose resource is there without it as well.
+	// implied, nil = none, is a key whose resource exists even without it.
 	implied model.Key
-	// always, nil = none, says of which resources there is one that says nothing, to be changed, where nothing is stored.
+	// always, nil = none, reports whether a resource may be changed although nothing is stored of it: an empty one takes its
+	// place.
 	always func(name string) bool
-	// also, nil = none, is a second name of a resource.
+	// also, nil = none, returns a second name of a resource.
 	also func(s *Stored) string
-	// alike, nil = none, are names by which a resource may be meant, the usual one first.
+	// alike, nil = none, returns names that may mean a resource, the usual one first.
 	alike func(s *Stored) []string
-	// words and fields are what the model's words, in pairs for a strings.Replacer, and fields are here, where that isn't the same in camel case.
+	// words and fields translate words (in pairs for a strings.Replacer) and fields of the model, where camel case isn't enough.
 	words  []string
 	fields map[string]string
-	// narrow, nil = ranges, are where a resource is by its name, and by its spec where it has one, and what a write of it judges.
+	// narrow, nil = ranges, returns where a resource is by its name, and by its spec if it has one, and what a write of it
+	// judges.
 	narrow func(r Resource) []model.Range
-	// retired, nil = as it is, is a resource as it must be before it is deleted, and whether it isn't yet.
+	// retired, nil = as it is, returns a resource as it must be before it is deleted, and whether it differs from that now.
 	retired func(Resource) (Resource, bool)
-	// rest, nil = nothing, are the keys that go with a resource, beside its own.
+	// rest, nil = nothing, returns the entries that are deleted with a resource, besides its own.
 	rest func(s Stored, entries []model.Entry) []model.Entry
-	// mayDelete, nil = always, says why a resource must stay.
+	// mayDelete, nil = always, returns why a resource must stay.
 	mayDelete func(s Stored, entries []model.Entry) error
-	// vacant, nil = none, are the prefixes below which nothing may come up while a resource is deleted.
+	// vacant, nil = none, returns the prefixes below which no key may appear while a resource is deleted.
 	vacant func(name string) []string
 
-	newSpec func() any // by newKind
+	newSpec func() any // set by newKind
 	read    func(id string, s *Stored) bool
 	write   func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error)
 }
 
-// keys are what a resource is stored as. Keys of it that aren't named stay as they are.
+// keys are the changes that store a resource. Keys of it that they don't name stay as they are.
 type keys struct {
 	puts    []model.Put
 	deletes []model.Key
-	// What was judged of others: keys that must be as they were read, and prefixes below which nothing may have come up since.
+	// Other keys that the decision depends on: keys that must still be as read, and prefixes below which no key may have
+	// appeared.
 	others []model.Key
 	vacant []string
 }
@@ -74,7 +77,7 @@ func (k *keys) put(key model.Key, value any) {
 	k.puts = append(k.puts, model.Put{Key: key, Value: value})
 }
 
-// set writes the text of a key where it changes; "" deletes it.
+// set writes the text of a key if it has changed; "" deletes the key.
 func (k *keys) set(key model.Key, before, now string) {
 	switch {
 	case before == now:
@@ -85,29 +88,29 @@ func (k *keys) set(key model.Key, before, now string) {
 	}
 }
 
-// put is a resource that is one key.
+// put returns the keys of a resource that has a single key.
 func put(key model.Key, value any) keys { return keys{puts: []model.Put{{Key: key, Value: value}}} }
 
-// Stored is a resource as etcd holds it. Err says why it can't be shown as one; only its names are set then.
+// Stored is a resource as stored in etcd. Err says why it can't be shown as one; then only its names are set.
 type Stored struct {
 	Resource
 	Entries []model.Entry
 	Err     error
-	shared  model.Entry // that of Kind.shared
+	shared  model.Entry // the entry of Kind.shared
 }
 
-// Ranges hold all resources of the kind.
+// Ranges returns the ranges that hold all resources of the kind.
 func (k *Kind) Ranges() []model.Range { return k.ranges }
 
-// DeleteRanges are what must be read before a resource is deleted.
+// DeleteRanges returns what must be read before a resource is deleted.
 func (k *Kind) DeleteRanges() []model.Range { return slices.Concat(k.ranges, k.judged) }
 
-// WriteRanges are what must be read before r is written, or looked up: those of its name, which may be all. Write may ask for more.
+// WriteRanges returns what must be read before r is written or looked up: the ranges of its name, or all. Write may ask for more.
 func (k *Kind) WriteRanges(r Resource) []model.Range {
 	return k.narrowed(r, k.DeleteRanges())
 }
 
-// NameRanges are where a resource is, as far as its name says.
+// NameRanges returns where a resource is stored, as far as its name says.
 func (k *Kind) NameRanges(namespace, name string) []model.Range {
 	return k.narrowed(Resource{Metadata: Metadata{Namespace: namespace, Name: name}}, k.ranges)
 }
@@ -124,7 +127,8 @@ func (k *Kind) narrowed(r Resource, all []model.Range) []model.Range {
 	return all
 }
 
-// Retired is a resource as it must be before it is deleted, and whether it isn't yet. One that can't be read stays as it is.
+// Retired returns a resource as it must be before it is deleted, and whether it differs from that now. An unreadable one
+// stays as it is.
 func (k *Kind) Retired(s *Stored) (Resource, bool) {
 	if s.Err != nil || k.retired == nil {
 		return s.Resource, false
@@ -132,10 +136,10 @@ func (k *Kind) Retired(s *Stored) (Resource, bool) {
 	return k.retired(s.Resource)
 }
 
-// Kinds are all of them.
+// Kinds returns all kinds.
 func Kinds() []*Kind { return kinds }
 
-// All are the resources of the kind, by namespace and name, in what its Ranges hold, with what is there without a key.
+// All returns the resources in entries, sorted by namespace and name, including those that exist without a key.
 func (k *Kind) All(entries []model.Entry) []Stored {
 	var shared model.Entry
 	of := make(map[string][]model.Entry, len(entries))
@@ -159,7 +163,7 @@ func (k *Kind) All(entries []model.Entry) []Stored {
 	return sorted(all)
 }
 
-// idOf is of, for entries whose path is that of their key.
+// idOf is of for entries whose path is that of their key, else "".
 func (k *Kind) idOf(e model.Entry) string {
 	if e.Key == nil || e.Path != e.Key.Path() {
 		return ""
@@ -167,7 +171,7 @@ func (k *Kind) idOf(e model.Entry) string {
 	return k.of(e)
 }
 
-// impliedEntry is that of a key whose resource is there without it, with no value; zero: there is none.
+// impliedEntry returns an entry without value for the implied key; zero: there is none.
 func (k *Kind) impliedEntry() model.Entry {
 	if k.implied == nil {
 		return model.Entry{}
@@ -175,8 +179,7 @@ func (k *Kind) impliedEntry() model.Entry {
 	return model.Entry{Path: k.implied.Path(), Key: k.implied}
 }
 
-// Lookup finds one resource among those of all namespaces by its name, letter by letter; a pool by its CIDR as well. The error of
-// one that isn't there is a *NotFoundError.
+// Lookup finds a resource in all by its exact name; a pool also by its CIDR. The error is a *NotFoundError if there is none.
 func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	switch {
 	case k.Namespaced && namespace == "":
@@ -218,7 +221,7 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	return nil, missing
 }
 
-// like is a hint at the resources whose names are like one that isn't there; those of other namespaces are named as get finds them.
+// like returns a hint at resources with similar names; those of other namespaces appear in the form that calicoctl get accepts.
 func (k *Kind) like(all []Stored, namespace, name string) string {
 	var names []string
 	for i := range all {
@@ -235,8 +238,8 @@ func (k *Kind) like(all []Stored, namespace, name string) string {
 	return DidYouMean(name, names)
 }
 
-// ToChange is Lookup for a change of a resource, which may be one of nothing yet: the configuration of a cluster, or of an
-// agent, of which nothing is stored. The ranges are those that entries are of; the error may be a *model.NeedRangesError.
+// ToChange is Lookup for a change of a resource. If nothing is stored of the configuration of a cluster or agent, it returns
+// an empty one. ranges are the ranges of entries; the error may be a *model.NeedRangesError.
 func (k *Kind) ToChange(ranges []model.Range, entries []model.Entry, namespace, name string) (*Stored, error) {
 	s, err := k.Lookup(k.All(entries), namespace, name)
 	_, missing := errors.AsType[*NotFoundError](err)
@@ -251,14 +254,14 @@ func (k *Kind) ToChange(ranges []model.Range, entries []model.Entry, namespace, 
 	return s, err
 }
 
-// NotFoundError says that a resource isn't there.
+// NotFoundError says that a resource doesn't exist.
 type NotFoundError struct {
 	Kind, Name string
 	other      *Stored       // what the name may have meant
 	like       func() string // a hint at others
 }
 
-// Error names it, and what there is.
+// Error names the resource, and similar ones.
 func (e *NotFoundError) Error() string {
 	text := e.Kind + " " + e.Name + " not found"
 	switch {
@@ -270,22 +273,22 @@ func (e *NotFoundError) Error() string {
 	return text
 }
 
-// Meant is the resource that the name may have meant, as web for default.web, or that of the only interface of a pod; nil = none. No
-// change may go by it.
+// Meant returns the resource that the name may have meant, such as default.web for web, or the endpoint of a pod with a single
+// interface; nil = none. No change may rely on it.
 func (e *NotFoundError) Meant() *Stored { return e.other }
 
-// ExistsError says that a resource to be made is there already.
+// ExistsError says that a resource to be created exists already.
 type ExistsError struct{ Kind, Name string }
 
-// Error names it.
+// Error names the resource.
 func (e *ExistsError) Error() string { return e.Kind + " " + e.Name + " exists already" }
 
-// StaleError says that a resource was changed after it was read.
+// StaleError says that a resource has changed since it was read.
 type StaleError struct {
 	Title, Read, Now string // revisions
 }
 
-// Error says what to do.
+// Error says what to do about it.
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("%s changed since revision %s, and is at %s: get it again, or leave resourceVersion out", e.Title, e.Read, e.Now)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// kinds are all that the operator can name, each with a file of its own.
+// kinds are all kinds that the operator can name, each defined in a file of its own.
 var kinds = []*Kind{
 	bgpConfigurationKind, bgpPeerKind, clusterInformationKind, dhcpSubnetKind, felixConfigurationKind, globalNetworkPolicyKind, hostEndpointKind,
 	ipamConfigurationKind, ipPoolKind, networkPolicyKind, nodeKind, profileKind, tierKind, workloadEndpointKind,

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// NodeBGP is how a node speaks BGP.
+// NodeBGP configures BGP of a node.
 type NodeBGP struct {
 	ASNumber                *ASNumber         `json:"asNumber,omitempty" doc:"Its AS number, if not that of the BGPConfiguration."`
 	IPv4Address             *InterfaceAddress `json:"ipv4Address,omitempty" doc:"Its address with the length of its network, by which CrossSubnet decides."`
@@ -66,11 +66,11 @@ func hostOf(e model.Entry) string {
 func readNode(name string, s *Stored) *Node {
 	spec, bgp := &Node{}, &NodeBGP{}
 	s.Metadata.Name = name
-	there := false // once its metadata are
+	there := false // there is metadata
 	var network netip.Prefix
 	for _, e := range s.Entries {
 		text, _ := parsed[model.Text](e)
-		addr, _ := netip.ParseAddr(string(text)) // "" and what isn't one are none
+		addr, _ := netip.ParseAddr(string(text)) // invalid if empty or malformed
 		switch key := e.Key.(type) {
 		case model.HostMetadataKey:
 			m, _ := parsed[model.HostMetadata](e)
@@ -116,7 +116,7 @@ func readNode(name string, s *Stored) *Node {
 	if n, _ := parsed[model.ASNumber](s.shared); s.as == "" && n != 0 {
 		s.as = n.String()
 	}
-	s.as = cmp.Or(s.as, "64512") // where none is written
+	s.as = cmp.Or(s.as, "64512") // if none is set
 	return spec
 }
 
@@ -173,7 +173,7 @@ func text[T fmt.Stringer](v *T) string {
 	return (*v).String()
 }
 
-// nodeInUse refuses to delete a node while anything is on it.
+// nodeInUse returns an error if a node is in use.
 func nodeInUse(s Stored, entries []model.Entry) error {
 	endpoints, blocks := 0, 0
 	for _, e := range entries {
@@ -199,12 +199,12 @@ func nodeInUse(s Stored, entries []model.Entry) error {
 	return nil
 }
 
-// placesOfNode are where keys of a host are.
+// placesOfNode returns the prefixes of a host's keys.
 func placesOfNode(host string) []string {
 	return []string{model.HostPrefix(host), model.StatusPrefix(host), model.AffinityPrefix(host), bgpHostPrefix(host)}
 }
 
-// restOfNode is all that etcd has of a host and its Node doesn't show.
+// restOfNode returns everything in etcd about a host that its Node doesn't show.
 func restOfNode(s Stored, entries []model.Entry) []model.Entry {
 	var rest []model.Entry
 	for _, e := range entries {

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Patched is the resource with a JSON merge patch (RFC 7386) in JSON or YAML.
+// Patched returns the resource with a JSON merge patch (RFC 7386), written in JSON or YAML, applied.
 func Patched(r Resource, patch []byte) (Resource, error) {
 	var change any
 	if err := yaml.Unmarshal(patch, &change); err != nil {
@@ -35,7 +35,7 @@ func Patched(r Resource, patch []byte) (Resource, error) {
 	if err != nil {
 		return r, fmt.Errorf("%s: patched: %s", r.Title(), strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if len(all) != 1 || all[0].Kind != r.Kind || all[0].ID() != r.ID() { // a list may have none
+	if len(all) != 1 || all[0].Kind != r.Kind || all[0].ID() != r.ID() { // an empty list has none
 		return r, fmt.Errorf("%s: a patch can't change kind or name", r.Title())
 	}
 	all[0].nodes = nil

@@ -13,10 +13,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// PolicyType is a direction in which a policy decides.
+// PolicyType is a direction that a policy covers.
 type PolicyType string
 
-// UnmarshalText reads it in any case.
+// UnmarshalText accepts any case.
 func (t *PolicyType) UnmarshalText(text []byte) error { return word(t, text, t.words()) }
 
 func (PolicyType) words() []string { return []string{"Ingress", "Egress"} }
@@ -37,7 +37,7 @@ type Policy struct {
 	PerformanceHints       []string     `json:"performanceHints,omitempty" input:"ignored" doc:"Without effect."`
 }
 
-// readOnly reports whether Kubernetes' own policies are called so.
+// readOnly reports whether the name is one of Kubernetes' own policies.
 func readOnly(name string) bool {
 	return strings.HasPrefix(name, "knp.") || strings.HasPrefix(name, "kcnp.")
 }
@@ -50,7 +50,7 @@ var (
 )
 
 func policyKind(k Kind) *Kind {
-	k.ranges, k.elsewhere, k.mayDelete = prefix(model.PolicyPrefix()), true, deletablePolicy // in another tier
+	k.ranges, k.elsewhere, k.mayDelete = prefix(model.PolicyPrefix()), true, deletablePolicy // elsewhere: in another tier
 	k.words = ruleWords
 	k.Columns = []Column{
 		cell("TIER", false, func(p *Policy) string { return p.Tier }),
@@ -209,7 +209,7 @@ func (r Resource) policy(spec *Policy, namespace string) (model.Policy, error) {
 
 var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
 
-// dnsName checks the name of what is made: DNS-1123.
+// dnsName checks the name of a new resource: DNS-1123.
 func (r Resource) dnsName() error {
 	if name := r.Metadata.Name; !dnsName.MatchString(name) {
 		return r.at("metadata.name", "%q: want lower case letters, digits, - and ., with a letter or digit at both ends", name)

@@ -46,7 +46,7 @@ func readProfile(name string, s *Stored) *Profile {
 	s.Metadata.Name = name
 	for _, e := range s.Entries {
 		if rules, ok := parsed[model.Rules](e); ok {
-			spec.Ingress, _ = rulesOf(rules.Inbound, "") // global: every selector has words
+			spec.Ingress, _ = rulesOf(rules.Inbound, "") // global: every selector can be expressed
 			spec.Egress, _ = rulesOf(rules.Outbound, "")
 		}
 		if labels, ok := parsed[model.Labels](e); ok {

@@ -19,10 +19,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// APIVersion is that of all resources.
+// APIVersion is the version of all resources.
 const APIVersion = "projectcalico.org/v3"
 
-// Metadata name a resource. What is ignored in the input is what a server says.
+// Metadata names a resource. Fields set by a server are ignored in the input.
 type Metadata struct {
 	Name            string            `json:"name,omitempty"`
 	Namespace       string            `json:"namespace,omitempty"`
@@ -46,10 +46,10 @@ type Resource struct {
 
 	file  string
 	nodes nodes
-	as    string // of a Node: its AS number, whoever says it
+	as    string // of a Node: its AS number, its own or the default
 }
 
-// ID names a resource of a kind.
+// ID returns the name that is unique within the kind: namespace/name, or name.
 func (r Resource) ID() string { return r.Metadata.id() }
 
 func (m Metadata) id() string {
@@ -59,10 +59,10 @@ func (m Metadata) id() string {
 	return m.Name
 }
 
-// Title is kind and name, as messages name a resource.
+// Title returns kind and name, as messages name a resource.
 func (r Resource) Title() string { return r.Kind + " " + r.ID() }
 
-// at makes an error of one field, with its place where the resource was read from a document.
+// at returns an error of one field, with its place if the resource was read from a document.
 func (r Resource) at(field, format string, args ...any) error {
 	e := &FieldError{File: r.file, Field: field, Err: fmt.Errorf(format, args...)}
 	for place := field; ; {
@@ -82,7 +82,7 @@ func (r Resource) at(field, format string, args ...any) error {
 	return e
 }
 
-// Place is where the document of a resource begins, file:line.
+// Place returns file:line, where the document of a resource begins.
 func (r Resource) Place() string {
 	if n := r.nodes[""]; n != nil {
 		return fmt.Sprintf("%s:%d", r.file, n.Line)
@@ -90,8 +90,8 @@ func (r Resource) Place() string {
 	return r.file
 }
 
-// Decode reads the documents of a file, YAML or JSON; lists of resources count as their items. Where any is wrong it
-// returns all that is wrong, joined, and no resource.
+// Decode parses the documents of a file, YAML or JSON; a list of resources counts as its items. If there are any errors it
+// returns them all, joined, and no resource.
 func Decode(file string, data []byte) ([]Resource, error) {
 	var all []Resource
 	var errs []error
@@ -118,7 +118,7 @@ func Decode(file string, data []byte) ([]Resource, error) {
 	return all, nil
 }
 
-// DecodeInto reads the document of a file into a struct, by the JSON names of its fields, as strictly as Decode.
+// DecodeInto parses the document of a file into a struct, by the JSON names of its fields, as strictly as Decode.
 func DecodeInto(file string, data []byte, v any) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -225,7 +225,7 @@ var (
 	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 )
 
-// checkLabels finds labels that are new, and none in Kubernetes.
+// checkLabels checks new labels: they must be valid in Kubernetes.
 func (r Resource) checkLabels(old *Stored) error {
 	for _, key := range slices.Sorted(maps.Keys(r.Metadata.Labels)) {
 		value := r.Metadata.Labels[key]
@@ -244,7 +244,7 @@ func (r Resource) checkLabels(old *Stored) error {
 	return nil
 }
 
-// equal reports whether two resources say the same, whatever their resourceVersion.
+// equal reports whether two resources are the same apart from resourceVersion and annotations.
 func equal(a, b Resource) bool {
 	text := func(r Resource) string {
 		r.Metadata.ResourceVersion = ""

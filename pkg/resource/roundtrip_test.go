@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// entry is what a store gives for a key.
+// entry returns what a store returns for a key.
 func entry(t testing.TB, path string, data []byte, revision int64) model.Entry {
 	t.Helper()
 	key, err := model.ParseKey(path)
@@ -31,7 +31,7 @@ func entry(t testing.TB, path string, data []byte, revision int64) model.Entry {
 	return e
 }
 
-// samples are the directories of the model's samples, and the keys of their values.
+// samples maps the directories of the model's samples to the keys of their values.
 var samples = map[string]string{
 	"workload-endpoint": "/calico/v1/host/a/workload/k8s/default.web/endpoint/eth0", "host-endpoint": "/calico/v1/host/a/endpoint/eth0",
 	"profile-rules": "/calico/v1/policy/profile/p/rules", "profile-tags": "/calico/v1/policy/profile/p/tags", "profile-labels": "/calico/v1/policy/profile/p/labels",
@@ -42,7 +42,8 @@ var samples = map[string]string{
 	"host-metadata": "/calico/v1/host/a/metadata", "subnet-v4": "/calico/dhcp/v1/subnet/s", "subnet-v6": "/calico/dhcp/v1/subnet/s",
 }
 
-// printed prints every resource of the entries, which must be of the kind's schema, and applies it again: nothing may be written. It returns how many there were.
+// printed prints every resource in the entries, which must fit the kind's schema, and applies it again, which must write nothing. It
+// returns how many there were.
 func printed(t *testing.T, entries []model.Entry) int {
 	t.Helper()
 	n := 0
@@ -107,7 +108,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRandomRoundTrip makes policies of random rules: whatever a reader accepts is printed and read to the same.
+// TestRandomRoundTrip makes policies with random rules: what is accepted is printed, and reads back the same.
 func TestRandomRoundTrip(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(24, seed))

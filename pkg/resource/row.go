@@ -4,11 +4,11 @@ package resource
 
 import "github.com/calico-go/calico/pkg/model"
 
-// keyRanges are the ranges of some keys.
+// keyRanges returns the ranges of some keys.
 func keyRanges(keys ...model.Key) []model.Range { return converted(keys, model.KeyRange) }
 
-// newKind is a kind whose specs are Ts. reads makes the spec, and the names, of a resource's entries, of which there is at least one; nil:
-// they are none. writes makes the keys of a resource.
+// newKind returns a kind whose specs are of type T. reads makes the spec, and sets the names, from a resource's entries, at least one; it
+// returns nil if they don't make a resource. writes makes the keys of a resource.
 func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T]) (keys, error), k Kind) *Kind {
 	k.newSpec = func() any { return new(T) }
 	k.read = func(id string, s *Stored) bool {
@@ -26,17 +26,17 @@ func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T
 	return &k
 }
 
-// A writing is what a write decides on.
+// A writing is the input of a write.
 type writing[T any] struct {
 	Resource
 	spec    *T
 	old     *Stored // nil = nothing is stored
-	was     *T      // its spec, an empty one where nothing is stored
+	was     *T      // the spec of old, empty if nothing is stored
 	entries []model.Entry
-	alone   bool // nothing was read: whether the resource is right by itself
+	alone   bool // nothing was read: the resource is checked on its own
 }
 
-// specOf is the spec of a resource, an empty one where it has none.
+// specOf returns the spec of a resource, an empty one if it has none.
 func specOf[T any](r Resource) *T {
 	if r.Spec == nil {
 		return new(T)
@@ -44,7 +44,7 @@ func specOf[T any](r Resource) *T {
 	return r.Spec.(*T)
 }
 
-// one reads resources that are one key each; v is nil where its value can't be read.
+// one reads resources that have a single key; v is nil if its value can't be read.
 func one[K model.Key, V, T any](fill func(key K, v *V, s *Stored) *T) func(string, *Stored) *T {
 	return func(_ string, s *Stored) *T {
 		var v *V
@@ -55,7 +55,7 @@ func one[K model.Key, V, T any](fill func(key K, v *V, s *Stored) *T) func(strin
 	}
 }
 
-// keyed are keys of a type, each of which is a resource.
+// keyed is a Kind.of for keys of type K, each of which is a resource.
 func keyed[K model.Key](e model.Entry) string {
 	if _, ok := e.Key.(K); ok {
 		return e.Path

@@ -24,7 +24,7 @@ func (RuleAction) words() []string { return []string{"Allow", "Deny", "Log", "Pa
 
 var actions = map[RuleAction]model.Action{"Allow": model.ActionAllow, "Deny": model.ActionDeny, "Log": model.ActionLog, "Pass": model.ActionNextTier}
 
-// ICMP is a type, with a code or without.
+// ICMP is an ICMP type, with or without a code.
 type ICMP struct {
 	Type *int `json:"type,omitempty" doc:"0 to 254."`
 	Code *int `json:"code,omitempty" doc:"0 to 255, with a type."`
@@ -45,7 +45,7 @@ type EntityRule struct {
 	Services          string           `json:"services,omitempty" refused:"rules by service are not supported yet: use selector or nets"`
 }
 
-// Rule matches packets by all that it names.
+// Rule matches packets that meet all of its fields.
 type Rule struct {
 	Action      RuleAction  `json:"action" doc:"What becomes of a packet that matches all that follows. Log goes on with the next rule; Pass with the next tier."`
 	IPVersion   int         `json:"ipVersion,omitempty" doc:"4 or 6."`
@@ -124,7 +124,7 @@ func (r Resource) rule(field string, v Rule, namespace string) (model.Rule, erro
 	return m, nil
 }
 
-// A side is what a match of the model says of one end of a packet.
+// A side points to the fields of a match that concern one end of a packet.
 type side struct {
 	nets          *[]netip.Prefix
 	ports         *[]model.Port
@@ -143,7 +143,7 @@ func destination(m *model.Match) side {
 func (e *EntityRule) pick(namespace string) pick {
 	p := pick{e.Selector, e.NamespaceSelector, e.ServiceAccounts}
 	if namespace != "" && p.selector == "" && p.namespaces == "" && p.accounts == nil && e.NotSelector != "" {
-		p.selector = "all()" // notSelector is of the policy's namespace
+		p.selector = "all()" // notSelector applies within the policy's namespace
 	}
 	return p
 }
@@ -156,7 +156,7 @@ func notPicked(e *EntityRule) (string, bool, error) {
 	return s, err == nil, err
 }
 
-// entity checks one side of a rule: a list that is there and empty would match anything.
+// entity checks one side of a rule. An empty list is an error: it would match anything.
 func (r Resource) entity(field string, e *EntityRule, protocol model.Protocol) error {
 	for _, list := range []struct {
 		name        string
@@ -258,7 +258,7 @@ func rulesOf(list []model.Rule, namespace string) ([]Rule, error) {
 	return out, nil
 }
 
-// entityOf says in the words of a resource what one side of a rule matches, nil = anything.
+// entityOf returns one side of a rule in the form of a resource, nil = anything.
 func entityOf(match, not side, namespace string) (*EntityRule, error) {
 	e := EntityRule{Nets: cidrs(*match.nets), NotNets: cidrs(*not.nets), Ports: portsOf(*match.ports), NotPorts: portsOf(*not.ports), Tag: *match.tag, NotTag: *not.tag}
 	if *match.hasSelector {

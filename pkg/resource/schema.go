@@ -10,26 +10,26 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A Schema says what a value may be, in the words of JSON Schema. What it accepts is of the right form; Check says whether it
-// makes sense.
+// A Schema describes values, in terms of JSON Schema. A value that it accepts has the right form; Check says whether it makes
+// sense.
 type Schema struct {
 	Draft       string `json:"$schema,omitempty"`
 	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty"`
-	// Type is a string, or a list of them; nil = any.
+	// Type is a string, or a list of strings; nil = any.
 	Type       any                `json:"type,omitempty"`
 	Format     string             `json:"format,omitempty"`
 	Const      string             `json:"const,omitempty"`
 	Enum       []string           `json:"enum,omitempty"`
 	Items      *Schema            `json:"items,omitempty"`
 	Properties map[string]*Schema `json:"properties,omitempty"`
-	// Order lists the properties as people read them.
+	// Order lists the properties in the order in which people read them.
 	Order      []string `json:"-"`
 	Required   []string `json:"required,omitempty"`
 	Additional any      `json:"additionalProperties,omitempty"` // false, a Schema, or nil = any
 }
 
-// Schema is the schema of the documents of the kind.
+// Schema returns the schema of the kind's documents.
 func (k *Kind) Schema() *Schema {
 	metadata := schemaOf(reflect.TypeFor[Metadata]())
 	metadata.Required = []string{"name"}
@@ -48,7 +48,7 @@ func (k *Kind) Schema() *Schema {
 	}
 }
 
-// values are the schemas of values that are written as text.
+// values maps types that are written as text to their schemas.
 var values = map[reflect.Type]Schema{
 	reflect.TypeFor[Address]():          {Type: "string", Format: "ip"},
 	reflect.TypeFor[InterfaceAddress](): {Type: "string", Format: "ip or CIDR"},
@@ -106,7 +106,7 @@ func structSchema(t reflect.Type) *Schema {
 	return s
 }
 
-// settingsSchema is that of FelixConfiguration, whose fields are the agents' parameters.
+// settingsSchema returns the schema of FelixConfiguration, whose fields are the agents' parameters.
 func settingsSchema() *Schema {
 	s := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
 	for _, name := range Parameters() {

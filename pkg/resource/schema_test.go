@@ -18,10 +18,10 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// reference is docs/reference, which this test holds to the Go types.
+// reference is docs/reference, which this test compares with the Go types.
 const reference = "../../docs/reference"
 
-// TestReference expects a page of docs/reference for each kind, as the Go types say, and no other.
+// TestReference expects exactly one page in docs/reference for each kind, matching the Go types.
 func TestReference(t *testing.T) {
 	want := map[string]string{}
 	index := &strings.Builder{}
@@ -85,7 +85,7 @@ func page(k *resource.Kind) string {
 // described are the fields whose own fields are described elsewhere.
 var described = map[string]string{"ingress": " See [rules](rule.md).", "egress": " See [rules](rule.md).", "destination": " Fields as of `source`.", "notICMP": " Fields as of `icmp`."}
 
-// rows describe the fields of an object, each followed by its own.
+// rows describes the fields of an object, each followed by its own fields.
 func rows(b *strings.Builder, prefix string, s *resource.Schema) {
 	for _, name := range s.Order {
 		f := s.Properties[name]
@@ -130,7 +130,7 @@ func valueOf(s *resource.Schema) string {
 
 var compiled map[string]*jsonschema.Schema
 
-// schemas are those of all kinds, compiled by another's library.
+// schemas returns the schemas of all kinds, compiled by an independent library.
 func schemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	if compiled != nil {
@@ -166,7 +166,7 @@ func validate(t *testing.T, schema *jsonschema.Schema, text []byte) error {
 	return schema.Validate(value)
 }
 
-// TestSchemaRefuses expects what is of the wrong form to be of no schema.
+// TestSchemaRefuses: the schemas refuse documents of the wrong form.
 func TestSchemaRefuses(t *testing.T) {
 	for document, good := range map[string]bool{
 		`{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"x"},"spec":{"cidr":"10.0.0.0/8","blockSize":26,"vxlanMode":"Always"}}`: true,

@@ -17,7 +17,8 @@ const (
 	anyNamespace   = "has(" + model.LabelNamespace + ")"
 )
 
-// checked is a selector whose labels are the model's, with rename for any other label; "" stays "".
+// checked returns a selector with the labels of the model, using rename for labels that have no fixed translation; "" stays
+// "".
 func checked(text string, rename func(label string) string) (string, error) {
 	if len(text) > 65536 {
 		return "", fmt.Errorf("%d characters: at most 65536", len(text))
@@ -64,7 +65,8 @@ func ofAccount(label string) string {
 	return accountLabel + label
 }
 
-// written is the inverse of ofNamespace and ofAccount: what is behind the prefix, or the name that own stands for.
+// written returns the inverse of ofNamespace or ofAccount: it yields what follows the prefix, or projectcalico.org/name for
+// own.
 func written(prefix, own string) func(string) (string, error) {
 	return func(label string) (string, error) {
 		switch rest, ok := strings.CutPrefix(label, prefix); {
@@ -83,7 +85,7 @@ type ServiceAccounts struct {
 	Selector string   `json:"selector,omitempty" doc:"Selector of service accounts."`
 }
 
-// A pick is how endpoints are picked in a resource.
+// A pick is how a resource selects endpoints.
 type pick struct {
 	selector, namespaces string
 	accounts             *ServiceAccounts
@@ -97,7 +99,7 @@ type pickError struct {
 
 func (e *pickError) Error() string { return e.field + ": " + e.err.Error() }
 
-// notPicked is the error of a pick, in the fields of what has it.
+// notPicked turns an error of a pick into one of the resource's fields.
 func (r Resource) notPicked(in string, err error) error {
 	var e *pickError
 	if !errors.As(err, &e) {
@@ -110,7 +112,7 @@ func (r Resource) notPicked(in string, err error) error {
 	return r.at(in+"."+field, "%w", e.err)
 }
 
-// compile makes the one selector of the model; namespace "" = of a global policy.
+// compile returns the single selector of the model; namespace "" = of a global policy.
 func (p pick) compile(namespace string) (text string, has bool, err error) {
 	var terms []string
 	in := ""
@@ -171,8 +173,8 @@ func (p pick) compile(namespace string) (text string, has bool, err error) {
 	return in + " && (" + inner + ")", true, nil
 }
 
-// decompile is the inverse: what it returns compiles to the text. ok is false where a NetworkPolicy has no words for that; a global
-// policy's selector always has. named: service accounts may be named.
+// decompile is the inverse of compile: its result compiles to text. ok is false if a NetworkPolicy can't express that; a global
+// policy always can. named allows service accounts by name.
 func decompile(text, namespace string, named bool) (p pick, ok bool) {
 	forms := []struct{ in, namespaces string }{{anyNamespace, "all()"}, {"!" + anyNamespace, "global()"}, {model.LabelNamespace + ` == "` + namespace + `"`, ""}}
 	if namespace == "" {
@@ -199,7 +201,7 @@ func decompile(text, namespace string, named bool) (p pick, ok bool) {
 	return p, namespace == ""
 }
 
-// taken takes what picks namespaces and service accounts out of the selector, where it is in front as compile puts it.
+// taken moves the terms about namespaces and service accounts out of the selector, if they come first as compile puts them.
 func (p pick) taken(named bool) pick {
 	const and = ") && ("
 	rest := p.selector

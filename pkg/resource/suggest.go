@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// DidYouMean is a hint at what a name that isn't there may have meant: the names that it is a part of, at most three, else the one that is
-// most like it; "" = none.
+// DidYouMean returns a hint at what an unknown name may have meant: up to three names that contain it, else the most similar one; "" =
+// none.
 func DidYouMean(name string, names []string) string {
 	var like []string
 	for _, n := range names {
@@ -26,7 +26,7 @@ func DidYouMean(name string, names []string) string {
 	return "; did you mean " + strings.Join(like, " or ") + "?"
 }
 
-// suggest is a hint at the name that is most like one that isn't known; "" = none is.
+// suggest returns a hint at the name most similar to an unknown one; "" = none is similar.
 func suggest(name string, names []string) string {
 	best, least := "", 1+len(name)/3
 	if len(name) > 64 {
@@ -46,7 +46,7 @@ func suggest(name string, names []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// distance is Levenshtein's: how many letters must be added, taken away or changed.
+// distance returns the Levenshtein distance: how many bytes must be added, removed or changed.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

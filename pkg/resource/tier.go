@@ -11,10 +11,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TierAction is what a tier does where none of its policies decides.
+// TierAction is what a tier does with packets that none of its policies decides about.
 type TierAction string
 
-// UnmarshalText reads it in any case.
+// UnmarshalText accepts any case.
 func (a *TierAction) UnmarshalText(text []byte) error { return word(a, text, a.words()) }
 
 func (TierAction) words() []string { return []string{"Deny", "Pass"} }
@@ -37,7 +37,7 @@ var tierKind = newKind(one(readTier), writeTier, Kind{
 
 func readTier(key model.TierKey, t *model.Tier, s *Stored) *Tier {
 	s.Metadata.Name = key.Tier
-	spec := &Tier{Order: new(model.DefaultTierOrder), DefaultAction: "Deny"} // as the tier default, which is there without a value
+	spec := &Tier{Order: new(model.DefaultTierOrder), DefaultAction: "Deny"} // as the tier default, which exists without a value
 	if t != nil {
 		if spec.Order = t.Order; t.DefaultAction == model.TierPass {
 			spec.DefaultAction = "Pass"
@@ -66,7 +66,7 @@ func writeTier(r writing[Tier]) (keys, error) {
 	return put(model.TierKey{Tier: r.Metadata.Name}, t), nil
 }
 
-// tierInUse refuses to delete a tier that is reserved or has policies.
+// tierInUse returns an error if a tier is reserved or has policies.
 func tierInUse(s Stored, entries []model.Entry) error {
 	if slices.Contains([]string{"kube-admin", model.DefaultTier, "kube-baseline"}, s.Metadata.Name) {
 		return errors.New("this tier is always there")
@@ -83,7 +83,7 @@ func tierInUse(s Stored, entries []model.Entry) error {
 	return nil
 }
 
-// placesOfTier are where its policies are.
+// placesOfTier returns the prefix of a tier's keys.
 func placesOfTier(name string) []string {
 	return []string{strings.TrimSuffix(model.TierKey{Tier: name}.Path(), "metadata")}
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A Tracker keeps the resources of a kind up to date with their entries. A change costs what its own resources do, however many others
-// there are.
+// A Tracker keeps the resources of a kind up to date with their entries. The cost of a change depends only on its own resources, not
+// on how many others there are.
 type Tracker struct {
 	kind    *Kind
 	shared  model.Entry
-	entries map[string][]model.Entry // by what Kind.of says
-	shown   map[string]Stored        // likewise
+	entries map[string][]model.Entry // by id, see Kind.of
+	shown   map[string]Stored        // by id
 }
 
-// Track returns a Tracker that knows of no resource yet.
+// Track returns a Tracker without resources.
 func (k *Kind) Track() *Tracker {
 	return &Tracker{kind: k, entries: map[string][]model.Entry{}, shown: map[string]Stored{}}
 }
 
 // Update takes in what the kind's Ranges hold, or what has changed there. It returns the resources that are gone, as they were, and
-// then those that have changed, by namespace and name; one that has another name now is both.
+// those that have changed, each sorted by namespace and name. A renamed resource is in both.
 func (t *Tracker) Update(u model.Update) (gone, changed []Stored) {
 	dirty := map[string]bool{}
 	entries := u.Entries
@@ -63,7 +63,7 @@ func (t *Tracker) Update(u model.Update) (gone, changed []Stored) {
 	return sorted(gone), sorted(changed)
 }
 
-// sorted are resources by namespace and name.
+// sorted sorts resources by namespace and name, and returns them.
 func sorted(list []Stored) []Stored {
 	slices.SortFunc(list, func(a, b Stored) int {
 		return cmp.Or(cmp.Compare(a.Metadata.Namespace, b.Metadata.Namespace), cmp.Compare(a.Metadata.Name, b.Metadata.Name), cmp.Compare(a.Entries[0].Path, b.Entries[0].Path))
@@ -71,7 +71,7 @@ func sorted(list []Stored) []Stored {
 	return list
 }
 
-// replaced are entries with e in place of the one of its path, or without that.
+// replaced returns a copy of list with e in place of the entry of the same path, or, unless there, without that entry.
 func replaced(list []model.Entry, e model.Entry, there bool) []model.Entry {
 	i := slices.IndexFunc(list, func(had model.Entry) bool { return had.Path == e.Path })
 	list = slices.Clone(list)
@@ -88,7 +88,7 @@ func replaced(list []model.Entry, e model.Entry, there bool) []model.Entry {
 
 func unchanged(a, b model.Entry) bool { return a.Path == b.Path && a.Revision == b.Revision }
 
-// stored is the resource of some entries, if they make one.
+// stored returns the resource that entries make, if they make one.
 func (k *Kind) stored(id string, entries []model.Entry, shared model.Entry) (Stored, bool) {
 	s := Stored{Resource: Resource{APIVersion: APIVersion, Kind: k.Name}, Entries: entries, shared: shared}
 	if len(entries) == 0 || !k.read(id, &s) {

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// TestTracker changes keys at random: what a Tracker has told is what All finds in all of them, and nothing is told twice.
+// TestTracker changes keys at random: what a Tracker has reported equals what All finds, and nothing is reported twice.
 func TestTracker(t *testing.T) {
 	values := map[string][]string{
 		"/calico/v1/host/a/metadata": {"{}", `{"labels":{"x":"y"}}`, "{"}, "/calico/v1/host/b/metadata": {"{}"},
@@ -69,7 +69,7 @@ func TestTracker(t *testing.T) {
 			}
 			entries := slices.Collect(maps.Values(held))
 			for kind, tracker := range trackers {
-				// Two of a name are told by where they are.
+				// Two with one name are told apart by their paths.
 				id := func(s resource.Stored) string {
 					if slices.Contains([]string{"Node", "Profile", "BGPConfiguration", "ClusterInformation", "FelixConfiguration"}, kind.Name) {
 						return s.ID()
@@ -112,7 +112,7 @@ func said(t *testing.T, s resource.Stored) string {
 	return string(text) + fmt.Sprint(s.Err)
 }
 
-// TestNameRanges: one resource is read by its key, where its name says that.
+// TestNameRanges: a single resource is read by its key if its name gives that.
 func TestNameRanges(t *testing.T) {
 	for _, tc := range []struct{ kind, namespace, name, path string }{
 		{"node", "", "a", "/calico/v1/host/a/metadata"}, {"node", "", "a", "/calico/bgp/v1/host/a/as_num"},

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// olderMetadata are those of documents of apiVersion v1, of which each kind has some.
+// olderMetadata is the metadata of documents of apiVersion v1. Each kind has some of the fields.
 type olderMetadata struct {
 	Name             string            `json:"name"`
 	Tier             string            `json:"tier"`
@@ -103,7 +103,7 @@ type olderPolicy struct {
 	Types      []PolicyType `json:"types"`
 }
 
-// olderKinds read documents of apiVersion v1 as the resources of projectcalico.org/v3 that mean the same.
+// olderKinds convert documents of apiVersion v1 to equivalent resources of projectcalico.org/v3.
 var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
 	"ippool": older("IPPool", "cidr", "ipip nat-outgoing disabled vxlanMode blockSize", func(r *Resource, m olderMetadata, o *olderPool) {
 		spec := &IPPool{CIDR: m.CIDR, NATOutgoing: o.NATOutgoing, Disabled: o.Disabled, BlockSize: o.BlockSize, IPIPMode: Never, VXLANMode: Never}
@@ -145,7 +145,7 @@ var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
 	"node": older("Node", "name", "bgp", func(*Resource, olderMetadata, *Node) {}),
 }
 
-// older reads documents of one kind, whose metadata and spec have these fields.
+// older returns a function that reads documents of one kind, whose metadata and spec have these fields.
 func older[S any](kind, metadata, spec string, convert func(r *Resource, m olderMetadata, spec *S)) func(*decoder, *yaml.Node, *Resource) {
 	return func(d *decoder, n *yaml.Node, r *Resource) {
 		var doc struct {
@@ -165,7 +165,7 @@ func older[S any](kind, metadata, spec string, convert func(r *Resource, m older
 	}
 }
 
-// only takes the fields out of a mapping that aren't among those named, and fails.
+// only removes fields other than names from a mapping, and reports them as errors.
 func (d *decoder) only(n *yaml.Node, field string, names []string) {
 	if n.Kind != yaml.MappingNode {
 		return
@@ -181,7 +181,7 @@ func (d *decoder) only(n *yaml.Node, field string, names []string) {
 	n.Content = known
 }
 
-// decodeOlder reads a document of apiVersion v1.
+// decodeOlder decodes a document of apiVersion v1.
 func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
 	decode, ok := olderKinds[strings.ToLower(r.Kind)]
 	if !ok {
@@ -191,7 +191,7 @@ func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
 	body := *n
 	body.Content = nil
 	for i := 0; i < len(n.Content); i += 2 {
-		if name := n.Content[i].Value; name != "apiVersion" && name != "kind" { // these are read
+		if name := n.Content[i].Value; name != "apiVersion" && name != "kind" { // these are known already
 			body.Content = append(body.Content, n.Content[i:i+2]...)
 		}
 	}

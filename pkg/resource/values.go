@@ -11,22 +11,22 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A Protocol is a name as TCP, or a number.
+// A Protocol is a name such as TCP, or a number.
 type Protocol struct{ Number model.Protocol }
 
-// protocolNames are as resources write them.
+// protocolNames are the names that resources use.
 var protocolNames = map[model.Protocol]string{
 	model.ProtocolTCP: "TCP", model.ProtocolUDP: "UDP", model.ProtocolICMP: "ICMP", model.ProtocolICMPv6: "ICMPv6",
 	model.ProtocolSCTP: "SCTP", model.ProtocolUDPLite: "UDPLite",
 }
 
-// UnmarshalText reads a name in any case, or a number.
+// UnmarshalText accepts a name in any case, or a number.
 func (p *Protocol) UnmarshalText(text []byte) (err error) {
 	p.Number, err = model.ParseProtocol(string(text))
 	return err
 }
 
-// MarshalJSON writes the name, or the number where there is none.
+// MarshalJSON encodes the name, or the number if it has none.
 func (p Protocol) MarshalJSON() ([]byte, error) {
 	if name := protocolNames[p.Number]; name != "" {
 		return []byte(strconv.Quote(name)), nil
@@ -34,16 +34,16 @@ func (p Protocol) MarshalJSON() ([]byte, error) {
 	return []byte(strconv.Itoa(int(p.Number))), nil
 }
 
-// A Port is a number, a range as 80:90, or a name.
+// A Port is a number, a range such as 80:90, or a name.
 type Port struct{ model.Port }
 
-// UnmarshalText reads any of them.
+// UnmarshalText accepts any of these.
 func (p *Port) UnmarshalText(text []byte) (err error) {
 	p.Port, err = model.ParsePort(string(text))
 	return err
 }
 
-// MarshalJSON writes one port as a number.
+// MarshalJSON encodes a single port as a number.
 func (p Port) MarshalJSON() ([]byte, error) {
 	if p.Name == "" && p.Min == p.Max {
 		return []byte(strconv.Itoa(int(p.Min))), nil
@@ -51,10 +51,10 @@ func (p Port) MarshalJSON() ([]byte, error) {
 	return []byte(strconv.Quote(p.String())), nil
 }
 
-// A CIDR is a network; one address is a network of itself.
+// A CIDR is a network; a single address counts as one.
 type CIDR struct{ netip.Prefix }
 
-// UnmarshalText reads a network without host bits, or an address.
+// UnmarshalText accepts a network without host bits, or an address.
 func (c *CIDR) UnmarshalText(text []byte) error {
 	s := string(text)
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
@@ -75,7 +75,7 @@ func (c *CIDR) UnmarshalText(text []byte) error {
 // An Address is an IP address.
 type Address struct{ netip.Addr }
 
-// UnmarshalText reads it.
+// UnmarshalText accepts an address without zone.
 func (a *Address) UnmarshalText(text []byte) error {
 	addr, err := netip.ParseAddr(string(text))
 	if err != nil || addr.Zone() != "" || addr.Is4In6() {
@@ -85,10 +85,10 @@ func (a *Address) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// An InterfaceAddress is an address, with the length of its network or without.
+// An InterfaceAddress is an address, with or without the length of its network.
 type InterfaceAddress struct{ netip.Prefix }
 
-// UnmarshalText reads it.
+// UnmarshalText accepts both forms.
 func (a *InterfaceAddress) UnmarshalText(text []byte) error {
 	s := string(text)
 	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
@@ -103,19 +103,19 @@ func (a *InterfaceAddress) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// An ASNumber is a number, or a string as 1.10.
+// An ASNumber is a number, or a string such as 1.10.
 type ASNumber struct{ model.ASNumber }
 
-// UnmarshalText reads both.
+// UnmarshalText accepts both forms.
 func (n *ASNumber) UnmarshalText(text []byte) (err error) {
 	n.ASNumber, err = model.ParseASNumber(string(text))
 	return err
 }
 
-// MarshalJSON writes the number.
+// MarshalJSON encodes the number.
 func (n ASNumber) MarshalJSON() ([]byte, error) { return []byte(n.String()), nil }
 
-// word reads one of several words, in any case.
+// word parses one of several words, in any case.
 func word[T ~string](to *T, text []byte, words []string) error {
 	for _, w := range words {
 		if strings.EqualFold(w, string(text)) {
@@ -126,7 +126,7 @@ func word[T ~string](to *T, text []byte, words []string) error {
 	return fmt.Errorf("%.32q: want %s", string(text), strings.Join(words, ", "))
 }
 
-// converted is a list of what each element of another becomes; nil stays nil.
+// converted returns the results of to for each element of list; nil stays nil.
 func converted[A, B any](list []A, to func(A) B) []B {
 	var out []B
 	for _, v := range list {
@@ -135,7 +135,7 @@ func converted[A, B any](list []A, to func(A) B) []B {
 	return out
 }
 
-// byFamily divides a list by IPv4 and IPv6.
+// byFamily divides a list into IPv4 and IPv6.
 func byFamily[T any](list []T, is4 func(T) bool) (v4, v6 []T) {
 	for _, v := range list {
 		if is4(v) {
@@ -173,7 +173,7 @@ func (a *Address) orNone() netip.Addr {
 	return a.Addr
 }
 
-// Count is a number of things, as 1 block, 2 policies.
+// Count returns a count with its noun, as 1 block, 2 policies.
 func Count(n int, thing string) string {
 	switch {
 	case n == 1:
@@ -187,7 +187,7 @@ func Count(n int, thing string) string {
 	return strconv.Itoa(n) + " " + thing
 }
 
-// A is a noun with its article, as an IPPool.
+// A returns a noun with its indefinite article, as an IPPool.
 func A(noun string) string {
 	if strings.ContainsRune("AEIO", rune(noun[0])) {
 		return "an " + noun

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// IPNAT maps an address outside to one of the endpoint.
+// IPNAT maps an outside address to one of the endpoint's.
 type IPNAT struct {
 	InternalIP Address `json:"internalIP" doc:"One of the endpoint's addresses."`
 	ExternalIP Address `json:"externalIP" doc:"The address that leads to it from elsewhere."`
@@ -25,7 +25,7 @@ type EndpointPort struct {
 	Port     int      `json:"port" doc:"1 to 65535."`
 }
 
-// WorkloadEndpoint is one interface of a pod, container or virtual machine.
+// WorkloadEndpoint is an interface of a pod, container or virtual machine.
 type WorkloadEndpoint struct {
 	Orchestrator  string         `json:"orchestrator" doc:"What started the workload: k8s, cni or another."`
 	Workload      string         `json:"workload" doc:"Name of the workload; that of a pod is <namespace>.<pod>."`
@@ -43,7 +43,8 @@ type WorkloadEndpoint struct {
 	Ports         []EndpointPort `json:"ports,omitempty" doc:"Named ports."`
 }
 
-// workloadName names an endpoint: node, orchestrator, workload and endpoint, of each of which inner - are doubled.
+// workloadName returns an endpoint's name: node, orchestrator, workload and endpoint, joined by -, with each - inside them
+// doubled.
 func workloadName(key model.WorkloadEndpointKey, pod string) string {
 	parts := []string{key.Host, key.Orchestrator, cmp.Or(pod, key.Workload), key.Endpoint}
 	for i := range parts {
@@ -59,7 +60,7 @@ var workloadEndpointKind = newKind(one(readWorkloadEndpoint), writeWorkloadEndpo
 		"profile_ids", "profiles", "ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs",
 		"int_ip", "internalIP", "ext_ip", "externalIP",
 	},
-	alike: func(s *Stored) []string { // a pod's name, or another workload's, that has only one
+	alike: func(s *Stored) []string { // a pod's or another workload's name, which means its endpoint if it has only one
 		key := s.Entries[0].Key.(model.WorkloadEndpointKey)
 		_, pod := key.Pod()
 		return []string{cmp.Or(pod, s.Metadata.Name), key.Workload}
@@ -97,7 +98,7 @@ func (w *WorkloadEndpoint) key() model.WorkloadEndpointKey {
 	return model.WorkloadEndpointKey{Host: w.Node, Orchestrator: w.Orchestrator, Workload: w.Workload, Endpoint: w.Endpoint}
 }
 
-// narrowWorkloadEndpoint is the key of what is written, else that which workloadName most likely made the name of.
+// narrowWorkloadEndpoint returns the key of the spec, else the key from which workloadName most likely made the name.
 func narrowWorkloadEndpoint(r Resource) []model.Range {
 	if spec := specOf[WorkloadEndpoint](r); spec.Node != "" {
 		return keyRanges(spec.key())
@@ -139,7 +140,7 @@ func writeWorkloadEndpoint(r writing[WorkloadEndpoint]) (keys, error) {
 	w := model.WorkloadEndpoint{State: model.StateActive}
 	if r.old != nil {
 		if stored, ok := parsed[model.WorkloadEndpoint](r.old.Entries[0]); ok {
-			w = stored // what the resource has no word for stays
+			w = stored // fields that the resource doesn't have stay
 		}
 	}
 	w.Name, w.ProfileIDs, w.Labels, w.ContainerID = spec.InterfaceName, spec.Profiles, r.Metadata.Labels, spec.ContainerID

@@ -13,24 +13,23 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// A Mode says what may be there before a resource is written.
+// A Mode says whether a resource may or must exist before it is written.
 type Mode int
 
 // The modes of Write.
 const (
-	Apply   Mode = iota // there or not
-	Create              // not there
-	Replace             // there
+	Apply   Mode = iota // it may exist
+	Create              // it must not exist
+	Replace             // it must exist
 )
 
-// Write decides how what was read in the kind's Ranges becomes the resource. The change is empty where it says what is
-// stored already. created says that it is new. The error may be a *model.NeedRangesError. The ranges are those that entries are of;
-// the change's NoneSince lack the revision of these.
+// Write returns the change that turns entries, read from ranges, into the resource, empty if it is stored already, and whether the
+// resource is new. The error may be a *model.NeedRangesError. The NoneSince of the change still need the revision of the entries.
 func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mode Mode) (change model.Change, created bool, err error) {
 	old, err := k.Lookup(k.All(entries), r.Metadata.Namespace, r.Metadata.Name)
 	_, missing := errors.AsType[*NotFoundError](err)
 	refused := missing && (mode == Replace || mode == Apply && r.Metadata.ResourceVersion != "" && r.Metadata.ResourceVersion != "0")
-	if refused || missing && k.elsewhere { // to find it there, or to say what else there is
+	if refused || missing && k.elsewhere { // to find it elsewhere, or to name similar ones
 		if more := k.unread(ranges, true); more != nil {
 			return change, false, more
 		}
@@ -61,7 +60,7 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 	return change, old == nil && err == nil, err
 }
 
-// unread asks for what Ranges have beside those that were read, by its keys alone where these are enough; nil: nothing.
+// unread asks for those of the kind's ranges that weren't read, with keysOnly for their keys alone; nil: none is missing.
 func (k *Kind) unread(ranges []model.Range, keysOnly bool) error {
 	var more []model.Range
 	for _, r := range k.ranges {
@@ -77,7 +76,7 @@ func (k *Kind) unread(ranges []model.Range, keysOnly bool) error {
 	return &model.NeedRangesError{Ranges: more}
 }
 
-// keysOnly reports whether a resource of one key was read without its value.
+// keysOnly reports whether a resource with a single key was read without its value.
 func (s *Stored) keysOnly() bool {
 	e := s.Entries[0]
 	return e.Exists() && e.Value == nil && e.Err == nil
@@ -90,7 +89,7 @@ func stale(s Stored, read string) error {
 	return nil
 }
 
-// change writes what differs from what is stored, if all keys that it looked at are as they were read.
+// change returns the change that stores r, on condition that all keys that it depends on are still as read.
 func (k *Kind) change(r Resource, old *Stored, entries []model.Entry, alone bool) (model.Change, error) {
 	if err := r.checkLabels(old); err != nil {
 		return model.Change{}, err
@@ -136,7 +135,7 @@ func noneBelow(prefixes []string) []model.NoneSince {
 	return converted(prefixes, func(p string) model.NoneSince { return model.NoneSince{Prefix: p} })
 }
 
-// modelError puts an error of the model in the words of the resource.
+// modelError translates an error of the model into terms of the resource.
 func (k *Kind) modelError(r Resource, err error) error {
 	f, ok := errors.AsType[*model.FieldError](err)
 	if !ok {
@@ -144,27 +143,27 @@ func (k *Kind) modelError(r Resource, err error) error {
 	}
 	words := strings.NewReplacer(k.words...)
 	field := cmp.Or(k.fields[f.Field], camel(words.Replace(f.Field)))
-	parts := strings.Split(f.Err.Error(), `"`) // what is quoted are values
+	parts := strings.Split(f.Err.Error(), `"`) // quoted parts are values
 	for i := 0; i < len(parts); i += 2 {
 		parts[i] = camel(words.Replace(parts[i]))
 	}
 	return r.at("spec."+field, "%s", strings.Join(parts, `"`))
 }
 
-// ruleWords are the words of kinds that have rules.
+// ruleWords are the words of kinds with rules.
 var ruleWords = []string{
 	"inbound_rules", "ingress", "outbound_rules", "egress", "no types but inbound", "no types but Ingress", "!src_", "source.not_", "!dst_", "destination.not_",
 	"src_", "source.", "dst_", "destination.", "!icmp_", "notICMP.", "icmp_", "icmp.", "!protocol", "notProtocol", "pre_dnat", "preDNAT",
 }
 
-// camel writes block_size as blockSize.
+// camel turns block_size into blockSize.
 func camel(text string) string {
 	return snake.ReplaceAllStringFunc(text, func(s string) string { return s[:1] + strings.ToUpper(s[2:]) })
 }
 
 var snake = regexp.MustCompile("[a-z0-9]_[a-z]")
 
-// Delete decides how a resource goes. All of its keys go in one transaction. The change's NoneSince lack the revision of the entries.
+// Delete returns the change that deletes all keys of a resource. Its NoneSince still need the revision of the entries.
 func (k *Kind) Delete(entries []model.Entry, namespace, name, resourceVersion string) (model.Change, error) {
 	var change model.Change
 	s, err := k.Lookup(k.All(entries), namespace, name)
@@ -193,13 +192,13 @@ func (k *Kind) Delete(entries []model.Entry, namespace, name, resourceVersion st
 	return change, nil
 }
 
-// parsed gives the value of an entry, if it is of its type.
+// parsed returns the value of an entry, if it has this type and is valid.
 func parsed[V any](e model.Entry) (V, bool) {
 	v, ok := e.Value.(V)
 	return v, ok && e.Err == nil
 }
 
-// Check finds what is wrong with a resource by itself, without what is stored.
+// Check returns what is wrong with a resource on its own, without regard to what is stored.
 func Check(r Resource) error {
 	k, err := Find(r.Kind)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// stored are the entries that a document makes beside others.
+// stored returns the entries that a document makes beside others.
 func stored(t *testing.T, text string, entries ...model.Entry) ([]model.Entry, model.Change, error) {
 	t.Helper()
 	all, err := resource.Decode("doc", []byte("apiVersion: projectcalico.org/v3\n"+text))
@@ -36,7 +36,7 @@ func stored(t *testing.T, text string, entries ...model.Entry) ([]model.Entry, m
 	return entries, change, err
 }
 
-// TestPrintedAsWritten: policies are printed with the selectors that people wrote, not with what is stored for them.
+// TestPrintedAsWritten: policies are printed with the selectors that people wrote, not with those that are stored.
 func TestPrintedAsWritten(t *testing.T) {
 	for _, spec := range []string{
 		"namespaceSelector: team == 'a'\nselector: app == 'x'",
@@ -75,7 +75,7 @@ func TestPrintedAsWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A rule by names is printed as one, whether they were written so or in the selector.
+			// A rule about names is printed with names, whether they were written so or in the selector.
 			if diff := cmp.Diff(string(want), string(have)); diff != "" && !strings.Contains(doc, "serviceaccount in") {
 				t.Errorf("%s", diff)
 			}
@@ -86,7 +86,7 @@ func TestPrintedAsWritten(t *testing.T) {
 	}
 }
 
-// TestOthersJudged: what a write takes from other objects is compared when it is committed.
+// TestOthersJudged: other objects that a write depends on are compared in its commit.
 func TestOthersJudged(t *testing.T) {
 	pool := "kind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.50.0.0/24, blockSize: 29}"
 	blocks := []model.Entry{entry(t, "/calico/ipam/v2/assignment/ipv4/block/10.50.0.8-29", []byte("{"), 5), entry(t, "/calico/ipam/v2/assignment/ipv4/block/10.50.0.16-29", []byte("{"), 5)}
@@ -125,7 +125,7 @@ func TestOthersJudged(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile: nothing comes up unseen on a node, or in a tier, while it is deleted.
+// TestDeletedMeanwhile: nothing appears unnoticed on a node, or in a tier, while it is deleted.
 func TestDeletedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		kind, name, path string
@@ -149,7 +149,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWords: what a resource is refused for is said in its own fields, all of them at once.
+// TestWords: errors name the resource's own fields, all of them at once.
 func TestWords(t *testing.T) {
 	for _, tc := range []struct{ doc, want string }{
 		{"kind: GlobalNetworkPolicy\nmetadata: {name: p}\nspec: {preDNAT: true, egress: [{action: Allow}]}",

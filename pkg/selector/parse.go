@@ -26,15 +26,15 @@ type Error struct {
 	Reason string
 }
 
-// Error is like "at byte 7: want a string".
+// Error returns a text like "at byte 7: want a string".
 func (e *Error) Error() string { return fmt.Sprintf("at byte %d: %s", e.Pos, e.Reason) }
 
-// Parse reads an expression; the empty one is all(). An error is an *Error.
+// Parse parses an expression; the empty one is all(). The error is an *Error.
 func Parse(text string) (*Selector, error) {
 	return (&parser{text: text, labelled: func(int, string) {}}).parse()
 }
 
-// Relabel is an expression as it is written, but for its labels: rename says what each becomes. An error that isn't rename's is an *Error.
+// Relabel returns the expression as written, with each label replaced by the result of rename. Errors that aren't rename's are *Errors.
 func Relabel(text string, rename func(label string) (string, error)) (string, error) {
 	var b strings.Builder
 	var failed error
@@ -80,8 +80,7 @@ func (p *parser) parse() (*Selector, error) {
 	return s, nil
 }
 
-// parser descends through the grammar. Every method leaves it behind the
-// white space that follows what it read.
+// parser is a recursive descent parser. Every method leaves it behind the white space that follows what it read.
 type parser struct {
 	text     string
 	pos      int
@@ -111,7 +110,7 @@ func (p *parser) take(s string) bool {
 	return true
 }
 
-// want is the error where something else stands.
+// want returns the error that something else was found.
 func (p *parser) want(what string) error {
 	if p.done() {
 		return &Error{p.pos, "want " + what + ", have the end"}
@@ -126,8 +125,7 @@ func (p *parser) or() (node, error) { return p.chain(opOr, "||", (*parser).and) 
 // and := not ("&&" not)*
 func (p *parser) and() (node, error) { return p.chain(opAnd, "&&", (*parser).not) }
 
-// chain reads operands between separators. What groups the same operator
-// again is taken into it: a && (b && c) is a && b && c.
+// chain parses operands between separators. A group with the same operator is merged into it: a && (b && c) is a && b && c.
 func (p *parser) chain(op op, sep string, operand func(*parser) (node, error)) (node, error) {
 	first, err := operand(p)
 	if err != nil {
@@ -221,8 +219,7 @@ func (p *parser) closing() error {
 	return nil
 }
 
-// comparison is what follows a label. Its words are not reserved: a label may
-// be called in, too.
+// comparison parses what follows a label. Its words are not reserved: a label may be called in, too.
 func (p *parser) comparison(label string) (node, error) {
 	switch {
 	case p.take("=="):
@@ -315,7 +312,7 @@ func (p *parser) label() (string, error) {
 	return label, nil
 }
 
-// word is a run of the bytes that labels are made of, maybe none.
+// word returns the longest run of bytes that labels are made of, maybe none.
 func (p *parser) word() string {
 	start := p.pos
 	for !p.done() && labelByte(p.text[p.pos]) {

@@ -4,22 +4,21 @@ package selector
 
 import "slices"
 
-// Term is a condition on one label: that it is there, with Value unless Any.
+// Term is a condition on one label: that it exists, with Value unless Any.
 type Term struct {
 	Label, Value string
 	Any          bool
 }
 
-// maxRestrictions bounds what an index has to choose from.
+// maxRestrictions bounds how many restrictions an index can choose from.
 const maxRestrictions = 16
 
-// Restrictions are what an index can go by. Labels that match the selector meet
-// every one of them, and meet it by at least one of its terms. Labels that meet
-// them all need not match. None: the selector may match any labels, even none.
-// A restriction without terms: it matches nothing.
+// Restrictions returns what an index can go by. Labels that match the selector meet every restriction, each by at least one
+// of its terms. Labels that meet them all need not match. No restrictions: the selector may match any labels, even none. A
+// restriction without terms: the selector matches nothing.
 func (s *Selector) Restrictions() [][]Term { return s.root.restrictions(false) }
 
-// restrictions of the node or, if negated, of its opposite.
+// restrictions returns the restrictions of the node or, if negated, of its opposite.
 func (n *node) restrictions(negated bool) [][]Term {
 	switch n.op {
 	case opAll, opGlobal:
@@ -38,7 +37,7 @@ func (n *node) restrictions(negated bool) [][]Term {
 		negated = !negated
 	}
 	if negated {
-		return nil // a missing label would do
+		return nil // a missing label would match
 	}
 	switch n.op {
 	case opEqual, opNotEqual:
@@ -54,7 +53,7 @@ func (n *node) restrictions(negated bool) [][]Term {
 	}
 }
 
-// conjunction: what restricts one operand restricts all of it.
+// conjunction returns the restrictions of all operands: each of them restricts the whole.
 func (n *node) conjunction(negated bool) [][]Term {
 	var all [][]Term
 	for i := range n.kids {
@@ -67,7 +66,7 @@ func (n *node) conjunction(negated bool) [][]Term {
 	return all
 }
 
-// disjunction: every operand must be restricted, each in its own way.
+// disjunction returns one restriction with terms of every operand, or none if an operand has none.
 func (n *node) disjunction(negated bool) [][]Term {
 	terms := []Term{}
 	for i := range n.kids {
@@ -80,7 +79,7 @@ func (n *node) disjunction(negated bool) [][]Term {
 	return [][]Term{terms}
 }
 
-// weight is small where few labels may be expected to meet one of the terms.
+// weight is small if few labels are likely to meet one of the terms.
 func weight(terms []Term) int {
 	w := len(terms)
 	for i := range terms {

@@ -101,9 +101,8 @@ func (n *node) holds(value string) bool {
 	return found
 }
 
-// String is the canonical text. Parse of it gives an equal selector, and
-// selectors that differ only in white space, quotes, superfluous parentheses,
-// doubled negation or the order of a set have the same.
+// String returns the canonical text. Parsing it gives an equal selector, and selectors that differ only in white space,
+// quotes, superfluous parentheses, doubled negation or the order of a set have the same text.
 func (s *Selector) String() string { return string(s.root.appendTo(nil)) }
 
 func (n *node) appendTo(b []byte) []byte {
@@ -179,8 +178,7 @@ func (n *node) appendSet(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendString quotes with ", or with ' where " is inside: a string cannot
-// hold both.
+// appendString quotes with ", or with ' if the string contains ": it cannot contain both.
 func appendString(b []byte, s string) []byte {
 	quote := byte('"')
 	if strings.IndexByte(s, '"') >= 0 {

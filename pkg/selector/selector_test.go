@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lookup gives the labels of a map to Matches.
+// lookup passes the labels of a map to Matches.
 func lookup(labels map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		v, ok := labels[name]
@@ -147,14 +147,13 @@ func TestString(t *testing.T) {
 
 func equal(a, b *Selector) bool { return cmp.Equal(a, b, cmp.AllowUnexported(Selector{}, node{})) }
 
-// truth is what a random expression should give for the labels it was made for.
+// truth is what a random expression should give for its labels.
 type truth struct {
 	text string
 	want bool
 }
 
-// random writes an expression and decides it as it goes, which is the slow
-// and obvious way to do both.
+// random writes an expression and decides it at the same time, which is the slow and obvious way to do both.
 func random(r *rand.Rand, labels map[string]string, depth int) truth {
 	space := func() string { return []string{"", " ", "\n\t "}[r.IntN(3)] }
 	if depth > 0 {
@@ -223,7 +222,7 @@ func TestMatchesDoesNotAllocate(t *testing.T) {
 	s := mustParse(t, busy)
 	labels := map[string]string{"role": "queue", "env": "prod", "name": "a", "team": "t"}
 	n := testing.AllocsPerRun(100, func() {
-		// The closure is made anew each time: it must not escape.
+		// The closure is made again each time: it must not escape.
 		if !s.Matches(func(name string) (string, bool) { v, ok := labels[name]; return v, ok }) {
 			t.Error("does not match")
 		}

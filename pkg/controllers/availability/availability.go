@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package availability tells the Kubernetes API of nodes whose agent is gone: their condition NetworkUnavailable is True
-// until it is back. An agent says by itself that it is there; one that restarts keeps its status in etcd meanwhile. Where the
-// agents are being uninstalled nothing is said: pods go on.
+// Package availability marks nodes whose agent is gone in the Kubernetes API: it sets their condition NetworkUnavailable to
+// True until the agent is back. An agent sets the condition to False itself when it starts; the status of a restarting agent
+// stays in etcd meanwhile. While the agents are being uninstalled no node is marked: pods keep working.
 package availability
 
 import (
@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	// interval is between two looks at all agents. A status outlives its agent by a minute and a half.
+	// interval is the time between two checks of all agents. A status outlives its agent by a minute and a half.
 	interval = 15 * time.Second
-	// batch is of how many nodes one request to etcd asks.
+	// batch is how many nodes one request to etcd covers.
 	batch = 50
 )
 
-// Etcd is etcd, to be read.
+// Etcd reads etcd.
 type Etcd interface {
 	Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error)
 }
 
 // API is the Kubernetes API.
 type API interface {
-	// Watch tells of every Node's condition, and of each change, until the context ends.
+	// Watch reports every Node's condition, and each change, until the context ends.
 	Watch(ctx context.Context, seen func(node string, n kube.Network), gone func(node string)) error
-	// Installed reports whether there are to be agents.
+	// Installed reports whether the agents' DaemonSet exists and isn't being deleted.
 	Installed(ctx context.Context) (bool, error)
 	// SetNetwork sets a Node's condition.
 	SetNetwork(ctx context.Context, node string, unavailable bool) error
 }
 
-// Config is what a Keeper works with.
+// Config configures a Keeper.
 type Config struct {
 	Etcd     Etcd
 	API      API
@@ -50,22 +50,22 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Keeper keeps the conditions.
+// Keeper keeps the condition NetworkUnavailable of all nodes up to date.
 type Keeper struct {
 	cfg Config
 
 	mu    sync.Mutex
 	nodes map[string]kube.Network
 
-	// The rest is Run's own.
-	absent   map[string]bool // nodes whose agent was gone at the last look
-	unmarked bool            // it was logged that nodes aren't marked
+	// The fields below belong to Run.
+	absent   map[string]bool // nodes whose agent was gone at the last check
+	unmarked bool            // it has been logged that nodes aren't marked
 }
 
-// New makes a Keeper that knows of no node.
+// New returns a Keeper that knows no nodes yet.
 func New(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
 
-// Run keeps the conditions until the context ends. It may be called again then.
+// Run keeps the conditions up to date until the context ends. It may then be called again.
 func (k *Keeper) Run(ctx context.Context) {
 	k.mu.Lock()
 	k.nodes = map[string]kube.Network{}
@@ -98,12 +98,12 @@ func (k *Keeper) gone(node string) {
 	delete(k.nodes, node)
 }
 
-// say says what fails.
+// say records err, or clears it if nil, in the ledger of problems.
 func (k *Keeper) say(err error) {
 	k.cfg.Problems.Tell(problems.Host, "the condition NetworkUnavailable of nodes", err)
 }
 
-// look compares the conditions that are ours with what etcd says of the agents. What can't be read changes nothing.
+// look compares the conditions that are ours with the agents' statuses in etcd. What can't be read changes nothing.
 func (k *Keeper) look(ctx context.Context) error {
 	installed := sync.OnceValues(func() (bool, error) { return k.cfg.API.Installed(ctx) })
 	var unknown error
@@ -142,7 +142,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	return unknown
 }
 
-// notice logs once that a node isn't marked.
+// notice logs, once, that a node isn't marked.
 func (k *Keeper) notice(node string, unmarked bool) {
 	if unmarked && !k.unmarked {
 		k.cfg.Logger.Info("a node's agent is gone, and its condition NetworkUnavailable stays False: in this program's namespace is no DaemonSet calico-node, so Calico is being uninstalled, or its agents run otherwise", "node", node)
@@ -150,7 +150,8 @@ func (k *Keeper) notice(node string, unmarked bool) {
 	k.unmarked = unmarked
 }
 
-// due reports whether a node's condition is to be set: to True when its agent was gone twice, to False at once.
+// due reports whether a node's condition must be set: to True when its agent was gone at two checks in a row, to False at
+// once.
 func (k *Keeper) due(node string, unavailable, lives bool) bool {
 	twice := k.absent[node]
 	k.absent[node] = !lives

@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// world is an API and an etcd in memory: what matters here is when which is asked.
+// world is an API and an etcd in memory: what matters here is the order of requests.
 type world struct {
 	mu   sync.Mutex
 	keys map[string]bool
@@ -44,7 +44,7 @@ func (w *world) Read(_ context.Context, ranges ...model.Range) (model.Snapshot, 
 	return s, w.err
 }
 
-// pathOf is the path of a range that is one key.
+// pathOf returns the path of a range that is a single key.
 func pathOf(r model.Range) string {
 	for _, host := range []string{"n1", "n2", "n3"} {
 		for _, k := range []model.Key{model.StatusKey{Host: host}, model.LastStatusKey{Host: host}} {
@@ -77,14 +77,14 @@ func (w *world) SetNetwork(_ context.Context, node string, unavailable bool) err
 	return nil
 }
 
-// change is how the test changes it.
+// change changes the world.
 func (w *world) change(how func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	how()
 }
 
-// report has a node's agent live, or be gone.
+// report makes a node's agent live, or be gone.
 func (w *world) report(node string, live, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func TestConditions(t *testing.T) {
 		expect("and back: once")
 		expect("twice", "n1 true")
 
-		// The agents are uninstalled, or it isn't known whether they are; those that are back are told of.
+		// The agents are uninstalled, or that isn't known; agents that are back are reported.
 		w.tell("n1", kube.Network{Unavailable: true, Ours: true})
 		w.report("n1", true, true)
 		w.report("n2", false, true)

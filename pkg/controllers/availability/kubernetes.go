@@ -13,17 +13,17 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 )
 
-// daemonSet is that of the agents.
+// daemonSet is the name of the agents' DaemonSet.
 const daemonSet = "calico-node"
 
-// Kubernetes is the API as it is.
+// Kubernetes implements API with a client of the Kubernetes API.
 type Kubernetes struct {
 	Client *kube.Client
-	// Namespace is that of the DaemonSet calico-node.
+	// Namespace is the namespace of the DaemonSet calico-node.
 	Namespace string
 }
 
-// seen is what is kept of a Node.
+// seen is the part of a Node that is kept.
 type seen struct {
 	name    string
 	network kube.Network

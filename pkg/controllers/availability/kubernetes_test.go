@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/test/etcd"
 )
 
-// TestReal: with the real API and etcd, more nodes than one request asks of.
+// TestReal: with the real API and etcd, and more nodes than one request covers.
 func TestReal(t *testing.T) {
 	p, e := kubernetes.Control(t), etcd.New(t)
 	client, err := kube.New(kube.Config{Kubeconfig: p.Kubeconfig, Name: "calico-controllers"})

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// stop has all passes stand still, those of the next leader too, until a person resumes them.
+// stop blocks all passes, including those of the next leader, until a person resumes them.
 func (c *Collector) stop(ctx context.Context, e garbage.Excess) error {
 	key := model.GarbageBrakeKey{}
 	brake := model.GarbageBrake{Time: c.Now().UTC().Truncate(time.Second), Reason: e.Reason, Hosts: e.Hosts, Addresses: e.Addrs}
@@ -25,7 +25,7 @@ func (c *Collector) stop(ctx context.Context, e garbage.Excess) error {
 	return nil
 }
 
-// release lifts the brake once what a person has allowed is done.
+// release removes the brake once everything that a person allowed is done.
 func (c *Collector) release(ctx context.Context) error {
 	key := model.GarbageBrakeKey{}
 	_, err := c.Etcd.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
@@ -40,8 +40,8 @@ func (c *Collector) release(ctx context.Context) error {
 	return nil
 }
 
-// Resume has the leader do in its next pass what made it stop, as much of it as it said then. It returns that. The etcd
-// need not be fenced. The error is garbage.ErrNotBlocked where it hasn't stopped.
+// Resume marks the brake as resumed and returns it: the leader's next pass does what made it stop, up to the amounts named in
+// the brake. etcd need not be fenced. The error is garbage.ErrNotBlocked if there is no brake.
 func Resume(ctx context.Context, etcd Etcd) (model.GarbageBrake, error) {
 	var brake model.GarbageBrake
 	_, err := etcd.Transact(ctx, []model.Range{model.KeyRange(model.GarbageBrakeKey{})}, func(v *model.View) (change model.Change, err error) {

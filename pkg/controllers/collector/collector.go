@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collector takes away what pods and nodes that are gone have left in etcd. What that is pkg/garbage decides.
+// Package collector deletes what departed pods and nodes have left in etcd. pkg/garbage decides what that is.
 package collector
 
 import (
@@ -15,44 +15,44 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Etcd is etcd as the controllers write it: every change is fenced, so that it fails where another leads.
+// Etcd is etcd as the controllers write it: every change is fenced, so it fails once another process leads.
 type Etcd interface {
 	Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error)
 	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
 }
 
-// API asks the Kubernetes API itself, never a cache. An error says that nothing is known. The time of a look is the collector's.
+// API asks the Kubernetes API server itself, never a cache. After an error nothing is known. The collector sets Look.At.
 type API interface {
 	Pod(ctx context.Context, pod garbage.Pod) (garbage.Look, error)
 	Node(ctx context.Context, name string) (garbage.Look, error)
 }
 
-// Known is what the watches have heard of. It only saves requests.
+// Known is what the watches know. It only saves requests.
 type Known interface {
-	// Pod are the UIDs of a pod, none where it isn't known or is finished.
+	// Pod returns the UIDs of a pod, nil if it isn't known or is finished.
 	Pod(pod garbage.Pod) []string
-	// Node reports whether a Node is there.
+	// Node reports whether a Node exists.
 	Node(name string) bool
 }
 
-// Config is what a collector works with.
+// Config configures a Collector.
 type Config struct {
 	Etcd   Etcd
 	API    API
 	Known  Known
 	Now    func() time.Time
 	Logger *slog.Logger
-	// DryRun has passes report what they would do, and do nothing.
+	// DryRun makes passes report what they would do, and do nothing.
 	DryRun bool
 }
 
-// Collector collects, pass by pass, in one goroutine.
+// Collector collects garbage, pass by pass, in one goroutine.
 type Collector struct {
 	Config
 	memory garbage.Memory
 }
 
-// New makes a collector that has seen nothing yet: what it takes away it has seen twice itself.
+// New returns a collector that has seen nothing yet: it deletes only what it has itself seen gone twice.
 func New(cfg Config) *Collector { return &Collector{Config: cfg} }
 
 // Report is what a pass found and did.
@@ -60,14 +60,14 @@ type Report struct {
 	Usage      []garbage.Usage
 	Candidates int    // addresses of pods that are gone or finished
 	Released   int    // addresses
-	Hosts      int    // that are gone
-	Blocked    string // why nothing is done, "" = it is
-	// Would is what a dry run, or a pass that is blocked, would have done.
+	Hosts      int    // hosts taken away, as they are gone
+	Blocked    string // why nothing is deleted; "" = deletion goes on
+	// Would lists what a dry run, or a blocked pass, would have done.
 	Would []string
 	Kept  []garbage.Kept
 }
 
-// Pass looks once, and takes away what is known to be gone. The error is of what could not be read or done; the rest was.
+// Pass runs once and deletes what is known to be gone. The error covers what could not be read or done; the rest is done.
 func (c *Collector) Pass(ctx context.Context) (Report, error) {
 	var report Report
 	brake, s, err := c.survey(ctx)
@@ -75,7 +75,7 @@ func (c *Collector) Pass(ctx context.Context) (Report, error) {
 		return report, err
 	}
 	report.Usage = s.Usage()
-	// More than that stops it again, or is added to what a person will resume.
+	// An excess over this allowance sets the brake again, or is added to what a person will resume.
 	stopped, braked := brake.Value.(model.GarbageBrake)
 	allowed := garbage.Allowance{Addrs: stopped.Addresses, Hosts: stopped.Hosts}
 	looks, err := c.look(ctx, s)
@@ -126,11 +126,11 @@ func (c *Collector) survey(ctx context.Context) (brake model.Entry, s *garbage.S
 	return brake, s, nil
 }
 
-// look asks the API for what the watches don't know to live. Of what can't be asked for nothing is taken away.
+// look asks the API about pods and nodes that the watches don't know. What it can't ask about stays.
 func (c *Collector) look(ctx context.Context, s *garbage.Survey) (garbage.Looks, error) {
 	looks := garbage.Looks{Pods: map[garbage.Pod]garbage.Look{}, Nodes: map[string]garbage.Look{}}
 	pods, nodes := s.Questions(c.Known.Pod, c.Known.Node)
-	var last error // of many alike
+	var last error // of many similar errors
 	failed := 0
 	note := func(err error) bool {
 		if err != nil {
@@ -161,7 +161,7 @@ func (c *Collector) look(ctx context.Context, s *garbage.Survey) (garbage.Looks,
 	return looks, nil
 }
 
-// take does what was decided. What fails is tried again by the next pass; the rest is done.
+// take carries out a decision. The next pass retries what fails; the rest is done.
 func (c *Collector) take(ctx context.Context, d garbage.Decision, report *Report) error {
 	var errs []error
 	for _, step := range append(d.Free, d.Spare...) {
@@ -177,7 +177,7 @@ func (c *Collector) take(ctx context.Context, d garbage.Decision, report *Report
 	return errors.Join(errs...)
 }
 
-// takeHost takes a host away, as long as its Node stays away.
+// takeHost deletes what a host has, checking before each step that its Node is still gone.
 func (c *Collector) takeHost(ctx context.Context, host garbage.Departure, report *Report) error {
 	for _, step := range host.Steps {
 		for _, name := range host.Names() {
@@ -202,7 +202,7 @@ func (c *Collector) takeHost(ctx context.Context, host garbage.Departure, report
 	return nil
 }
 
-// do commits one step. done: what it was to take away is gone.
+// do commits one step. done means that what the step deletes is gone.
 func (c *Collector) do(ctx context.Context, step garbage.Step, report *Report) (done bool, err error) {
 	took := false
 	_, err = c.Etcd.Transact(ctx, step.Reads, func(v *model.View) (model.Change, error) {
@@ -223,7 +223,7 @@ func (c *Collector) do(ctx context.Context, step garbage.Step, report *Report) (
 	return true, nil
 }
 
-// list says what a decision would do.
+// list describes what a decision would do.
 func list(d garbage.Decision) (all []string) {
 	for _, step := range append(d.Free, d.Spare...) {
 		all = append(all, step.String())

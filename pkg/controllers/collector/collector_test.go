@@ -20,7 +20,7 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// asker is the controller as API and as what the watches know.
+// asker is the controller as API and as Known.
 type asker struct{ *controller }
 
 func (a asker) Pod(_ context.Context, p garbage.Pod) (garbage.Look, error) { return a.podLook(p) }
@@ -43,7 +43,7 @@ func (k watches) Node(name string) bool { return k.nodes[name] != "" }
 
 func always() bool { return true }
 
-// quiet has one pass, and nothing happen meanwhile.
+// quiet runs one pass while nothing else happens.
 func (c *controller) quiet() Report {
 	c.Helper()
 	r, err := c.Pass(context.Background())
@@ -55,7 +55,7 @@ func (c *controller) quiet() Report {
 
 func (w *world) held(c *container) bool { return w.get(model.HandleKey{ID: c.handle}).Exists() }
 
-// TestPod is a pod that leaves its addresses behind.
+// TestPod: a pod leaves its addresses behind.
 func TestPod(t *testing.T) {
 	w := newWorld(t)
 	c := w.controller(always)
@@ -93,7 +93,7 @@ func TestPod(t *testing.T) {
 		t.Error("not that pod's alone are gone")
 	}
 
-	// Another of the same name is on another host.
+	// Another pod of the same name is on another host.
 	delete(a.containers, other.handle)
 	w.report(a, true)
 	w.join("b")
@@ -106,7 +106,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// TestUnreported has an agent that is set to report no endpoints.
+// TestUnreported: an agent is set to report no endpoints.
 func TestUnreported(t *testing.T) {
 	w := newWorld(t)
 	c := w.controller(always)
@@ -127,7 +127,7 @@ func TestUnreported(t *testing.T) {
 	}
 }
 
-// TestNever has addresses that are no pod's, or don't say whose.
+// TestNever: addresses aren't a pod's, or don't say whose they are.
 func TestNever(t *testing.T) {
 	w := newWorld(t)
 	c := w.controller(always)
@@ -162,7 +162,7 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// TestNode is a Node that goes, and one that returns.
+// TestNode: one Node goes, and one returns.
 func TestNode(t *testing.T) {
 	w := newWorld(t)
 	c := w.controller(always)
@@ -208,7 +208,7 @@ func TestNode(t *testing.T) {
 		t.Fatalf("a host went whose Node was there a moment ago: %+v", r)
 	}
 
-	// It returns while the host goes.
+	// The Node returns while the host is being deleted.
 	w.now = w.now.Add(time.Second)
 	all, steps := left(), 0
 	w.meanwhile = func(*controller) {
@@ -224,7 +224,7 @@ func TestNode(t *testing.T) {
 	c.quiet()
 	w.now = w.now.Add(garbage.NodeGrace)
 
-	// Its agent does, between what a step reads and its commit.
+	// Its agent returns, between a step's read and its commit.
 	w.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("192.0.2.1"))
 	inside := 0
 	w.meanwhile = func(*controller) {
@@ -248,7 +248,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestBrake has more go at once than may.
+// TestBrake: more goes at once than may.
 func TestBrake(t *testing.T) {
 	w := newWorld(t)
 	c := w.controller(always)
@@ -276,14 +276,14 @@ func TestBrake(t *testing.T) {
 	if r.Blocked != reason || r.Released != 0 || len(r.Would) != 30 {
 		t.Fatalf("blocked: %q, released %d, would do %d steps", r.Blocked, r.Released, len(r.Would))
 	}
-	// Another leader stands still as well, and a few are not freed either.
+	// Another leader is blocked as well, and doesn't free a few either.
 	next := w.controller(always)
 	next.quiet()
 	w.now = w.now.Add(garbage.PodGrace)
 	if r := next.quiet(); r.Blocked != reason || r.Released != 0 {
 		t.Fatalf("the next leader: %+v", r)
 	}
-	// More are gone when it is resumed: two that it knows of, and others.
+	// More are gone when it is resumed: two that the brake counts, and others.
 	drop(30, 32)
 	next.quiet()
 	w.now = w.now.Add(garbage.PodGrace)
@@ -315,7 +315,7 @@ func TestBrake(t *testing.T) {
 	}
 }
 
-// TestNodesBrake has more nodes go at once than may.
+// TestNodesBrake: more nodes go at once than may.
 func TestNodesBrake(t *testing.T) {
 	w := newWorld(t)
 	c := w.controller(always)
@@ -377,7 +377,7 @@ func TestSpareBlock(t *testing.T) {
 	}
 }
 
-// TestHistories has anything happen at any time: nothing that lives is ever taken away, and in the end all that is dead is gone.
+// TestHistories: anything happens at any time. Nothing that lives is ever deleted, and in the end everything dead is gone.
 func TestHistories(t *testing.T) {
 	rounds := 120
 	if testing.Short() {
@@ -397,8 +397,8 @@ func TestHistories(t *testing.T) {
 	t.Log(counts)
 }
 
-// TestTunnelOfDeadNode has the only block of a Node that is gone hold nothing but its tunnel's address: with no handle, as Calico
-// took them before version 3.6, or as it has since. All goes; an address that its setting doesn't name stays.
+// TestTunnelOfDeadNode: the only block of a Node that is gone holds nothing but its tunnel's address, either without a handle, as
+// in Calico before version 3.6, or with one, as since. All of it goes; an address that its setting doesn't name stays.
 func TestTunnelOfDeadNode(t *testing.T) {
 	block, addr := netip.MustParsePrefix("10.99.0.0/30"), netip.MustParseAddr("10.99.0.1")
 	setting := model.HostConfigKey{Host: "a", Name: "IpInIpTunnelAddr"}

@@ -51,7 +51,7 @@ func (h *history) run(n int) {
 	}
 }
 
-// interrupt has things happen between two requests of a controller.
+// interrupt lets things happen between two requests of a controller.
 func (h *history) interrupt(*controller) {
 	if h.calm || h.inside > 2 || h.dice.IntN(8) != 0 {
 		return
@@ -59,7 +59,7 @@ func (h *history) interrupt(*controller) {
 	h.event()
 }
 
-// some picks one of a map, the same for the same dice.
+// some picks an element of a map, always the same for the same dice.
 func some[K ~string, V any](h *history, m map[K]V) (v V, ok bool) {
 	if len(m) == 0 {
 		return v, false
@@ -82,7 +82,7 @@ func (h *history) event() {
 		h.del(m, c)
 	case n == 8 && there: // … by force: its container goes on
 		h.forget(c)
-	case n == 9 && there: // a container dies, and nobody says DEL
+	case n == 9 && there: // a container dies without a DEL
 		h.forget(c)
 		delete(m.containers, c.handle)
 		if m.agent {
@@ -152,14 +152,14 @@ func (h *history) event() {
 	}
 }
 
-// forget deletes a container's pod in the API, if it is still the one.
+// forget deletes a container's pod in the API, if it is still that pod.
 func (h *history) forget(c *container) {
 	if h.pods[c.pod] == c.uid {
 		delete(h.pods, c.pod)
 	}
 }
 
-// crash ends a host with all that runs on it.
+// crash ends a host and everything on it.
 func (h *history) crash(m *machine) {
 	for _, c := range m.containers {
 		h.forget(c)
@@ -195,7 +195,7 @@ func (h *history) count(r Report) {
 	}
 }
 
-// judge looks at each change of etcd: what lives has what it had.
+// judge checks each change of etcd: what lives must keep what it had.
 func (h *history) judge(change model.Change) {
 	for _, m := range h.hosts {
 		if m.agent && slices.Contains(change.Deletes, model.Key(model.HostMetadataKey{Host: m.name})) {
@@ -217,13 +217,13 @@ func (h *history) judge(change model.Change) {
 	}
 }
 
-// reported says whether the agent of a container saw it run before the last change, or may have without saying so.
+// reported reports whether the agent of a container saw it run before the last change, or may have without reporting it.
 func (h *history) reported(m *machine, c *container) bool {
 	spec, _ := h.was(c.key).Value.(model.WorkloadEndpoint)
 	return spec.PodUID == c.uid && m.agent && (m.silent || h.was(model.WorkloadStatusKey(c.key)).Value == model.EndpointUp)
 }
 
-// settle ends the history: nothing happens any more, and all that is dead goes.
+// settle ends the history: nothing happens any more, and everything dead goes.
 func (h *history) settle() {
 	h.calm, h.apiAway, h.etcdAway, h.leader = true, false, false, 0
 	for _, m := range h.hosts {
@@ -276,7 +276,7 @@ func (h *history) settle() {
 	}
 }
 
-// synced reports whether it was ever known which Node a host is.
+// synced reports whether the Node of a host was ever known.
 func (h *history) synced(name string) bool {
 	m, _ := h.get(model.HostMetadataKey{Host: name}).Value.(model.HostMetadata)
 	return m.Kubernetes.Name != ""

@@ -27,7 +27,7 @@ var (
 	errFenced = errors.New("another leads")
 )
 
-// world is an etcd, an API, and hosts with containers, as plain values. Between any two requests anything may happen: see meanwhile.
+// world is an etcd, an API, and hosts with containers, as plain values. Anything may happen between two requests: see meanwhile.
 type world struct {
 	testing.TB
 	revision int64
@@ -90,7 +90,7 @@ func (w *world) read(r model.Range) (out []model.Entry) {
 
 func (w *world) get(k model.Key) model.Entry { return w.keys[k.Path()] }
 
-// was is what a key held before the last change.
+// was returns what a key held before the last change.
 func (w *world) was(k model.Key) model.Entry {
 	if e, changed := w.before[k.Path()]; changed {
 		return e
@@ -105,7 +105,7 @@ func keysOf(puts []model.Put) (keys []model.Key) {
 	return keys
 }
 
-// commit is etcd's: all or nothing. After each the invariants hold.
+// commit is etcd's commit: all or nothing. The invariants hold after each.
 func (w *world) commit(c model.Change) error {
 	for _, want := range c.Compares {
 		if have := w.get(want.Key).Revision; have != want.Revision {
@@ -185,7 +185,7 @@ func (w *world) transact(by *controller, wants []model.Range, decide func(*model
 	return nil
 }
 
-// host makes a Node and its host, or brings them back.
+// join makes a Node and its host, or brings them back.
 func (w *world) join(name string) {
 	w.serial++
 	w.nodes[name] = fmt.Sprint("node-uid-", w.serial)
@@ -195,7 +195,7 @@ func (w *world) join(name string) {
 	w.report(w.hosts[name], true)
 }
 
-// sync does for a Node what the Node's controller does.
+// sync does what the node controller does for a Node.
 func (w *world) sync(name string) {
 	if uid := w.nodes[name]; uid != "" {
 		m, _ := w.get(model.HostMetadataKey{Host: name}).Value.(model.HostMetadata)
@@ -205,7 +205,7 @@ func (w *world) sync(name string) {
 	}
 }
 
-// report has an agent live, and say what of its containers it sees; or has it die, and its lease with it.
+// report makes an agent live and report the containers that it sees, or die, with its lease.
 func (w *world) report(m *machine, lives bool) {
 	status := model.StatusKey{Host: m.name}
 	if !lives {
@@ -292,7 +292,7 @@ func (w *world) run(pod garbage.Pod, host string) *container {
 	return c
 }
 
-// del is a runtime's DEL of a container.
+// del runs a runtime's DEL of a container.
 func (w *world) del(m *machine, c *container) {
 	delete(m.containers, c.handle)
 	err := w.transact(nil, append(ipam.FirstReadRelease(c.handle), model.KeyRange(c.key)), func(v *model.View) (model.Change, error) {
@@ -330,7 +330,7 @@ func (w *world) controller(leads func() bool) *controller {
 	return c
 }
 
-// may says whether a request of it reaches etcd now.
+// may returns an error if its requests don't reach etcd now.
 func (c *controller) may() error {
 	switch {
 	case c.killed:

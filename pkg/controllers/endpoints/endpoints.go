@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints keeps what workload endpoints have from their pods: labels, ports and profiles, and nothing else. It
-// makes no endpoint and deletes none: those are the CNI plugin's.
+// Package endpoints keeps those parts of workload endpoints that come from their pods up to date: labels, ports and profiles.
+// It neither creates nor deletes endpoints: the CNI plugin does.
 package endpoints
 
 import (
@@ -18,29 +18,29 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Prefix is what begins the paths of all endpoints. Update is to be told what is there.
+// Prefix begins the paths of all endpoints. Update must be told what is there.
 const Prefix = model.Root + "v1/host/"
 
-// orchestrator is that of pods' endpoints.
+// orchestrator is the orchestrator of pods' endpoints.
 const orchestrator = "k8s"
 
-// Spec is what an endpoint has from its pod.
+// Spec is the part of an endpoint that comes from its pod.
 type Spec struct {
 	Labels   map[string]string    `json:"l,omitempty"`
 	Ports    []model.EndpointPort `json:"p,omitempty"`
 	Profiles []string             `json:"i,omitempty"`
 }
 
-// Pod is what is known of a pod.
+// Pod is what the keeper knows of a pod.
 type Pod struct {
 	Namespace, Name string
-	// UIDs are those by which its endpoints may know it.
+	// UIDs are the UIDs under which its endpoints may know it.
 	UIDs []string
 	spec string   // a Spec as JSON: a third of the memory of its maps
-	sum  [16]byte // of that
+	sum  [16]byte // of spec
 }
 
-// NewPod says what the endpoints of a pod are to have.
+// NewPod returns a pod whose endpoints should have the Spec s.
 func NewPod(namespace, name string, uids []string, s Spec) Pod {
 	spec, sum := encode(s)
 	return Pod{Namespace: namespace, Name: name, UIDs: uids, spec: string(spec), sum: sum}
@@ -55,28 +55,28 @@ func encode(s Spec) (data []byte, sum [16]byte) {
 	return data, [16]byte(all[:16])
 }
 
-// workload is what the pod's endpoints are called in etcd. No namespace has a dot.
+// workload returns the name of the pod's endpoints in etcd. No namespace has a dot.
 func workload(namespace, name string) string { return namespace + "." + name }
 
-// endpoint is what is known of one in etcd.
+// endpoint is what the keeper knows of an endpoint in etcd.
 type endpoint struct {
-	uid      string   // "" = no pod's that is known
+	uid      string   // "" = of no known pod
 	has      [16]byte // sum of its Spec
 	profiles []string
 }
 
-// Keeper keeps them. Make one with New.
+// Keeper keeps endpoints up to date. Make one with New.
 type Keeper struct {
 	writer *writer.Writer
 
 	mu        sync.Mutex
 	pods      map[string]Pod
 	endpoints map[string]map[model.WorkloadEndpointKey]endpoint
-	users     map[string]int // of profiles
-	read      bool           // endpoints are all that etcd holds
+	users     map[string]int // by profile, how many endpoints use it
+	read      bool           // endpoints holds all that etcd has
 }
 
-// New makes a keeper that knows nothing.
+// New returns a keeper that knows nothing yet.
 func New(cfg writer.Config) *Keeper {
 	k := &Keeper{pods: map[string]Pod{}, endpoints: map[string]map[model.WorkloadEndpointKey]endpoint{}, users: map[string]int{}}
 	k.writer = writer.New(cfg, k)
@@ -98,10 +98,10 @@ func (k *Keeper) Of(key model.Key) (of writer.Object, made bool) {
 	return of, there
 }
 
-// Writer writes while this process leads.
+// Writer returns the writer, which should run while this process leads.
 func (k *Keeper) Writer() *writer.Writer { return k.writer }
 
-// Set tells of a pod.
+// Set adds or replaces a pod.
 func (k *Keeper) Set(p Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +110,7 @@ func (k *Keeper) Set(p Pod) {
 	k.check(w)
 }
 
-// Remove tells that a pod is gone or finished. Its endpoint stays as it is until the plugin takes it away.
+// Remove removes a pod that is gone or finished. Its endpoint stays as it is until the plugin deletes it.
 func (k *Keeper) Remove(namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,21 +119,21 @@ func (k *Keeper) Remove(namespace, name string) {
 	k.check(w)
 }
 
-// UIDs are those of a pod, none where it isn't known or is finished.
+// UIDs returns the UIDs of a pod, nil if it isn't known or is finished.
 func (k *Keeper) UIDs(namespace, name string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.pods[workload(namespace, name)].UIDs
 }
 
-// Pods is how many are known.
+// Pods returns how many pods are known.
 func (k *Keeper) Pods() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.pods)
 }
 
-// Uses reports whether an endpoint has the profile, as far as is known.
+// Uses reports whether an endpoint uses the profile. It returns true until all endpoints are known.
 func (k *Keeper) Uses(profile string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,7 +172,7 @@ func (k *Keeper) Update(u model.Update) {
 			of = make(map[model.WorkloadEndpointKey]endpoint, 1)
 			k.endpoints[key.Workload] = of
 		}
-		var known endpoint // of an invalid one nothing
+		var known endpoint // stays empty for an invalid endpoint
 		if value, ok := e.Value.(model.WorkloadEndpoint); ok && e.Err == nil {
 			known = endpointOf(value)
 		}
@@ -180,7 +180,7 @@ func (k *Keeper) Update(u model.Update) {
 			k.users[p]++
 		}
 		if _, good := k.judge(key.Workload, of[key]); good && of[key].uid == known.uid {
-			k.writer.Spoiled(key) // check takes it back where it is as desired still
+			k.writer.Spoiled(key) // check undoes this if the key is still as desired
 		}
 		of[key] = known
 	}
@@ -189,7 +189,7 @@ func (k *Keeper) Update(u model.Update) {
 	}
 }
 
-// endpointOf is what is known of an endpoint by its value.
+// endpointOf returns what is kept of an endpoint.
 func endpointOf(value model.WorkloadEndpoint) endpoint {
 	e := endpoint{uid: strings.Clone(value.PodUID)}
 	_, e.has = encode(Spec{Labels: value.Labels, Ports: value.Ports, Profiles: value.ProfileIDs})
@@ -199,15 +199,15 @@ func endpointOf(value model.WorkloadEndpoint) endpoint {
 	return e
 }
 
-// judge says whether an endpoint was written for the pod that there is, and then whether it has what it is to have from that. One
-// that doesn't say for which was not.
+// judge reports whether an endpoint was written for the present pod of the workload (ours), and whether it has that pod's Spec
+// (good). An endpoint without a UID is not ours.
 func (k *Keeper) judge(w string, e endpoint) (ours, good bool) {
 	pod := k.pods[w]
 	ours = e.uid != "" && slices.Contains(pod.UIDs, e.uid)
 	return ours, ours && e.has == pod.sum
 }
 
-// check has the writer look at the endpoints of a workload that aren't as desired.
+// check queues the endpoints of a workload that aren't as desired for the writer.
 func (k *Keeper) check(w string) {
 	for key, e := range k.endpoints[w] {
 		if ours, good := k.judge(w, e); ours && !good {
@@ -218,7 +218,7 @@ func (k *Keeper) check(w string) {
 	}
 }
 
-// Decide implements writer.Keeper: what etcd holds the writer has read anew.
+// Decide implements writer.Keeper. The writer has just read e from etcd.
 func (k *Keeper) Decide(_ context.Context, e model.Entry, key model.Key) (model.Change, error) {
 	value, ok := e.Value.(model.WorkloadEndpoint)
 	if !ok || e.Err != nil {

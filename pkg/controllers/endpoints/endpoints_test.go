@@ -73,7 +73,7 @@ func (w *world) holds(k model.Key, want model.WorkloadEndpoint) {
 	})
 }
 
-// Endpoints of a pod have what is its own, whichever comes first, and those of another pod of that name don't.
+// Endpoints of a pod get what is theirs, whichever comes first; those of another pod of that name don't.
 func TestEndpoints(t *testing.T) {
 	w := newWorld(t)
 	full := func(uid string) model.WorkloadEndpoint {
@@ -89,7 +89,7 @@ func TestEndpoints(t *testing.T) {
 	w.holds(key("eth0"), full("1"))
 	w.holds(key("net1"), full("mirror"))
 
-	// Somebody's change is undone; what isn't the pod's stays.
+	// Another writer's change is undone; what isn't the pod's stays.
 	changed := full("1")
 	changed.Labels, changed.ContainerID = map[string]string{"app": "other"}, "2c3d"
 	w.Settle()
@@ -115,7 +115,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// An endpoint that is gone is not made anew, and its profiles are of no use then.
+// An endpoint that is gone is not made again, and no longer counts as a user of its profiles.
 func TestGone(t *testing.T) {
 	w := newWorld(t)
 	w.Put(key("eth0"), written("1"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fenced is etcd as only the leader of the controllers may write it: every change compares who leads, so that one
-// that has lost the lead without knowing it writes nothing.
+// Package fenced restricts writes to etcd to the leader of the controllers: every change compares the leader's key, so that a
+// process that has lost the lead without knowing it writes nothing.
 package fenced
 
 import (
@@ -19,22 +19,21 @@ import (
 )
 
 var (
-	// ErrNotLeading is in the chain of an error when another leads, or nobody does.
+	// ErrNotLeading is in the chain of an error when another process leads, or none does.
 	ErrNotLeading = errors.New("this process does not lead the controllers")
-	// ErrNotReady is in the chain when etcd is not to be written: nobody has prepared it yet, or its data is on its way
-	// somewhere else.
+	// ErrNotReady is in the chain when etcd must not be written: it isn't prepared yet, or its data is being moved elsewhere.
 	ErrNotReady = fmt.Errorf("%s is not true in etcd", model.ReadyKey{}.Path())
 )
 
-// leaseTime is for how long after its death a leader is still named in etcd. Who follows needn't wait for it.
+// leaseTime is how long etcd still names a leader after its death. Its successor needn't wait for that.
 const leaseTime = 30 * time.Second
 
-// patience is for how long a process tries to write that it leads.
+// patience is how long a process tries to write that it leads.
 const patience = 15 * time.Second
 
-// Store is etcd as a leader may write it. Make one with New.
+// Store lets the leader write to etcd. Make one with New.
 type Store struct {
-	// Patience is for how long Lead tries to begin; 0 = 15 s.
+	// Patience is how long Lead tries to begin; 0 = 15 s.
 	Patience time.Duration
 
 	client *store.Client
@@ -42,18 +41,19 @@ type Store struct {
 
 	mu    sync.Mutex
 	fence int64         // revision at which this process wrote that it leads; 0 = it doesn't
-	lost  chan struct{} // closed when the fence was found to be another's
+	lost  chan struct{} // closed when the fence turned out to be another's
 }
 
-// New makes a store that doesn't lead.
+// New returns a store that doesn't lead.
 func New(client *store.Client, log *slog.Logger) *Store { return &Store{client: client, log: log} }
 
-// Read reads several ranges at one revision, whoever leads.
+// Read reads several ranges at one revision, whether or not this process leads.
 func (s *Store) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error) {
 	return s.client.Read(ctx, ranges...)
 }
 
-// Transact is store.Client's while this process leads, and etcd is ready.
+// Transact is store.Client's Transact if this process leads and etcd is ready; else the error is ErrNotLeading or
+// ErrNotReady.
 func (s *Store) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (revision int64, err error) {
 	s.mu.Lock()
 	fence, lost := s.fence, s.lost
@@ -81,7 +81,7 @@ func (s *Store) Transact(ctx context.Context, wants []model.Range, decide func(*
 	return revision, err
 }
 
-// leave notes that the fence is no longer this process'.
+// leave records that this process has lost the fence.
 func (s *Store) leave(fence int64, lost chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,11 +91,11 @@ func (s *Store) leave(fence int64, lost chan struct{}) {
 	}
 }
 
-// Lead leads until the context ends. holds asks live whether this process is the one that should: of several that think
-// so, each of which asks after it has read who leads and before it writes that it does, only one goes through. work is
-// called with a context that ends when another leads, or etcd has forgotten who does; it is called again after that, if
-// this process should still lead. Lead returns before the context ends where etcd can't be told for Patience: another
-// process may be able to.
+// Lead leads until the context ends. holds asks the API whether this process should lead. Of several processes that think so
+// only one succeeds, because each asks after it has read the leader's key and before it writes it. Lead calls work with a
+// context that ends when another process leads or the leader's key in etcd expires; it then calls work again if this process
+// should still lead. Lead returns before the context ends if it can't write the leader's key within Patience: another process
+// may be able to.
 func (s *Store) Lead(ctx context.Context, identity string, holds func(context.Context) error, work func(context.Context)) {
 	told, since := "", time.Now()
 	for ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (s *Store) work(ctx context.Context, lease *store.Lease, lost chan struct{}
 	case <-lease.Lost():
 		s.log.Warn("etcd has not heard of this process for long: it takes the lead again if it may")
 	case <-ctx.Done():
-	case <-done: // it has no more to do
+	case <-done: // work is done
 	}
 	cancel()
 	<-done

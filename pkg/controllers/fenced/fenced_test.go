@@ -16,7 +16,7 @@ import (
 
 var pool = model.GlobalConfigKey{Name: "LogSeverityScreen"}
 
-// put writes a setting as a leader may.
+// put writes a setting, as a leader may.
 func put(ctx context.Context, s *fenced.Store, text string) error {
 	_, err := s.Transact(ctx, []model.Range{model.KeyRange(pool)}, func(v *model.View) (model.Change, error) {
 		return model.Change{Compares: []model.Compare{v.Compare(pool)}, Puts: []model.Put{{Key: pool, Value: model.Text(text)}}}, nil
@@ -26,7 +26,7 @@ func put(ctx context.Context, s *fenced.Store, text string) error {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// lead has a store lead until stop is called; it returns when work has begun.
+// lead makes a store lead until stop is called; it returns once work has begun.
 func lead(t *testing.T, s *fenced.Store, identity string, holds func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -46,7 +46,7 @@ func lead(t *testing.T, s *fenced.Store, identity string, holds func(context.Con
 
 func yes(context.Context) error { return nil }
 
-// What one that has lost the lead writes has no effect, even if it doesn't know it yet.
+// Writes of a process that has lost the lead have no effect, even if it doesn't know it yet.
 func TestFence(t *testing.T) {
 	server := etcd.New(t)
 	server.Put(model.ReadyKey{}, model.Ready(true))
@@ -98,7 +98,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// One that can't write that it leads gives up.
+// A process that can't write that it leads gives up.
 func TestPatience(t *testing.T) {
 	s := fenced.New(etcd.New(t).Store, quiet())
 	s.Patience = time.Millisecond
@@ -112,7 +112,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// While etcd isn't ready nothing is written, and a leader that etcd has forgotten leads again.
+// Nothing is written before etcd is ready, and a leader whose key etcd has lost leads again.
 func TestFenceLater(t *testing.T) {
 	server := etcd.New(t)
 	s := fenced.New(server.Store, quiet())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invalid tells people which of their Kubernetes objects are not, or not wholly, acted upon: by a Warning event on
-// the object, in the log, at /debug/invalid and in a metric.
+// Package invalid reports Kubernetes objects that are not applied, or not completely: by a Warning event on the object, in
+// the log, at /debug/invalid and in a metric.
 package invalid
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// Reason is that of the events.
+// Reason is the reason of the events.
 const Reason = "InvalidForCalico"
 
-// Warner records a Warning event: kube.Client.
+// Warner records a Warning event; kube.Client is one.
 type Warner interface {
 	Warning(about corev1.ObjectReference, reason, message string)
 }
 
-// kind is how the ledger calls them.
+// kind is the kind of these objects in the ledger.
 const kind = "kubernetes object"
 
 type id struct{ kind, namespace, name string }
@@ -33,7 +33,7 @@ type problem struct {
 	text  string
 }
 
-// Objects are those that are not in order. Make one with New.
+// Objects records the objects that have problems. Make one with New.
 type Objects struct {
 	log    *slog.Logger
 	warner Warner
@@ -44,12 +44,12 @@ type Objects struct {
 	leading bool
 }
 
-// New makes a record of objects that are all in order.
+// New returns an empty record.
 func New(log *slog.Logger, warner Warner, ledger *problems.Ledger) *Objects {
 	return &Objects{log: log, warner: warner, ledger: ledger, open: map[id]problem{}}
 }
 
-// Lead says whether this process is the one that records events. It tells all that is known when it comes to be.
+// Lead says whether this process leads and so records events. When it begins to, all known problems are recorded again.
 func (o *Objects) Lead(leading bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,7 +60,7 @@ func (o *Objects) Lead(leading bool) {
 	}
 }
 
-// Report says how it stands with an object; without reasons it is in order.
+// Report replaces an object's problems by reasons; without reasons it has none.
 func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
 	text := strings.Join(reasons, "; ")
 	o.mu.Lock()
@@ -88,7 +88,7 @@ func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
 	}
 }
 
-// Count is how many objects of a kind are not in order.
+// Count returns how many objects of a kind have problems.
 func (o *Objects) Count(kind string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owned keeps the keys of etcd that are made of Kubernetes' objects: profiles, policies, tiers. They are written
-// where they are absent or somebody has changed them, and deleted when their object is gone. Keys that nobody here would
-// make are never touched.
+// Package owned keeps the keys of etcd that are made from Kubernetes objects: profiles, policies, tiers. It writes them if
+// they are absent or differ from what is desired, and deletes them when their object is gone. It never touches keys that it
+// would not make.
 package owned
 
 import (
@@ -19,19 +19,19 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Config is what a keeper works with.
+// Config configures a Keeper.
 type Config struct {
 	writer.Config
-	// Kinds are the kinds of objects, by what begins the paths of the keys that they make. No kind's begins another's.
+	// Kinds maps the path prefix of keys to the kind of object that they are made from. No prefix begins another.
 	Kinds map[string]string
-	// After are kinds that are written only once all objects of another kind are known, and after those. What opens pods comes
-	// after what closes them.
+	// After maps a kind to another that comes first: its keys are written only once all objects of that kind are known, and
+	// after their keys. What opens pods comes after what closes them.
 	After map[string]string
-	// Needed reports whether a key is to stay although its object is gone; it is asked again at each Recheck. What the key
-	// holds is known where the entry exists, which is so before anything is deleted.
+	// Needed reports whether a key must stay although its object is gone; each Recheck asks again. The entry has its value
+	// only if it exists, which is the case before any delete.
 	Needed func(model.Entry) bool
-	// Living asks the API live whether an object makes a key. Only what none makes is deleted: the watch that says so may be
-	// behind, as API servers are that have lost theirs.
+	// Living asks the API server itself whether an object makes a key. Only keys without an object are deleted: the watch may
+	// be behind, as is an API server that has lost its own watch.
 	Living func(context.Context, model.Key) (bool, error)
 }
 
@@ -46,20 +46,20 @@ func sumOf(value any) (sum, error) {
 	return sum(all[:16]), nil
 }
 
-// desired is what a key is to hold.
+// desired is what a key should hold.
 type desired struct {
-	value any // nil: whatever it holds, if anything: its object can't be read
+	value any // nil: leave the key as it is, since its object can't be read
 	sum   sum
 	of    writer.Object
 }
 
-// id is the same of an object with whichever UID.
+// id returns the object without its UID.
 func id(o writer.Object) writer.Object {
 	o.UID = ""
 	return o
 }
 
-// Keeper keeps them. Make one with New.
+// Keeper keeps keys up to date. Make one with New.
 type Keeper struct {
 	Config
 	writer *writer.Writer
@@ -69,11 +69,11 @@ type Keeper struct {
 	desired map[model.Key]desired
 	actual  map[model.Key]sum  // the zero sum: invalid
 	synced  map[string]bool    // by kind: all of its objects are known
-	spared  map[model.Key]bool // Needed said so
-	read    bool               // actual is all that etcd holds
+	spared  map[model.Key]bool // kept because of Needed
+	read    bool               // actual holds all that etcd has
 }
 
-// New makes a keeper of nothing.
+// New returns a keeper without objects.
 func New(cfg Config) *Keeper {
 	k := &Keeper{
 		Config: cfg, objects: map[writer.Object][]model.Key{}, desired: map[model.Key]desired{}, actual: map[model.Key]sum{},
@@ -83,7 +83,7 @@ func New(cfg Config) *Keeper {
 	return k
 }
 
-// Writer writes while this process leads.
+// Writer returns the writer, which should run while this process leads.
 func (k *Keeper) Writer() *writer.Writer { return k.writer }
 
 // Of implements writer.Keeper.
@@ -96,16 +96,16 @@ func (k *Keeper) Of(key model.Key) (of writer.Object, made bool) {
 	return writer.Object{Kind: k.kindOf(key)}, false
 }
 
-// Watched are the prefixes whose content Update is to be told.
+// Watched returns the prefixes whose contents Update must be told.
 func (k *Keeper) Watched() []string { return slices.Sorted(maps.Keys(k.Kinds)) }
 
-// Owner implements writer.Keeper: it is the namespace of the object that makes a key, which comes after the kind's prefix.
+// Owner implements writer.Keeper. It returns the namespace of the object that makes a key, which follows the kind's prefix.
 func (k *Keeper) Owner(key model.Key) string {
 	_, name := k.place(key)
 	return name[:max(0, strings.IndexAny(name, "./"))]
 }
 
-// place is the kind that owns a key, "" where none does, and what follows the kind's prefix.
+// place returns the kind that owns a key, "" if none does, and what follows the kind's prefix.
 func (k *Keeper) place(key model.Key) (kind, name string) {
 	path := key.Path()
 	for prefix, kind := range k.Kinds {
@@ -121,8 +121,7 @@ func (k *Keeper) kindOf(key model.Key) string {
 	return kind
 }
 
-// Set says what an object is in etcd, in place of what it was. The error is of a value that can't be stored: then
-// nothing has changed.
+// Set replaces the keys of an object. The error is that of a value that can't be stored: then nothing has changed.
 func (k *Keeper) Set(o writer.Object, puts []model.Put) error {
 	keys, values := make([]model.Key, len(puts)), make([]desired, len(puts))
 	for i, p := range puts {
@@ -141,7 +140,7 @@ func (k *Keeper) Set(o writer.Object, puts []model.Put) error {
 	return nil
 }
 
-// Hold leaves keys of an object that can't be read as they are, whatever they hold.
+// Hold leaves the keys of an unreadable object as they are, unless the object is known already.
 func (k *Keeper) Hold(o writer.Object, keys ...model.Key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,7 +149,7 @@ func (k *Keeper) Hold(o writer.Object, keys ...model.Key) {
 	}
 }
 
-// Remove says that an object is gone.
+// Remove removes an object: its keys may go.
 func (k *Keeper) Remove(o writer.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -175,7 +174,7 @@ func (k *Keeper) replace(o writer.Object, keys []model.Key, values []desired) {
 	k.check(keys...)
 }
 
-// Synced says that all objects of a kind are known: keys of the kind that no object is may go.
+// Synced says that all objects of a kind are known: keys of the kind without an object may go.
 func (k *Keeper) Synced(kind string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,7 +193,7 @@ func (k *Keeper) Has(o writer.Object) bool {
 	return known
 }
 
-// Objects is how many objects of a kind there are.
+// Objects returns how many objects of a kind are known.
 func (k *Keeper) Objects(kind string) (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,7 +205,7 @@ func (k *Keeper) Objects(kind string) (n int) {
 	return n
 }
 
-// Recheck has keys looked at again that were needed, as what Needed says of them may be another.
+// Recheck looks again at keys that stayed because of Needed.
 func (k *Keeper) Recheck() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -215,7 +214,7 @@ func (k *Keeper) Recheck() {
 	k.check(spared...)
 }
 
-// Update takes in what etcd holds; what others own in the same places is passed over.
+// Update takes in what etcd holds, and ignores keys that it doesn't own.
 func (k *Keeper) Update(u model.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -228,14 +227,14 @@ func (k *Keeper) Update(u model.Update) {
 			continue
 		}
 		if d, wanted := k.desired[e.Key]; wanted && k.actual[e.Key] == d.sum {
-			k.writer.Spoiled(e.Key) // check takes it back where it is as desired still
+			k.writer.Spoiled(e.Key) // check undoes this if the key is still as desired
 		}
 		if !e.Exists() {
 			delete(k.actual, e.Key)
 		} else {
 			var s sum
 			if e.Err == nil {
-				s, _ = sumOf(e.Value) // what can't be written again is not as desired
+				s, _ = sumOf(e.Value) // a value that can't be written again is not as desired
 			}
 			k.actual[e.Key] = s
 		}
@@ -269,7 +268,7 @@ func (k *Keeper) checkAll() {
 	}
 }
 
-// check has the writer look at keys that aren't as desired.
+// check queues the keys that aren't as desired for the writer.
 func (k *Keeper) check(keys ...model.Key) {
 	if !k.read {
 		return
@@ -287,7 +286,7 @@ func (k *Keeper) check(keys ...model.Key) {
 	k.writer.Dirty(dirty...)
 }
 
-// due says what is to be done with a key that holds this.
+// due reports whether a key whose value has this sum must be written or deleted.
 func (k *Keeper) due(e model.Entry, have sum, exists bool) (write, remove bool) {
 	switch d, wanted := k.desired[e.Key]; {
 	case wanted && d.value == nil, !wanted && !exists:
@@ -303,9 +302,9 @@ func (k *Keeper) due(e model.Entry, have sum, exists bool) (write, remove bool) 
 	}
 }
 
-// Decide implements writer.Keeper: what etcd holds the writer has read anew.
+// Decide implements writer.Keeper. The writer has just read e from etcd.
 func (k *Keeper) Decide(ctx context.Context, e model.Entry, key model.Key) (model.Change, error) {
-	e.Key = key // of one that doesn't exist it is nil
+	e.Key = key // it is nil if the key doesn't exist
 	var have sum
 	if e.Exists() && e.Err == nil {
 		have, _ = sumOf(e.Value)
@@ -323,7 +322,8 @@ func (k *Keeper) Decide(ctx context.Context, e model.Entry, key model.Key) (mode
 			return model.Change{}, fmt.Errorf("is its object gone? %w", err)
 		}
 		if living {
-			// It is asked again: a watch that is behind tells of it, but one that starts over may never, where it is deleted before.
+			// The error makes the writer ask again: a watch that is behind reports the object later, but one that starts over may
+			// never do so if the object is deleted before.
 			return model.Change{}, errors.New("it has an object that the watch has yet to tell of")
 		}
 		put, write, remove = due()

@@ -72,7 +72,7 @@ func (w *world) Restored(of writer.Object, k model.Key) {
 	w.restored[k] = append(w.restored[k], of)
 }
 
-// start has it read etcd and write there.
+// start makes the keeper read etcd and write there.
 func (w *world) start() *keeper.Running { return keeper.Run(w.Server, w.Keeper, w.Watched()...) }
 
 func policyKey(name string) model.PolicyKey {
@@ -89,7 +89,7 @@ func (w *world) set(name string) {
 	}
 }
 
-// holds waits until etcd has these policies of ours.
+// holds waits until etcd has exactly these policies of ours.
 func (w *world) holds(want map[string]model.Policy) {
 	w.Helper()
 	var diff string
@@ -108,7 +108,7 @@ func (w *world) holds(want map[string]model.Policy) {
 	})
 }
 
-// A sweep deletes what is of no object, once all objects are known, and nothing that isn't of the kind.
+// A sweep deletes keys without an object, once all objects are known, and nothing of another kind.
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	foreign := model.PolicyKey{Tier: "default", Policy: "mine"}
@@ -138,7 +138,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestAfter has what opens pods wait for all of what closes them.
+// TestAfter: what opens pods waits for everything that closes them.
 func TestAfter(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -155,7 +155,7 @@ func TestAfter(t *testing.T) {
 	w.Until("the key is written", func() bool { return w.Get(other) != nil })
 }
 
-// What a list that was behind doesn't have is not deleted while the API says that it is there.
+// An object missing from a list that is behind is not deleted while the API says that it exists.
 func TestBehind(t *testing.T) {
 	w := newWorld(t)
 	w.Put(policyKey("new"), policy("x"))
@@ -174,7 +174,7 @@ func TestBehind(t *testing.T) {
 	}
 	again()
 	w.holds(map[string]model.Policy{"new": policy("x")})
-	// The watch tells of it, and that it is gone.
+	// The watch reports it, and then that it is gone.
 	w.set("new")
 	w.Until("nothing is left to be looked at", func() bool { return w.Writer().Waiting() == 0 })
 	gone := func() {
@@ -185,7 +185,7 @@ func TestBehind(t *testing.T) {
 	gone()
 	w.Keeper.Remove(writer.Object{Kind: "Policy", Name: "new"})
 	w.holds(map[string]model.Policy{})
-	// One that is made and deleted while the watch starts over: of that it tells nothing.
+	// The watch never reports an object that is created and deleted while it starts over.
 	w.mu.Lock()
 	w.living[policyKey("new")] = true
 	delete(w.failed, policyKey("new"))
@@ -201,7 +201,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// What somebody changes or deletes in etcd is written again; in an etcd that is new, all.
+// What another writer changes or deletes in etcd is written again; in a new etcd, everything.
 func TestMended(t *testing.T) {
 	w := newWorld(t)
 	want := map[string]model.Policy{}
@@ -223,7 +223,7 @@ func TestMended(t *testing.T) {
 	w.holds(escaped(want))
 }
 
-// TestRestored has somebody else damage, change and delete a key, of which it is told each time, and not where its object changes.
+// TestRestored: another writer damages, changes and deletes a key. Each is reported, but not a change of the key's object.
 func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	k, of := policyKey("a"), writer.Object{Kind: "Policy", Name: "a", UID: "1"}
@@ -279,7 +279,7 @@ func escaped(all map[string]model.Policy) map[string]model.Policy {
 	return out
 }
 
-// A value that can't be stored changes nothing, and holds up no other.
+// A value that can't be stored changes nothing, and doesn't hold up others.
 func TestBad(t *testing.T) {
 	w := newWorld(t)
 	w.set("a")

@@ -18,31 +18,31 @@ const (
 
 // item is a key that isn't known to be as desired.
 type item struct {
-	since   time.Time // when that became known
-	busy    bool      // somebody is at it
-	again   bool      // it changed while somebody was at it
-	waits   bool      // for its backoff to end
+	since   time.Time // when it was first queued
+	busy    bool      // a worker has it
+	again   bool      // it changed while busy
+	waits   bool      // until its backoff ends
 	alone   bool      // it failed together with others: which of them is bad isn't known
-	spoiled bool      // it was as desired until somebody else wrote it
+	spoiled bool      // it was as desired until another process wrote it
 	backoff retry.Backoff
 }
 
-// queue has the keys that are to be looked at. A key is taken by one worker at a time.
+// queue holds the keys to look at. One worker at a time takes a key.
 type queue struct {
 	wake  mailbox.Signal
 	owner func(model.Key) string
 
 	mu    sync.Mutex
 	items map[model.Key]*item
-	ready map[string][]model.Key // by owner: neither busy nor waiting; may name some that are gone
-	next  []string               // owners of those, in turn
+	ready map[string][]model.Key // by owner: neither busy nor waiting; may include keys already dropped
+	next  []string               // owners of the ready keys, in turn
 }
 
 func newQueue(owner func(model.Key) string) *queue {
 	return &queue{wake: mailbox.NewSignal(), owner: owner, items: map[model.Key]*item{}, ready: map[string][]model.Key{}}
 }
 
-// push has a key taken when it is its turn.
+// push makes a key ready to be taken in its turn.
 func (q *queue) push(k model.Key) {
 	owner := q.owner(k)
 	if q.ready[owner] = append(q.ready[owner], k); len(q.ready[owner]) == 1 {
@@ -51,8 +51,8 @@ func (q *queue) push(k model.Key) {
 	q.wake.Send()
 }
 
-// add has keys looked at, as fresh items where they aren't there. It takes them out of their backoff: something has changed. A key
-// that is there isn't spoiled by it: it was not as desired, and what others did can't be told from that.
+// add queues keys, as copies of fresh unless they are queued already. It ends their backoff, as something has changed. A key
+// already queued does not become spoiled: it was not as desired anyway, so a change by another process can't be told.
 func (q *queue) add(fresh item, keys ...model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,7 +72,7 @@ func (q *queue) add(fresh item, keys ...model.Key) {
 	}
 }
 
-// drop forgets keys that are as desired.
+// drop forgets keys that are as desired, unless a worker has them.
 func (q *queue) drop(keys ...model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,7 +83,7 @@ func (q *queue) drop(keys ...model.Key) {
 	}
 }
 
-// take takes up to n keys, one of each owner in turn and share of one at most, or one where it is to be alone.
+// take takes up to n keys, from each owner in turn, at most share from one, or a single key that must be alone.
 func (q *queue) take(n, share int) []model.Key {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -118,8 +118,8 @@ func (q *queue) take(n, share int) []model.Key {
 	return taken
 }
 
-// done has a key forgotten that is as desired now, unless it has changed since. It returns how long that had to wait, and whether
-// somebody else had written the key before.
+// done forgets a key that is now as desired, unless it has changed since. It returns how long the key waited, and whether another
+// process had written it before.
 func (q *queue) done(now time.Time, k model.Key) (waited time.Duration, spoiled bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,7 +131,7 @@ func (q *queue) done(now time.Time, k model.Key) (waited time.Duration, spoiled 
 	return now.Sub(i.since), i.spoiled
 }
 
-// back puts keys back that could not be written, for a reason that is not theirs.
+// back puts back keys that could not be written for a reason other than themselves.
 func (q *queue) back(keys []model.Key, alone bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,7 +142,7 @@ func (q *queue) back(keys []model.Key, alone bool) {
 	}
 }
 
-// retry puts a key back that could not be written, for later: after each failure for longer.
+// retry puts back a key that could not be written; the backoff grows with each failure.
 func (q *queue) retry(k model.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,7 +163,7 @@ func (q *queue) retry(k model.Key) {
 	})
 }
 
-// size is how many keys aren't known to be as desired.
+// size returns how many keys aren't known to be as desired.
 func (q *queue) size() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package writer brings keys of etcd to what is desired: many in one transaction, several transactions at a time, and none
-// that fails holds up another.
+// Package writer brings keys of etcd to their desired state: many in one transaction and several transactions at a time. A
+// key that fails does not hold up others.
 package writer
 
 import (
@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// batch is how many keys go into one transaction: etcd does it as fast as one key, nearly.
+	// batch is how many keys go into one transaction, which takes etcd hardly longer than one key.
 	batch = 100
-	// share is how many of them are of one owner: what another's change waits for.
+	// share is how many of them may be of one owner: other owners' changes wait for no more.
 	share = 5
-	// workers is how many transactions are under way at a time.
+	// workers is how many transactions run at a time.
 	workers = 4
 
 	requestTimeout = 10 * time.Second
@@ -30,69 +30,69 @@ const (
 	longestPause   = 5 * time.Second
 )
 
-// Etcd is what a writer writes to: fenced.Store.
+// Etcd is what a writer writes to; fenced.Store is one.
 type Etcd interface {
 	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (int64, error)
 }
 
-// Object is what keys are made of, by its names in Kubernetes.
+// Object is a Kubernetes object from which keys are made.
 type Object struct{ Kind, Namespace, Name, UID string }
 
-// Keeper knows what keys are to hold.
+// Keeper knows what keys should hold.
 type Keeper interface {
-	// Owner says whose a key is, such as the namespace. Owners take turns: none waits for all keys of another.
+	// Owner returns the owner of a key, such as the namespace. Owners take turns: none waits for all keys of another.
 	Owner(k model.Key) string
-	// Of is the object that a key is made of; of one that none makes only the kind is known.
+	// Of returns the object that makes a key. If none does, only its kind is set.
 	Of(k model.Key) (of Object, made bool)
-	// Decide says what to write of a key, by what etcd holds of it: nothing where it is as desired. The writer compares the
-	// key; the change may have no other. An error is of this key alone.
+	// Decide returns what to write for a key whose entry in etcd is e, an empty change if it is as desired. The writer
+	// compares the key; the change may contain no other. An error concerns this key alone.
 	Decide(ctx context.Context, e model.Entry, k model.Key) (model.Change, error)
 }
 
-// Reporter is told what becomes of keys.
+// Reporter is told what happens to keys.
 type Reporter interface {
-	// Wrote tells of a key that is as desired now, and how long that took since it became known.
+	// Wrote reports a key that is now as desired, and how long that took from when it was known not to be.
 	Wrote(of Object, took time.Duration)
-	// Failed tells of a key that could not be written and is tried again later.
+	// Failed reports a key that could not be written and is retried later.
 	Failed(of Object, k model.Key, err error)
-	// Restored tells of a key that was written again, of those that Spoiled was told of.
+	// Restored reports a key passed to Spoiled that was written again.
 	Restored(of Object, k model.Key)
 }
 
-// Config is what a writer works with. All fields are required.
+// Config configures a Writer. All fields are required.
 type Config struct {
 	Etcd     Etcd
 	Problems *problems.Ledger
 	Reporter Reporter
-	// What is written.
+	// What names what is written, for problems.
 	What string
 }
 
-// Writer writes the keys that it is told of. Make one with New.
+// Writer writes keys. Make one with New.
 type Writer struct {
 	Config
 	keeper Keeper
 	queue  *queue
 }
 
-// New makes a writer of nothing.
+// New returns a writer without keys.
 func New(cfg Config, of Keeper) *Writer { return &Writer{cfg, of, newQueue(of.Owner)} }
 
-// Dirty has keys looked at, by whom leads. It never waits.
+// Dirty queues keys to be looked at while this process leads. It never waits.
 func (w *Writer) Dirty(keys ...model.Key) { w.queue.add(item{since: time.Now()}, keys...) }
 
-// Clean has keys forgotten that are known to be as desired, as another has written them.
+// Clean drops keys that are known to be as desired, since another process has written them.
 func (w *Writer) Clean(keys ...model.Key) { w.queue.drop(keys...) }
 
-// Spoiled is Dirty for keys that were as desired until somebody else changed or deleted them.
+// Spoiled is Dirty for keys that were as desired until another process changed or deleted them.
 func (w *Writer) Spoiled(keys ...model.Key) {
 	w.queue.add(item{since: time.Now(), spoiled: true}, keys...)
 }
 
-// Waiting is how many keys are to be looked at.
+// Waiting returns how many keys are queued.
 func (w *Writer) Waiting() int { return w.queue.size() }
 
-// Run writes while the context lasts.
+// Run writes until the context ends.
 func (w *Writer) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for range workers {
@@ -116,11 +116,11 @@ func (w *Writer) work(ctx context.Context) {
 			backoff.Reset()
 			continue
 		}
-		_ = retry.Wait(ctx, backoff.Next()) // the context's is seen above
+		_ = retry.Wait(ctx, backoff.Next()) // the loop checks the context
 	}
 }
 
-// write brings keys to what is desired. It reports whether etcd could be asked at all.
+// write brings keys to their desired state. It reports whether etcd could be reached at all.
 func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 	wants := make([]model.Range, len(keys))
 	for i, k := range keys {
@@ -163,7 +163,7 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 		}
 		return true
 	case len(keys) > 1 && unanswered(bad):
-		w.queue.back(keys, true) // so many questions take longer than a transaction may
+		w.queue.back(keys, true) // asking about so many takes longer than a transaction may
 		return true
 	case away(err):
 		if !errors.Is(err, fenced.ErrNotLeading) && !errors.Is(err, context.Canceled) {
@@ -172,7 +172,7 @@ func (w *Writer) write(ctx context.Context, keys []model.Key) bool {
 		w.queue.back(keys, false)
 		return false
 	case len(keys) > 1:
-		w.queue.back(keys, true) // one by one, until the bad one is known
+		w.queue.back(keys, true) // one by one, to find the bad one
 		return true
 	}
 	w.fail(keys[0], err)
@@ -185,7 +185,7 @@ func (w *Writer) fail(k model.Key, err error) {
 	w.queue.retry(k)
 }
 
-// unanswered reports whether what decides ran out of time.
+// unanswered reports whether a decision ran out of time.
 func unanswered(bad map[model.Key]error) bool {
 	for _, err := range bad {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -195,7 +195,7 @@ func unanswered(bad map[model.Key]error) bool {
 	return false
 }
 
-// away reports whether an error says nothing of the keys: they are tried again as soon as etcd can be written.
+// away reports whether an error says nothing about the keys: they are retried as soon as etcd can be written.
 func away(err error) bool {
 	for _, e := range []error{
 		fenced.ErrNotLeading, fenced.ErrNotReady, store.ErrUnavailable, store.ErrReadOnly, store.ErrUnknownOutcome, context.Canceled, context.DeadlineExceeded,
@@ -207,7 +207,7 @@ func away(err error) bool {
 	return errors.Is(err, store.ErrAuth) && !errors.Is(err, store.ErrDenied)
 }
 
-// say tells why nothing can be written, and when it can again.
+// say records why nothing can be written, or that it can again.
 func (w *Writer) say(err error) {
 	if errors.Is(err, fenced.ErrNotReady) {
 		err = nil // as on every new cluster, for a moment

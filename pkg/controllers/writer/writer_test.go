@@ -22,7 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// slowly is an etcd that holds nothing. It refuses what was decided too late.
+// slowly is an empty etcd. It refuses decisions that come too late.
 type slowly struct{}
 
 func (slowly) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), _ ...store.TransactOption) (int64, error) {
@@ -39,7 +39,7 @@ func (slowly) Transact(ctx context.Context, wants []model.Range, decide func(*mo
 	return 1, nil
 }
 
-// keeper decides as the test says, and notes what it is told. A key is called by its policy.
+// keeper decides as the test says, and records what it is told. A key is named after its policy.
 type keeper struct {
 	*testing.T
 	decide func(ctx context.Context, name string) error
@@ -55,7 +55,7 @@ func newWriter(t *testing.T, decide func(ctx context.Context, name string) error
 
 func key(name string) model.Key { return model.PolicyKey{Tier: "default", Policy: name} }
 
-// Owner is what comes before a dot.
+// Owner returns what comes before a dot.
 func (*keeper) Owner(key model.Key) string {
 	owner, _, _ := strings.Cut(key.(model.PolicyKey).Policy, ".")
 	return owner
@@ -88,7 +88,7 @@ func (k *keeper) Restored(of writer.Object, _ model.Key) {
 	k.restored = append(k.restored, of.Name)
 }
 
-// TestSlowQuestions has more keys in a batch than can be asked for while a transaction may last.
+// TestSlowQuestions: a batch has more keys than can be asked about during a transaction.
 func TestSlowQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -110,7 +110,7 @@ func TestSlowQuestions(t *testing.T) {
 	})
 }
 
-// TestSpoiled tells of keys that were written over what somebody else had written, and of no other.
+// TestSpoiled: keys that overwrote another writer's change are reported, and no others.
 func TestSpoiled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -131,7 +131,7 @@ func TestSpoiled(t *testing.T) {
 	})
 }
 
-// TestOwners: a key of one namespace is written after what the workers have at hand, two shares each, however much more of another waits.
+// TestOwners: a key of one namespace is written after what the workers have in hand, two shares each, however many of another wait.
 func TestOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -14,13 +14,13 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// separator is the line between the parts of an export of Calico's `calicoctl datastore migrate export`: lists of resources in
-// YAML, the ClusterInformation in JSON, and what address management holds in JSON.
+// separator is the line between the parts of an export by Calico's `calicoctl datastore migrate export`: lists of resources in
+// YAML, the ClusterInformation in JSON, and the data of address management in JSON.
 var separator = []byte("\n===\n")
 
 func isCalico(data []byte) bool { return bytes.Count(data, separator) == 2 }
 
-// calicoIPAM is the last part. Values are as etcd holds them; in version 2's own form of the data model, which is read here.
+// calicoIPAM is the last part. Values are as in etcd, in the data model of version 2, which is parsed here.
 type calicoIPAM struct {
 	Affinities []calicoPair `json:"block_affinities"`
 	Blocks     []calicoPair `json:"blocks"`
@@ -88,7 +88,7 @@ func parseCalico(name string, data []byte) (content, error) {
 	return c, problems(errs)
 }
 
-// tunnels takes the addresses of a host's tunnels out of its resource, in which they are the agent's to choose.
+// tunnels moves the addresses of a host's tunnels from its resource, which may not set them, to records.
 func tunnels(host string, node *resource.Node) (records []record) {
 	take := func(name string, from **resource.Address) {
 		if *from != nil {
@@ -105,8 +105,8 @@ func tunnels(host string, node *resource.Node) (records []record) {
 	return records
 }
 
-// refused are the settings of Calico's agent that decide what may pass, or whether it is encrypted, and have no match here. On
-// with any other value than these.
+// refused returns an error for each setting of Calico's agent that decides what may pass, or whether it is encrypted, and
+// isn't supported here. A setting is refused unless it has the value in off.
 func refused(r resource.Resource, spec resource.FelixConfiguration) (errs []error) {
 	off := map[string]string{"bpfEnabled": "false", "wireguardEnabled": "false", "wireguardEnabledV6": "false", "workloadSourceSpoofing": "Disabled"}
 	for _, field := range slices.Sorted(maps.Keys(off)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datastore has the commands of calicoctl on all data at once: export, import, lock, unlock, and the migration of
-// older keys.
+// Package datastore implements calicoctl datastore, the commands on all data at once: export, import, lock, unlock, and the
+// migration of older keys.
 package datastore
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// New is the command datastore, whose subcommands are those of its subcommand migrate as well, as calicoctl 3 has them.
+// New returns the command datastore. Its subcommands are also those of its subcommand migrate, as in calicoctl 3.
 func New(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "datastore", Short: "Export, import, lock or migrate all data"}
 	subcommands := []func(*session.Env) *cobra.Command{newExport, newImport, newLock, newUnlock}
@@ -61,7 +61,7 @@ out, and makes the exit status 1.`,
 	return cmd
 }
 
-// write has fn write to a file, which takes the name once it is whole, or to standard output.
+// write lets fn write to standard output, or to a file that gets its name only once it is complete.
 func write(env *session.Env, name string, fn func(io.Writer) error) error {
 	if name == "-" {
 		return fn(env.Stdout)
@@ -108,7 +108,7 @@ func setReady(ctx context.Context, env *session.Env, ready bool) error {
 	return err
 }
 
-// putReady writes whether anybody may change what etcd holds.
+// putReady writes whether plugins, agents and controllers may change what etcd holds.
 func putReady(ctx context.Context, env *session.Env, ready bool) error {
 	key := model.ReadyKey{}
 	err := env.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// format is the name of what export prints: lines of JSON, the first a header, each other one a record.
+// format names the format of an export: lines of JSON, first a header, then one record per line.
 const format = "calico-datastore/1"
 
 // A header is the first line of an export.
@@ -33,18 +33,19 @@ type record struct {
 	text  string // of the value
 }
 
-// recordLine is how a record is written.
+// recordLine is the form of a record in an export.
 type recordLine struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// isData says whether a key belongs to an export: what agents report, and what hangs on a lease, is written anew.
+// isData reports whether a key belongs to an export. What agents report, and what is bound to a lease, doesn't: it is written
+// again.
 func isData(e model.Entry) bool {
 	return e.Lease == 0 && !strings.HasPrefix(e.Path, model.StatusPrefix(""))
 }
 
-// recordsOf are the records of what etcd holds, and why each other key has none.
+// recordsOf returns the records of a snapshot, and for every other key the reason why it has none.
 func recordsOf(snapshot model.Snapshot) (records []record, left []error) {
 	for _, e := range snapshot.Entries() {
 		if !isData(e) {
@@ -88,10 +89,10 @@ func dump(w io.Writer, revision int64, records []record) error {
 	return buffered.Flush()
 }
 
-// maxProblems is how many problems of a file are named.
+// maxProblems is how many problems of a file are listed.
 const maxProblems = 20
 
-// parse reads what dump wrote. The error names all lines that are wrong, up to maxProblems.
+// parse parses the output of dump. The error names all bad lines, up to maxProblems.
 func parse(name string, data []byte) ([]record, error) {
 	first, rest, _ := bytes.Cut(data, []byte("\n"))
 	var h header
@@ -123,7 +124,7 @@ func parse(name string, data []byte) ([]record, error) {
 	return records, problems(errs)
 }
 
-// problems joins errors, of which it names the first.
+// problems joins errors, up to maxProblems, and says how many more there are.
 func problems(errs []error) error {
 	if more := len(errs) - maxProblems; more > 0 {
 		errs = append(errs[:maxProblems:maxProblems], fmt.Errorf("and %d more", more))
@@ -139,7 +140,8 @@ func parseRecord(line []byte) (record, error) {
 	return newRecord(l.Key, []byte(l.Value))
 }
 
-// newRecord reads a key and its value. A value may have fields that this version doesn't know only where people keep notes.
+// newRecord parses a key and its value. Fields that this version doesn't know are allowed only in values where people keep
+// notes.
 func newRecord(path string, data []byte) (record, error) {
 	key, err := model.ParseKey(path)
 	if err != nil {
@@ -155,7 +157,7 @@ func newRecord(path string, data []byte) (record, error) {
 	return recordOf(model.Entry{Key: key, Value: value})
 }
 
-// plain says what is wrong with JSON without the names of types here.
+// plain returns an error of JSON without the names of Go types.
 func plain(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: a %s doesn't belong there", cmp.Or(wrong.Field, "the document"), wrong.Value)

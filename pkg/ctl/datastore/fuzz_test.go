@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 )
 
-// FuzzImport: a file that is taken is printed by export as what it is taken for, and what is refused is named with the file.
+// FuzzImport: export prints an accepted file as what it was parsed as; the error of a refused one names the file.
 func FuzzImport(f *testing.F) {
 	const own = `{"format":"calico-datastore/1","revision":7,"keys":2}
 {"key":"/calico/v1/Ready","value":"true"}

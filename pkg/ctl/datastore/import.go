@@ -17,19 +17,19 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// An importer writes what a file says.
+// An importer writes the content of a file to etcd.
 type importer struct {
 	env            *session.Env
 	overwrite      bool
 	equal, written int
 }
 
-// content is what a file says.
+// content is the content of a file.
 type content struct {
-	resources []resource.Resource // of an export of Calico's, which is in terms of resources
+	resources []resource.Resource // in an export of Calico's, which consists of resources
 	records   []record
 	ready     bool     // whether plugins and agents may go on afterwards
-	notes     []string // on what isn't taken over
+	notes     []string // about what isn't imported
 }
 
 func newImport(env *session.Env) *cobra.Command {
@@ -112,7 +112,7 @@ func (i *importer) run(ctx context.Context, c content) error {
 	return err
 }
 
-// check refuses to mix the data of two clusters.
+// check returns an error if the import would mix the data of two clusters.
 func (i *importer) check(ctx context.Context, c content) error {
 	if i.overwrite {
 		return nil
@@ -172,8 +172,8 @@ func (i *importer) write(ctx context.Context, c content) error {
 	return nil
 }
 
-// chunkSize is how many keys one transaction writes: etcd takes 128 operations, and 1.5 MiB, of which a block of addresses may
-// need 20 KiB.
+// chunkSize is how many keys one transaction writes: etcd accepts 128 operations and 1.5 MiB, and a block of addresses may
+// take 20 KiB.
 const chunkSize = 50
 
 func (i *importer) writeChunk(ctx context.Context, chunk []record) error {

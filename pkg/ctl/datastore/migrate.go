@@ -61,7 +61,7 @@ theirs again.`,
 	return cmd
 }
 
-// removeOlder deletes the policies of older controllers in whose place there are others, and says how many.
+// removeOlder deletes policies of older controllers that have a successor, and returns how many.
 func removeOlder(ctx context.Context, env *session.Env) (removed int, err error) {
 	snapshot, err := env.Read(ctx, model.PrefixRange(model.PolicyPrefix()))
 	if err != nil {
@@ -96,7 +96,7 @@ func removeOlder(ctx context.Context, env *session.Env) (removed int, err error)
 	return removed, nil
 }
 
-// removeBeside deletes a policy of older controllers while its successor is there, and reports whether it did.
+// removeBeside deletes a policy of older controllers if its successor exists, and reports whether it did.
 func removeBeside(ctx context.Context, env *session.Env, key, successor model.PolicyKey) (done bool, err error) {
 	err = env.Transact(ctx, []model.Range{model.KeyRange(key), model.KeyRange(successor)}, func(v *model.View) (model.Change, error) {
 		if done = older(v.Get(key), key) && v.Get(successor).Exists(); !done {
@@ -107,13 +107,13 @@ func removeBeside(ctx context.Context, env *session.Env, key, successor model.Po
 	return done, err
 }
 
-// older reports whether the entry is a policy as older controllers made them, at the path that a transaction compares.
+// older reports whether the entry is a policy made by older controllers, at the path that a transaction compares.
 func older(e model.Entry, key model.PolicyKey) bool {
 	p, ok := e.Value.(model.Policy)
 	return ok && e.Err == nil && e.Path == key.Path() && kubepolicy.Older(key, p)
 }
 
-// canonical is where the value of a key of an older version belongs, nil = where it is.
+// canonical returns the key to which the value of an older version's key belongs, nil if k is current.
 func canonical(k model.Key) model.Key {
 	switch k := k.(type) {
 	case model.HandleKey:
@@ -133,8 +133,8 @@ func canonical(k model.Key) model.Key {
 	return nil
 }
 
-// move moves a value, unless there is one: that one counts everywhere. Of a handle both do, the canonical one where both name a
-// block.
+// move moves a value, unless the target has one: then the target's counts. Handles are merged; for a block that both name, the
+// target's counts.
 func move(v *model.View, from, to model.Key) (model.Change, error) {
 	old, there := v.Get(from), v.Get(to)
 	for _, e := range []model.Entry{old, there} {

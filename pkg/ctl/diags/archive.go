@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// most is how many bytes of a file or a command's output are taken.
+	// most is the maximum size, in bytes, of a file or a command's output in the archive.
 	most = 16 << 20
-	// patience is how long one command, or a page, may take.
+	// patience is how long one command or page may take.
 	patience = 15 * time.Second
 )
 
-// archive is a tar.gz that is being written, of one directory. What can't be collected is listed in its file failed.txt.
+// archive is a tar.gz being written, with a single directory. Its file failed.txt lists what can't be collected.
 type archive struct {
 	env    *session.Env
 	dir    string
@@ -45,7 +45,7 @@ func newArchive(env *session.Env, w io.Writer, dir string, now time.Time) *archi
 	return &archive{env: env, dir: dir, now: now, gz: gz, tar: tar.NewWriter(gz)}
 }
 
-// add adds a text, without its secrets, and notes why it isn't whole.
+// add adds a text, without its secrets. err, unless nil, is recorded as the reason why the text is missing or incomplete.
 func (a *archive) add(name string, text []byte, err error) {
 	if err != nil {
 		fmt.Fprintf(&a.failed, "%s: %v\n", name, err)
@@ -66,7 +66,7 @@ func (a *archive) add(name string, text []byte, err error) {
 	}
 }
 
-// close ends the archive, and says how much could not be collected.
+// close completes the archive, and reports how much could not be collected.
 func (a *archive) close() error {
 	if n := bytes.Count(a.failed.Bytes(), []byte("\n")); n > 0 {
 		fmt.Fprintf(a.env.Stderr, "calicoctl: %s could not be collected: the archive's failed.txt says why\n", resource.Count(n, "thing"))
@@ -75,7 +75,7 @@ func (a *archive) close() error {
 	return errors.Join(a.err, a.tar.Close(), a.gz.Close())
 }
 
-// own adds what a command of calicoctl prints.
+// own adds the output of a command of calicoctl.
 func (a *archive) own(cmd *cobra.Command, name string, args ...string) {
 	if cmd.Context().Err() != nil {
 		return
@@ -98,7 +98,7 @@ func (a *archive) own(cmd *cobra.Command, name string, args ...string) {
 	a.add(name, out.Bytes(), err)
 }
 
-// command adds what another command prints.
+// command adds the output of another program.
 func (a *archive) command(ctx context.Context, name string, args ...string) {
 	if ctx.Err() != nil {
 		return
@@ -116,7 +116,7 @@ func (a *archive) command(ctx context.Context, name string, args ...string) {
 	a.add(name, out.text, err)
 }
 
-// because adds what a command printed on its standard error.
+// because adds a command's standard error to err.
 func because(err error, text []byte) error {
 	if text = bytes.TrimSpace(text); len(text) == 0 {
 		return err
@@ -124,7 +124,7 @@ func because(err error, text []byte) error {
 	return fmt.Errorf("%w: %s", err, bytes.ReplaceAll(text, []byte("\n"), []byte("; ")))
 }
 
-// tail keeps the last bytes that are written to it.
+// tail keeps the last bytes written to it.
 type tail struct{ text []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -146,7 +146,7 @@ func (a *archive) page(ctx context.Context, name, url string) {
 	a.add(name, []byte(text), err)
 }
 
-// files adds the files that a pattern names, the last bytes of those that are long.
+// files adds the files that match a pattern; of long files, the last bytes.
 func (a *archive) files(root fs.FS, pattern string) {
 	names, err := fs.Glob(root, pattern)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diags has the commands of calicoctl that collect, into one archive, what somebody needs who is to find out what is wrong.
+// Package diags implements the commands of calicoctl that collect everything needed to find a fault into one archive.
 package diags
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// nodeCommands are what a host knows of itself, by the name of the file in the archive.
+// nodeCommands are the commands that show the state of a host, each after its file's name in the archive.
 var nodeCommands = [][]string{
 	{"system/uname.txt", "uname", "-a"},
 	{"system/uptime.txt", "uptime"},
@@ -45,7 +45,7 @@ var nodeCommands = [][]string{
 	{"firewall/ipsets.txt", "ipset", "list"},
 }
 
-// nodeFiles are the files of a host, as patterns below its root.
+// nodeFiles are patterns of files of a host, relative to its root.
 var nodeFiles = []string{
 	"etc/os-release", "proc/cmdline", "proc/meminfo", "proc/net/snmp", "proc/net/netstat",
 	"etc/cni/net.d/*.conf", "etc/cni/net.d/*.conflist", "etc/calico/*.cfg", "etc/calico/*.conf",
@@ -57,7 +57,7 @@ const notes = `
 Passwords, tokens and private keys are taken out. What can't be collected is listed in the archive's failed.txt; the rest is there all the
 same, and the exit status is 0.`
 
-// NewNode is the command diags of node.
+// NewNode returns the command diags of calicoctl node.
 func NewNode(env *session.Env) *cobra.Command {
 	var to, agent, metrics string
 	var more []string
@@ -83,7 +83,7 @@ firewalls, sysctls and the kernel's log.` + notes,
 	return cmd
 }
 
-// node adds all that is known on a node.
+// node adds everything that is known on a node.
 func (a *archive) node(ctx context.Context, agent, metrics string, root fs.FS, more []string) {
 	a.page(ctx, "agent/readiness.txt", agent+"/readiness")
 	a.page(ctx, "agent/liveness.txt", agent+"/liveness")
@@ -108,7 +108,7 @@ func (a *archive) node(ctx context.Context, agent, metrics string, root fs.FS, m
 	}
 }
 
-// NewCluster is the command cluster.
+// NewCluster returns the command cluster.
 func NewCluster(env *session.Env) *cobra.Command {
 	var to string
 	diags := &cobra.Command{
@@ -140,7 +140,8 @@ data as datastore export prints it. What only a node knows, node diags collects 
 	return cmd
 }
 
-// collect writes an archive of that name to a file, and says where it is.
+// collect writes an archive, with a directory named name and the time, to a file or standard output, and prints the file's
+// name.
 func collect(ctx context.Context, env *session.Env, name, to string, fill func(context.Context, *archive)) error {
 	now := time.Now()
 	dir := name + now.UTC().Format("-20060102T150405Z")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzRedact: whatever key and value etcd has, the archive has all of it or nothing of the value, and the key alone says which.
+// FuzzRedact: whatever key and value etcd has, the archive has the whole value or none of it, and the key alone decides which.
 func FuzzRedact(f *testing.F) {
 	f.Add("/calico/v1/config/LogSeverityScreen", "info")
 	f.Add("/calico/v1/config/Password", "geheim")

@@ -19,13 +19,13 @@ var (
 	privateKeys = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?`)
 	userinfo    = regexp.MustCompile(`(://[^\s/:@"]*):[^\s/@"]+@`)
 	bearers     = regexp.MustCompile(`(?i)(\bbearer\s+)[\w.~+/=-]+`)
-	// secrets are fields of JSON, YAML and of environments: the field's name, what is between, and the value.
+	// secrets matches fields in JSON, YAML and environments: the field's name, what is between, and the value.
 	secrets = regexp.MustCompile(`(?i)("?[\w.-]*(?:password|passwd|token|secret|credential|key[-_]?data)[\w.-]*"?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"',}\[{]+)`)
-	// named are such fields whose values only name something.
+	// named matches such fields whose values only name something.
 	named = regexp.MustCompile(`(?i)(file|path|name|dir|ref)s?"?\s*[:=]\s*$`)
 )
 
-// redact takes private keys, passwords and tokens out of a text, and leaves JSON and YAML what they are.
+// redact removes private keys, passwords and tokens from a text, and leaves JSON and YAML valid.
 func redact(text []byte) []byte {
 	text = privateKeys.ReplaceAll(text, []byte(removed))
 	text = userinfo.ReplaceAll(text, []byte("$1:"+removed+"@"))
@@ -45,10 +45,10 @@ func redact(text []byte) []byte {
 	})
 }
 
-// setting is a line of a file of parameters.
+// setting matches a line of a file of parameters.
 var setting = regexp.MustCompile(`(?m)^([ \t]*([^\s#;=\[][^=\n]*?)[ \t]*=[ \t]*)\S.*$`)
 
-// redactSettings takes out of a file of parameters what those have of which nothing is known: it may be a secret.
+// redactSettings removes the values of unknown parameters from a file of parameters: they may be secrets.
 func redactSettings(text []byte) []byte {
 	return setting.ReplaceAllFunc(text, func(line []byte) []byte {
 		parts := setting.FindSubmatch(line)
@@ -83,7 +83,7 @@ func redactKeys(text []byte) []byte {
 	return out.Bytes()
 }
 
-// isKnown says whether a key, and each field of its value, are of our data model.
+// isKnown reports whether a key, and each field of its value, belong to our data model.
 func isKnown(path, value string) bool {
 	key, err := model.ParseKey(path)
 	switch k := key.(type) {

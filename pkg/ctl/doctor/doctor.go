@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor has the command of calicoctl that examines everything that can be seen from where it runs.
+// Package doctor implements the command of calicoctl that examines everything visible from where it runs.
 package doctor
 
 import (
@@ -29,18 +29,18 @@ import (
 
 const (
 	slowEtcd  = 100 * time.Millisecond  // an ADD makes three requests
-	soon      = 30 * 24 * time.Hour     // a certificate that ends by then is named
-	clockSkew = 5 * time.Second         // a report from so far in the future is
+	soon      = 30 * 24 * time.Hour     // a certificate that ends within this time is reported
+	clockSkew = 5 * time.Second         // a report that is further in the future is a finding
 	agentWait = 6 * time.Second         // for the pages of this node's agent
 	agentURL  = "http://127.0.0.1:9099" // where this node's agent answers by default
 )
 
-// examination is what was found.
+// examination holds the results.
 type examination struct {
 	env      *session.Env
 	now      time.Time
 	Fine     []string `json:"fine"`
-	Skipped  []string `json:"notExamined"` // each with why
+	Skipped  []string `json:"notExamined"` // each with the reason
 	Findings []string `json:"findings"`    // each with what to do
 }
 
@@ -56,7 +56,7 @@ func (x *examination) finding(format string, args ...any) {
 	x.Findings = append(x.Findings, fmt.Sprintf(format, args...))
 }
 
-// New is the command doctor.
+// New returns the command doctor.
 func New(env *session.Env) *cobra.Command {
 	var agent, form string
 	cmd := &cobra.Command{
@@ -109,7 +109,7 @@ func (x *examination) print(form string) error {
 	return nil
 }
 
-// etcd asks each member by itself, and looks at the certificates that are used for it.
+// etcd asks each member separately, and checks the certificates used for it.
 func (x *examination) etcd(ctx context.Context) error {
 	members, certificates, err := x.env.Members(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (x *examination) etcd(ctx context.Context) error {
 	return nil
 }
 
-// certificate looks at when the certificates of a file end.
+// certificate checks when the certificates in a file end.
 func (x *examination) certificate(file string) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -167,7 +167,7 @@ func (x *examination) certificate(file string) {
 	}
 }
 
-// cluster looks at all that etcd holds.
+// cluster examines everything in etcd.
 func (x *examination) cluster(ctx context.Context) error {
 	snapshot, err := x.env.Read(ctx, model.PrefixRange(model.Root))
 	if err != nil {
@@ -210,7 +210,7 @@ func (x *examination) cluster(ctx context.Context) error {
 	return err
 }
 
-// node looks at this host, if an agent answers on it.
+// node examines this host, if an agent answers on it.
 func (x *examination) node(ctx context.Context, url string) {
 	ctx, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()

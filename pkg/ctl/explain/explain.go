@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain has the command of calicoctl that explains what policy decides.
+// Package explain implements the command of calicoctl that explains what policy decides.
 package explain
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// question is what the command explain is asked.
+// question holds the options of the command explain.
 type question struct {
 	env               *session.Env
 	namespace, format string
 }
 
-// New is the command explain.
+// New returns the command explain.
 func New(env *session.Env) *cobra.Command {
 	q := &question{env: env}
 	cmd := &cobra.Command{
@@ -88,7 +88,7 @@ func (q *question) run(cmd *cobra.Command, args []string) error {
 	return q.printHops(f, hops)
 }
 
-// find finds an end, which must have an address where it is one of a flow.
+// find finds an end. An end of a flow must have an address.
 func (q *question) find(c *explain.Cluster, name string, flow bool) (explain.End, error) {
 	e, err := c.Find(name, q.namespace)
 	var missing *explain.NotFoundError

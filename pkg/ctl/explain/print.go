@@ -15,17 +15,17 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// answer is that to a flow, as -o json has it.
+// answer is the answer about a flow, as printed by -o json.
 type answer struct {
 	From    explain.End   `json:"from"`
 	To      explain.End   `json:"to"`
-	Verdict string        `json:"verdict"` // allowed, denied, or undecided: by some interfaces the one, by some the other
+	Verdict string        `json:"verdict"` // allowed, denied, or undecided: it depends on the interface
 	Hosts   []explain.Hop `json:"hosts"`
 }
 
 func (q *question) printHops(f explain.Flow, hops []explain.Hop) error {
 	a := answer{f.From, f.To, "allowed", hops}
-	accepts, denies := map[string]bool{}, map[string]bool{} // hosts, by one of their interfaces at least
+	accepts, denies := map[string]bool{}, map[string]bool{} // hosts that do so at one or more of their interfaces
 	for _, h := range hops {
 		accepts[h.Host] = accepts[h.Host] || h.Verdict == policy.Accept
 		denies[h.Host] = denies[h.Host] || h.Verdict != policy.Accept

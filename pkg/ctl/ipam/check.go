@@ -20,10 +20,10 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// A report is what check found, in the file that release --from-report reads.
+// A report is the result of check, in the file format that release --from-report reads.
 type report struct {
 	Revision int64 `json:"revision"` // etcd's
-	// Violations are of the data model's invariants.
+	// Violations are violations of the data model's invariants.
 	Violations []violation `json:"violations"`
 	// Unused are allocated addresses that no endpoint and no tunnel has.
 	Unused []unused `json:"unused"`
@@ -33,7 +33,7 @@ type violation struct {
 	Invariant int    `json:"invariant"`
 	Key       string `json:"key"`
 	Text      string `json:"text"`
-	Repair    bool   `json:"repair"` // calicoctl ipam repair mends it
+	Repair    bool   `json:"repair"` // calicoctl ipam repair fixes it
 }
 
 type unused struct {
@@ -95,10 +95,10 @@ func check(snapshot model.Snapshot) (report, []usage.Address) {
 	return r, addrs
 }
 
-// nearlyFull is what part of a family's addresses may be in use, in percent, before doctor says so.
+// nearlyFull is the share of a family's addresses in use, in percent, from which doctor reports it.
 const nearlyFull = 90
 
-// Problems lists what is wrong with addresses by what etcd holds, each with what to do, and how many pools there are.
+// Problems returns what is wrong with addresses according to etcd, each with what to do, and how many pools there are.
 func Problems(ctx context.Context, env *session.Env) (problems []string, pools int, err error) {
 	snapshot, err := env.Read(ctx, usage.Ranges()...)
 	if err != nil {

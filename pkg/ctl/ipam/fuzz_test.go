@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzReport: a report is refused as a whole, and by its name, or all of its addresses can be freed.
+// FuzzReport: either a report is refused as a whole, with its name, or all of its addresses can be freed.
 func FuzzReport(f *testing.F) {
 	f.Add([]byte(`{"revision":7,"violations":[{"invariant":1,"key":"k","text":"t"}],"unused":[{"address":"10.65.0.1","block":"10.65.0.0/26","handle":"h","attributes":{"a":"b"}}]}`))
 	f.Add([]byte(`{"unused":[{"address":"10.65.0.1"},{"address":"fe80::1%eth0"}]}`))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipam has the commands of calicoctl on address management, below ipam.
+// Package ipam implements calicoctl ipam, the commands on address management.
 package ipam
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// New is the command ipam.
+// New returns the command ipam.
 func New(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "ipam", Short: "Show, check, release and repair addresses"}
 	cmd.AddCommand(newShow(env), newCheck(env), newRelease(env), newRepair(env), newConfigure(env), newMigrate(env), newGC(env))
 	return cmd
 }
 
-// read reads all that concerns addresses.
+// read reads everything about addresses.
 func read(cmd *cobra.Command, env *session.Env) (model.Snapshot, error) {
 	return env.Read(cmd.Context(), usage.Ranges()...)
 }

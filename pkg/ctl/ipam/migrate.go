@@ -19,10 +19,10 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// mostOps is how many operations etcd takes in one transaction, as it is set by default.
+// mostOps is how many operations etcd accepts in one transaction by default.
 const mostOps = 128
 
-// rounds is how often the blocks of a pool are looked at again for one that a host claimed while the pool's size changed.
+// rounds is how often a pool's blocks are checked again for one that a host claimed while the block size changed.
 const rounds = 5
 
 // migration changes the size of a pool's blocks.
@@ -49,7 +49,7 @@ Killed, it goes on when it is given again.`,
 				return err
 			}
 			pools := usage.New(snapshot.Entries()).Pools
-			i := slices.IndexFunc(pools, func(p usage.Pool) bool { // by its very name: this changes it
+			i := slices.IndexFunc(pools, func(p usage.Pool) bool { // by its exact name: this changes the pool
 				name := model.Pool{CIDR: p.CIDR, Name: p.Name}.ResourceName()
 				return p.CIDR.IsValid() && (name == pool || p.CIDR.String() == pool)
 			})
@@ -78,7 +78,7 @@ Killed, it goes on when it is given again.`,
 	return cmd
 }
 
-// run changes the pool, so that no more blocks of another size are made, and then its blocks.
+// run changes the pool first, so that no more blocks of another size are made, and then its blocks.
 func (m migration) run(ctx context.Context) error {
 	key := model.PoolKey{CIDR: m.pool}
 	err := m.env.Transact(ctx, []model.Range{model.KeyRange(key)}, func(v *model.View) (model.Change, error) {
@@ -123,7 +123,7 @@ func (m migration) run(ctx context.Context) error {
 	return errors.New("hosts make blocks of the former size again and again: do all of them run this version?")
 }
 
-// units are the blocks that have another size than they should, by the block of the larger of both sizes in which they lie.
+// units returns the blocks of the wrong size, grouped by the block of the larger of both sizes that contains them.
 func (m migration) units(snapshot model.Snapshot) (map[netip.Prefix][]netip.Prefix, error) {
 	units, ops := map[netip.Prefix][]netip.Prefix{}, map[netip.Prefix]int{}
 	for _, p := range usage.New(snapshot.Entries()).Pools {
@@ -133,7 +133,7 @@ func (m migration) units(snapshot model.Snapshot) (map[netip.Prefix][]netip.Pref
 			}
 			unit := netip.PrefixFrom(b.CIDR.Addr(), min(b.CIDR.Bits(), m.bits)).Masked()
 			units[unit] = append(units[unit], b.CIDR)
-			// Each block, with its affinity, and each handle is written.
+			// Each block, its affinity, and each handle are written.
 			ops[unit] += 2 + len(b.Attributes) + 2*min(b.InUse(), 1<<max(0, min(m.bits-b.CIDR.Bits(), 16)))
 			if ops[unit] > mostOps {
 				return nil, fmt.Errorf("block %s has more handles than etcd takes in one transaction: choose a size nearer to %d", b.CIDR, b.CIDR.Bits())
@@ -150,7 +150,7 @@ func count(units map[netip.Prefix][]netip.Prefix) (n int) {
 	return n
 }
 
-// resized is a pool with blocks of the new size, if it may have them.
+// resized returns the pool with the new block size, if that is valid.
 func (m migration) resized(e model.Entry, exists bool) (model.Pool, error) {
 	p, ok := e.Value.(model.Pool)
 	switch {

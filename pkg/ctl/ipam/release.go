@@ -69,7 +69,7 @@ func parseReport(name string, data []byte) ([]unused, error) {
 	if err := json.Unmarshal(data, &r); err != nil || r.Unused == nil {
 		return nil, fmt.Errorf("%s: want a file that `calicoctl ipam check -o` wrote", name)
 	}
-	for i, u := range r.Unused { // all of them, before one is freed
+	for i, u := range r.Unused { // check all of them before one is freed
 		if _, err := parseAddr(u.Address); err != nil {
 			return nil, fmt.Errorf("%s: unused[%d]: %w", name, i, err)
 		}
@@ -77,7 +77,7 @@ func parseReport(name string, data []byte) ([]unused, error) {
 	return r.Unused, nil
 }
 
-// release frees each address that is still as listed; one that was named by hand whoever's handle it has.
+// release frees each address that is still as listed; one named by hand, whichever handle it has.
 func release(cmd *cobra.Command, env *session.Env, list []unused, byHand bool) error {
 	snapshot, err := read(cmd, env)
 	if err != nil {
@@ -95,7 +95,7 @@ func release(cmd *cobra.Command, env *session.Env, list []unused, byHand bool) e
 			return err
 		}
 		env.Progress("%d of %d freed", freed, len(list))
-		if err = unlessUsed(users, addr); err == nil { // by the host that took it, it may be since
+		if err = unlessUsed(users, addr); err == nil { // check again in the transaction, for endpoints of the host that took it
 			again := []model.Range{model.PrefixRange(model.HostPrefix(hosts[addr]))}
 			err = env.Transact(cmd.Context(), again, func(v *model.View) (model.Change, error) { return releaseOne(v, addr, of, byHand) })
 		}
@@ -114,7 +114,7 @@ func release(cmd *cobra.Command, env *session.Env, list []unused, byHand bool) e
 	return errors.Join(errs...)
 }
 
-// unlessUsed is the error that somebody has an address.
+// unlessUsed returns an error if an address is in use.
 func unlessUsed(u *usage.Usage, addr netip.Addr) error {
 	if user := u.User(addr); user != "" {
 		return fmt.Errorf("%s is used by %s: delete the workload, which frees it", addr, user)

@@ -79,7 +79,7 @@ func showPools(env *session.Env, u *usage.Usage, only string, blocks bool) error
 	return output.Table(env.Stdout, []string{"GROUPING", "CIDR", "TOTAL", "IN USE", "FREE", "NAME OR NODE"}, rows)
 }
 
-// named says whether a pool is called so: by its name or its CIDR.
+// named reports whether text is a pool's name or CIDR.
 func named(p usage.Pool, text string) bool {
 	cidr := p.CIDR.String()
 	return text == p.Name || text == cidr || text == strings.ReplaceAll(cidr, "/", "-")
@@ -89,7 +89,7 @@ func notFound(pool string) error {
 	return &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("IPPool %s not found", pool)}
 }
 
-// total counts a pool's addresses; that of what lies in no pool is that of its blocks.
+// total returns how many addresses a pool has; for blocks in no pool, how many these have.
 func total(p usage.Pool) *big.Int {
 	n := new(big.Int)
 	if p.CIDR.IsValid() {

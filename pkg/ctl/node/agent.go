@@ -13,21 +13,21 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// Agent is what the agent of a node says of itself.
+// Agent is what a node's agent reports.
 type Agent struct {
 	Ready     bool               `json:"ready"`
-	Readiness string             `json:"readiness"` // and why it isn't
+	Readiness string             `json:"readiness"` // the page, which says why it isn't ready
 	Problems  []problems.Problem `json:"problems"`
 	debugstate.State
 }
 
-// NoAgentError says that nothing answers where an agent was asked.
+// NoAgentError says that no agent answers at a URL.
 type NoAgentError struct{ Err error }
 
-// Error is that of Err.
+// Error says that no agent answers, and why.
 func (e *NoAgentError) Error() string { return "no agent answers: " + e.Err.Error() }
 
-// Ask asks the agent whose health port has this URL. The error is a *NoAgentError where none answers.
+// Ask asks the agent whose health port has this URL. The error is a *NoAgentError if none answers.
 func Ask(ctx context.Context, url string) (a Agent, err error) {
 	text, status, err := session.Page(ctx, url+"/readiness")
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node has the commands of calicoctl on the node that they run on.
+// Package node implements calicoctl node, the commands on the node where they run.
 package node
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 )
 
-// New is the command node.
+// New returns the command node.
 func New(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Ask the agent of this node, and look at the node"}
 	cmd.AddCommand(newStatus(env), newCheckSystem(env), diags.NewNode(env))

@@ -18,31 +18,31 @@ import (
 	"github.com/calico-go/calico/pkg/ctl/session"
 )
 
-// modules are the parts of the kernel that the agent uses, with what for.
+// modules are the kernel modules that the agent uses, and for what.
 var modules = [][2]string{
 	{"nf_tables", "policy"}, {"nf_conntrack", "policy"}, {"nft_chain_nat", "masquerade"}, {"nft_connlimit", "MaxConnectionsPerEndpoint"},
 	{"nft_numgen", "MaxConnectionsPerEndpoint"}, {"veth", "pods"}, {"vxlan", "pools with vxlanMode"}, {"ipip", "pools with ipipMode; without it the agent encapsulates by itself"},
 }
 
-// leastKernel is the oldest kernel that is not warned of. Tests run on 6.1 and 6.18 alone.
+// leastKernel is the oldest kernel without a warning. Tests run only on 6.1 and 6.18.
 const leastKernel = "5.10"
 
-// A Trait is one thing that a host needs, and whether it has it.
+// A Trait is something that a host needs, and whether it has it.
 type Trait struct {
 	Name, Has string
 	// Do says what to do about it, "" = nothing.
 	Do string
 }
 
-// System looks at a host's kernel and settings, in /proc and /lib/modules.
+// System examines a host's kernel and settings, in /proc and /lib/modules.
 func System(root fs.FS) []Trait {
-	release, _ := fs.ReadFile(root, "proc/sys/kernel/osrelease") // "" is no kernel that is known
+	release, _ := fs.ReadFile(root, "proc/sys/kernel/osrelease") // "" is an unknown kernel
 	kernel := Trait{Name: "kernel", Has: strings.TrimSpace(string(release))}
 	if older(kernel.Has, leastKernel) {
 		kernel.Do = "want " + leastKernel + " or newer"
 	}
 	all := []Trait{kernel}
-	loaded, _ := fs.ReadFile(root, "proc/modules") // not there where the kernel has no modules at all
+	loaded, _ := fs.ReadFile(root, "proc/modules") // absent if the kernel has no modules at all
 	dir := path.Join("lib/modules", kernel.Has)
 	built, _ := fs.ReadFile(root, path.Join(dir, "modules.builtin"))
 	can, err := fs.ReadFile(root, path.Join(dir, "modules.dep"))
@@ -75,12 +75,12 @@ func System(root fs.FS) []Trait {
 	return all
 }
 
-// older compares two releases by their first two numbers. What isn't a release is older.
+// older compares two releases by their first two numbers. A text that isn't a release is older.
 func older(release, than string) bool {
 	number := func(text string) (n int) {
 		for _, part := range append(strings.SplitN(text, ".", 3), "", "")[:2] {
 			digits, _, _ := strings.Cut(part, "-")
-			i, _ := strconv.Atoi(digits) // 0 where it is none
+			i, _ := strconv.Atoi(digits) // 0 if it isn't a number
 			n = n<<16 + i
 		}
 		return n

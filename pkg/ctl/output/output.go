@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output prints what commands of calicoctl found: a table, JSON or YAML.
+// Package output prints the results of calicoctl's commands as a table, JSON or YAML.
 package output
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Table prints rows below their headings, in columns. An empty cell is printed as it is.
+// Table prints headings and rows in aligned columns.
 func Table(w io.Writer, headings []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range append([][]string{headings}, rows...) {
@@ -25,7 +25,7 @@ func Table(w io.Writer, headings []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// JSON prints a value, indented, with a newline at its end.
+// JSON prints a value as indented JSON, with a newline at the end.
 func JSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -33,7 +33,7 @@ func JSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// YAML prints a value by its JSON names.
+// YAML prints a value as YAML, with its JSON names.
 func YAML(w io.Writer, v any) error {
 	data, err := yaml.Marshal(v)
 	if err != nil {

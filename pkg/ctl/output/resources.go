@@ -17,11 +17,11 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// A Printer prints resources of a kind. one: a single one was asked for, so that it is printed by itself and not as a list.
-// headed: tables have headings.
+// A Printer prints resources of a kind. one says that a single resource was asked for: it is printed alone, not as a list.
+// headed says that tables have headings.
 type Printer func(w io.Writer, kind *resource.Kind, list []resource.Resource, one, headed bool) error
 
-// Parse reads the argument of -o.
+// Parse parses the argument of -o.
 func Parse(format string) (Printer, error) {
 	name, arg, _ := strings.Cut(format, "=")
 	switch name {
@@ -85,8 +85,8 @@ func Parse(format string) (Printer, error) {
 	return nil, fmt.Errorf("-o %s: want table, wide, name, json, yaml, go-template=TEMPLATE, jsonpath=PATH or custom-columns=HEAD:.path", format)
 }
 
-// Deleted says in a format of Parse that a resource is gone: in a table by a line, in JSON and YAML by an event as Kubernetes' watches have.
-// It reports whether the format has a word for it.
+// Deleted prints, in a format of Parse, that a resource is gone: a line in a table, or in JSON and YAML an event as in Kubernetes watches.
+// said is false for formats that can't express it.
 func Deleted(w io.Writer, format string, r resource.Resource) (said bool, err error) {
 	event := struct {
 		Type   string            `json:"type"`
@@ -118,7 +118,7 @@ func path(text string) (*jsonpath.JSONPath, error) {
 	return p, nil
 }
 
-// whole is one resource, or a list of them.
+// whole returns a single resource, or a list of them.
 func whole(kind *resource.Kind, list []resource.Resource, one bool) any {
 	if one && len(list) == 1 {
 		return list[0]
@@ -133,7 +133,7 @@ func whole(kind *resource.Kind, list []resource.Resource, one bool) any {
 	}{resource.APIVersion, list, kind.Name + "List"}
 }
 
-// yamlList prints one resource after the other, so that a list is never in memory as a whole.
+// yamlList prints one resource after the other, so that the whole list is never in memory as text.
 func yamlList(w io.Writer, kind *resource.Kind, list []resource.Resource) error {
 	b := bufio.NewWriter(w)
 	items := "items:"
@@ -157,7 +157,7 @@ func yamlList(w io.Writer, kind *resource.Kind, list []resource.Resource) error 
 	return b.Flush() // with the first error of all writes
 }
 
-// generic prints what a template makes of the fields by their JSON names.
+// generic returns a Printer that passes the resources, with their JSON names, to a template.
 func generic(execute func(io.Writer, any) error) Printer {
 	return func(w io.Writer, kind *resource.Kind, list []resource.Resource, one, _ bool) error {
 		data, err := fields(whole(kind, list, one))

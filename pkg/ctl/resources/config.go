@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// NewConfig is the command config, as calicoctl 1 had it.
+// NewConfig returns the command config, as in calicoctl 1.
 func NewConfig(env *session.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Set what calicoctl 1 called so: use patch bgpconfiguration instead"}
 	cmd.AddCommand(&cobra.Command{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resources has the commands of calicoctl on resources: create, apply, replace, patch, label, delete, get, validate.
+// Package resources implements the commands of calicoctl on resources: create, apply, replace, patch, label, delete, get,
+// validate.
 package resources
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// files are what -f names.
+// files are the files named by -f.
 type files struct {
 	names     []string
 	recursive bool
@@ -31,7 +32,7 @@ func (f *files) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "with the directories below")
 }
 
-// read reads all resources of the files of a command, or says all that is wrong with them, or what is there twice.
+// read reads all resources in a command's files. The error names everything that is wrong, including duplicates.
 func (f *files) read(cmd *cobra.Command, env *session.Env) ([]resource.Resource, error) {
 	if len(f.names) == 0 {
 		return nil, session.Usagef("want -f FILE: see %s --help", cmd.CommandPath())
@@ -89,7 +90,7 @@ func (f *files) read(cmd *cobra.Command, env *session.Env) ([]resource.Resource,
 	return all, nil
 }
 
-// below lists the file itself, or those of a directory.
+// below returns the file itself, or the files of a directory.
 func (f *files) below(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -113,7 +114,7 @@ func (f *files) below(name string) ([]string, error) {
 	return list, err
 }
 
-// warn says what a document has and nobody keeps.
+// warn reports the parts of a document that are not stored.
 func warn(env *session.Env, r resource.Resource) {
 	kind, err := resource.Find(r.Kind)
 	if err == nil && len(r.Metadata.Labels) > 0 && !kind.Labelled {

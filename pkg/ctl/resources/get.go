@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// get is what the command get is asked for.
+// get holds the options of the command get.
 type get struct {
 	env               *session.Env
 	namespace, format string
@@ -24,7 +24,7 @@ type get struct {
 	watch             bool
 }
 
-// NewGet is the command get.
+// NewGet returns the command get.
 func NewGet(env *session.Env) *cobra.Command {
 	g := &get{env: env}
 	cmd := &cobra.Command{
@@ -43,7 +43,7 @@ func NewGet(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-// completer completes kinds, and names of what is there.
+// completer completes kinds and the names of resources.
 func completer(env *session.Env, namespace *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -60,7 +60,7 @@ func completer(env *session.Env, namespace *string) cobra.CompletionFunc {
 		if c, err := newClient(cmd, env); err == nil {
 			ctx, cancel := env.Bound(cmd.Context())
 			defer cancel()
-			found, _, _ := c.List(ctx, kind, *namespace) // what can't be read has no names to offer
+			found, _, _ := c.List(ctx, kind, *namespace) // if they can't be read, there are no names to offer
 			for _, s := range found {
 				names = append(names, s.Metadata.Name)
 			}
@@ -93,7 +93,7 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 	defer cancel()
 	of := namespace
 	if len(args) > 1 {
-		of = "" // what is named may be meant elsewhere
+		of = "" // a name may mean a resource elsewhere
 	}
 	found, _, err := c.List(ctx, kind, of)
 	if err != nil {
@@ -127,7 +127,7 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 	return bad
 }
 
-// exported takes away what belongs to this cluster.
+// exported removes what belongs to this cluster, with --export.
 func (g *get) exported(r resource.Resource) resource.Resource {
 	if g.export {
 		r.Metadata.ResourceVersion = ""
@@ -135,7 +135,7 @@ func (g *get) exported(r resource.Resource) resource.Resource {
 	return r
 }
 
-// resolve finds a resource by its name, or, with a note, the one that is meant.
+// resolve finds a resource by its name, or, with a note, the one that the name may mean.
 func (g *get) resolve(kind *resource.Kind, found []resource.Stored, namespace, name string) (*resource.Stored, error) {
 	s, err := kind.Lookup(found, namespace, name)
 	if missing, ok := errors.AsType[*resource.NotFoundError](err); ok && missing.Meant() != nil {
@@ -145,7 +145,7 @@ func (g *get) resolve(kind *resource.Kind, found []resource.Stored, namespace, n
 	return s, err
 }
 
-// follow prints resources, and then changes, until it is interrupted. One that is named may come up later.
+// follow prints resources, and then changes, until it is interrupted. A named resource may appear later.
 func (g *get) follow(ctx context.Context, c *client.Client, kind *resource.Kind, namespace string, names []string, print output.Printer) error {
 	wanted := map[string]bool{}
 	if len(names) > 0 {
@@ -164,7 +164,7 @@ func (g *get) follow(ctx context.Context, c *client.Client, kind *resource.Kind,
 	}
 	headed := false
 	return c.Watch(ctx, kind, namespace, func(e client.Event) error {
-		g.env.Progress("") // it ends when it is interrupted
+		g.env.Progress("") // it only ends when interrupted
 		s := e.Resource
 		if len(names) > 0 && !wanted[s.Metadata.Name] {
 			return nil

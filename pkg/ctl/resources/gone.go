@@ -16,11 +16,11 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// gone is a node that is gone for good, or one of its workloads, with what etcd still has of it.
+// gone is a node that is gone for good, or one of its workloads, with what etcd still holds of it.
 type gone struct {
 	env      *session.Env
-	name     string // the node's
-	workload bool   // it alone: the node's agent may live
+	name     string // of the node
+	workload bool   // only a workload: the node's agent may live
 	entries  []model.Entry
 	users    *usage.Usage
 	mine     map[netip.Addr]usage.Address // allocated to the node's workloads and tunnels
@@ -41,13 +41,13 @@ func newGone(ctx context.Context, env *session.Env, name string) (*gone, error) 
 	return g, nil
 }
 
-// isOrphan says whether an endpoint is of a container that it doesn't name: no DEL takes it away.
+// isOrphan reports whether an endpoint belongs to a container that it doesn't name: no DEL removes it.
 func isOrphan(s resource.Stored) bool {
 	spec, ok := s.Spec.(*resource.WorkloadEndpoint)
 	return ok && s.Entries[0].Err == nil && spec.ContainerID == "" && (spec.Orchestrator == "k8s" || spec.Orchestrator == "cni")
 }
 
-// takeOrphan deletes an endpoint, with its addresses, unless it is up.
+// takeOrphan deletes an endpoint and its addresses, unless it is up.
 func takeOrphan(ctx context.Context, env *session.Env, s resource.Stored) error {
 	e := s.Entries[0]
 	k := e.Key.(model.WorkloadEndpointKey)
@@ -59,8 +59,8 @@ func takeOrphan(ctx context.Context, env *session.Env, s resource.Stored) error 
 	return g.takeWorkload(ctx, k, e)
 }
 
-// takeAway deletes a node's workloads with their addresses, frees what its agent took, and ends the affinity of its blocks: each in a
-// transaction that looks whether the agent lives. One that was cut off goes on when it is run again.
+// takeAway deletes a node's workloads and their addresses, frees what its agent took, and ends the affinities of its blocks. Each
+// step is a transaction that requires that the agent is gone. An interrupted takeAway goes on when it is run again.
 func takeAway(ctx context.Context, env *session.Env, name string) error {
 	g, err := newGone(ctx, env, name)
 	if err != nil {
@@ -101,7 +101,7 @@ func takeAway(ctx context.Context, env *session.Env, name string) error {
 	return err
 }
 
-// takeWorkload deletes a workload's endpoint, as it was read, with its addresses.
+// takeWorkload deletes a workload's endpoint, if it is still as read, and its addresses.
 func (g *gone) takeWorkload(ctx context.Context, k model.WorkloadEndpointKey, read model.Entry) error {
 	report := model.WorkloadStatusKey(k)
 	spec, _ := read.Value.(model.WorkloadEndpoint)
@@ -131,7 +131,7 @@ func (g *gone) takeWorkload(ctx context.Context, k model.WorkloadEndpointKey, re
 	})
 }
 
-// release frees addresses that their handles still have.
+// release frees addresses, if their handles still have them.
 func (g *gone) release(v *model.View, addrs ...netip.Addr) (model.Change, error) {
 	p := ipam.NewPlan(v)
 	for _, a := range addrs {
@@ -146,7 +146,7 @@ func (g *gone) release(v *model.View, addrs ...netip.Addr) (model.Change, error)
 	return p.Change(), nil
 }
 
-// transact does something, of a node on condition that its agent doesn't report.
+// transact runs a transaction; for a whole node, only if its agent doesn't report.
 func (g *gone) transact(ctx context.Context, reads []model.Range, decide func(*model.View) (model.Change, error)) error {
 	status := model.StatusKey{Host: g.name}
 	return g.env.Transact(ctx, append(reads, model.KeyRange(status)), func(v *model.View) (model.Change, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// modify changes one resource by what change makes of it.
+// modify changes one resource to the result of change.
 func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name string, change func(*resource.Kind, resource.Resource) (resource.Resource, error)) error {
 	kind, err := resource.Find(kindName)
 	if err != nil {
@@ -34,7 +34,7 @@ func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name stri
 	return err
 }
 
-// NewPatch is the command patch.
+// NewPatch returns the command patch.
 func NewPatch(env *session.Env) *cobra.Command {
 	var patch, patchFile, namespace, typ string
 	cmd := &cobra.Command{
@@ -72,7 +72,7 @@ func NewPatch(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-// NewLabel is the command label.
+// NewLabel returns the command label.
 func NewLabel(env *session.Env) *cobra.Command {
 	var namespace string
 	var overwrite, remove bool

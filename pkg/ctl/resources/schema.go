@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// NewSchema is the command schema.
+// NewSchema returns the command schema.
 func NewSchema(env *session.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema KIND", Short: "Print the JSON schema of a kind's documents, for editors, without a cluster", Args: cobra.ExactArgs(1),

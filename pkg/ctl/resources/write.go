@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// verb is a command that writes what files say.
+// verb is a command that writes the content of files.
 type verb struct {
 	files
 	diff, skip bool
@@ -54,8 +54,8 @@ func (v *verb) command(use, short string, do func(*client.Client, context.Contex
 	return cmd
 }
 
-// judge finds the documents that are wrong by themselves, before the first is written. What is stored may be as wrong, and stay: a
-// document that doesn't change it isn't refused.
+// judge finds documents that are wrong by themselves, before the first is written. What is stored may be just as wrong: a document
+// that doesn't change it is accepted.
 func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resource, do func(*client.Client, context.Context, resource.Resource) (client.Outcome, error)) error {
 	var errs []error
 	for _, r := range all {
@@ -69,7 +69,7 @@ func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resou
 		_, refused := do(&alone, bound, r)
 		cancel()
 		switch session.Status(refused) {
-		case session.StatusOK, session.StatusNotFound, session.StatusConflict: // or refused for another reason
+		case session.StatusOK, session.StatusNotFound, session.StatusConflict: // accepted, or refused for another reason
 		case session.StatusUnavailable:
 			return refused
 		default:
@@ -79,7 +79,7 @@ func (v *verb) judge(ctx context.Context, c *client.Client, all []resource.Resou
 	return errors.Join(errs...)
 }
 
-// each does something with each resource, and goes on after an error.
+// each calls do for each resource, and goes on after an error.
 func (v *verb) each(ctx context.Context, all []resource.Resource, do func(context.Context, resource.Resource) (client.Outcome, error)) error {
 	var errs []error
 	for i, r := range all {
@@ -96,7 +96,7 @@ func (v *verb) each(ctx context.Context, all []resource.Resource, do func(contex
 			}
 			errs = append(errs, err)
 			if session.Status(err) == session.StatusUnavailable {
-				break // nor will the next be
+				break // the next will fail as well
 			}
 			continue
 		}
@@ -111,7 +111,7 @@ func (v *verb) each(ctx context.Context, all []resource.Resource, do func(contex
 	return errors.Join(errs...)
 }
 
-// printDiff prints what apply would change, in the form in which get prints it.
+// printDiff prints what apply would change, in the form that get prints.
 func (v *verb) printDiff(ctx context.Context, c *client.Client, r resource.Resource) error {
 	before, after, err := c.Preview(ctx, r)
 	if err != nil {
@@ -136,7 +136,7 @@ func isExists(err error) bool {
 	return errors.As(err, &exists)
 }
 
-// NewCreate is the command create.
+// NewCreate returns the command create.
 func NewCreate(env *session.Env) *cobra.Command {
 	v := &verb{env: env}
 	cmd := v.command("create", "Make resources that are not there yet", (*client.Client).Create, isExists)
@@ -144,7 +144,7 @@ func NewCreate(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-// NewApply is the command apply.
+// NewApply returns the command apply.
 func NewApply(env *session.Env) *cobra.Command {
 	v := &verb{env: env}
 	cmd := v.command("apply", "Make resources, or change them to what the files say", (*client.Client).Apply, nil)
@@ -152,13 +152,13 @@ func NewApply(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-// NewReplace is the command replace.
+// NewReplace returns the command replace.
 func NewReplace(env *session.Env) *cobra.Command {
 	v := &verb{env: env}
 	return v.command("replace", "Change resources that are there to what the files say", (*client.Client).Update, nil)
 }
 
-// NewDelete is the command delete.
+// NewDelete returns the command delete.
 func NewDelete(env *session.Env) *cobra.Command {
 	v := &verb{env: env}
 	var namespace string
@@ -210,7 +210,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-// named are the resources that arguments or files name.
+// named returns the resources named by arguments or files.
 func (v *verb) named(cmd *cobra.Command, args []string, namespace string) ([]resource.Resource, error) {
 	switch {
 	case len(v.names) > 0 && len(args) > 0:
@@ -237,7 +237,7 @@ func (v *verb) named(cmd *cobra.Command, args []string, namespace string) ([]res
 	return all, nil
 }
 
-// NewValidate is the command validate.
+// NewValidate returns the command validate.
 func NewValidate(env *session.Env) *cobra.Command {
 	f := &files{}
 	cmd := &cobra.Command{
@@ -262,7 +262,7 @@ func NewValidate(env *session.Env) *cobra.Command {
 	return cmd
 }
 
-// NewConvert is the command convert.
+// NewConvert returns the command convert.
 func NewConvert(env *session.Env) *cobra.Command {
 	f := &files{}
 	var format string

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// DefaultConfigFile is read if it is there and --config names no other.
+// DefaultConfigFile is read if it exists and --config names no other.
 const DefaultConfigFile = "/etc/calico/calicoctl.cfg"
 
 // Settings say where etcd is: the spec of a CalicoAPIConfig.
@@ -31,7 +31,7 @@ type Settings struct {
 	EtcdPasswordFile string `json:"etcdPasswordFile"`
 }
 
-// byFlag are the settings by the names of their flags.
+// byFlag returns the settings by the names of their flags.
 func (s Settings) byFlag() map[string]string {
 	return map[string]string{
 		"etcd-endpoints": s.EtcdEndpoints, "etcd-discovery-srv": s.EtcdDiscoverySRV, "etcd-ca-cert-file": s.EtcdCACertFile, "etcd-cert-file": s.EtcdCertFile,
@@ -47,7 +47,7 @@ type apiConfig struct {
 	Spec       Settings `json:"spec" input:"optional"`
 }
 
-// readConfig reads a configuration file; every field must be one that is known.
+// readConfig reads a configuration file. Unknown fields are errors.
 func readConfig(path string) (Settings, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func readConfig(path string) (Settings, error) {
 	return c.Spec, nil
 }
 
-// storeConfig joins flags, environment and file; a flag wins over a variable, and that over the file.
+// storeConfig combines flags, environment and file; a flag overrides a variable, which overrides the file.
 func (e *Env) storeConfig() (store.Config, error) {
 	path := cmp.Or(e.configFile, DefaultConfigFile)
 	file, err := readConfig(path)

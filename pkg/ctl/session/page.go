@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// Page fetches a page of an agent, or its beginning. What it says is text whatever the status is.
+// Page fetches a page of an agent, up to 16 MiB of it. text is the body, whatever the status.
 func Page(ctx context.Context, url string) (text string, status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

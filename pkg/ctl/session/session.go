@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session is what all commands of calicoctl share: the standard streams, the configuration, the connection to
+// Package session holds what all commands of calicoctl share: the standard streams, the configuration, the connection to
 // etcd, and the exit statuses.
 package session
 
@@ -21,16 +21,16 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// refusedTimeout is how long a command waits where nothing listens at etcd's endpoints.
+// refusedTimeout is how long a command waits if nothing listens at etcd's endpoints.
 const refusedTimeout = 2 * time.Second
 
-// Env is what a command is run with.
+// Env is the environment of a command.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Environ        []string // as os.Environ
 	Version        string
-	// After is time.After for reports of progress; nil = none.
+	// After is time.After for progress reports; nil = none.
 	After func(time.Duration) <-chan time.Time
 	// DryRun is --dry-run of the commands that have it: they say what they would do, and change nothing.
 	DryRun bool
@@ -41,10 +41,10 @@ type Env struct {
 	client     *store.Client
 
 	mu    sync.Mutex
-	doing string // what Progress said last
+	doing string // the last text of Progress
 }
 
-// AddFlags gives a command, and those below it, the flags that say where etcd is.
+// AddFlags adds the flags that say where etcd is to a command and its subcommands.
 func (e *Env) AddFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVarP(&e.configFile, "config", "c", "", "file of the kind CalicoAPIConfig (default "+DefaultConfigFile+", if it is there)")
@@ -56,7 +56,7 @@ func (e *Env) AddFlags(cmd *cobra.Command) {
 	f.Bool("allow-version-mismatch", false, "without effect: no version is refused")
 }
 
-// Store returns the client of etcd, which it makes at the first call. The first request finds out whether etcd is there.
+// Store returns the client of etcd, which the first call makes. The first request finds out whether etcd is there.
 func (e *Env) Store(ctx context.Context) (*store.Client, error) {
 	if e.client != nil {
 		return e.client, nil
@@ -74,7 +74,7 @@ func (e *Env) Store(ctx context.Context) (*store.Client, error) {
 	return client, nil
 }
 
-// Members are clients of etcd's endpoints, one for each, and the files with the certificates that they use. The caller closes the
+// Members returns a client for each of etcd's endpoints, and the files of the certificates that they use. The caller closes the
 // clients.
 func (e *Env) Members(ctx context.Context) (members map[string]*store.Client, certificates []string, err error) {
 	cfg, err := e.storeConfig()
@@ -99,7 +99,7 @@ func (e *Env) Members(ctx context.Context) (members map[string]*store.Client, ce
 	return members, certificates, nil
 }
 
-// Read reads ranges of what etcd holds at one revision.
+// Read reads ranges of etcd at one revision.
 func (e *Env) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error) {
 	s, err := e.Store(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (e *Env) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, 
 	return snapshot, nil
 }
 
-// Transact is a transaction of the store, which with --dry-run decides and changes nothing.
+// Transact runs a transaction of the store. With --dry-run it decides, and changes nothing.
 func (e *Env) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error)) error {
 	s, err := e.Store(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func (e *Env) Transact(ctx context.Context, wants []model.Range, decide func(*mo
 	return err
 }
 
-// DryRunNote ends the line of what --dry-run only says.
+// DryRunNote returns what ends a line about something that --dry-run doesn't do.
 func (e *Env) DryRunNote() string {
 	if e.DryRun {
 		return " (dry run)"
@@ -138,12 +138,12 @@ func (e *Env) DryRunNote() string {
 	return ""
 }
 
-// Bound bounds one request to etcd by --timeout.
+// Bound limits one request to etcd to --timeout.
 func (e *Env) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, e.timeout)
 }
 
-// Close ends the connection to etcd.
+// Close closes the connection to etcd.
 func (e *Env) Close() {
 	if e.client != nil {
 		_ = e.client.Close() // all requests have been answered
@@ -151,17 +151,17 @@ func (e *Env) Close() {
 	}
 }
 
-// silence is how long a command may take before it says how far it is, and how often it does from then on.
+// silence is how long a command may take before it reports its progress, and the time between two reports.
 const silence = 2 * time.Second
 
-// Progress notes how far a command is, "" = it isn't to be reported any more.
+// Progress sets the text of progress reports, "" = none.
 func (e *Env) Progress(format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.doing = fmt.Sprintf(format, args...)
 }
 
-// answer is standard output. A command that writes there isn't on its way any more: it may be a pager that it waits for.
+// answer is standard output. Once a command writes there its progress is no longer reported: it may be waiting for a pager.
 type answer struct {
 	env *Env
 	io.Writer
@@ -172,8 +172,8 @@ func (a answer) Write(text []byte) (int, error) {
 	return a.Writer.Write(text)
 }
 
-// ReportProgress says on stderr how far the command is, if that takes long, until the function that it returns is called, or the command
-// has written to Stdout and noted nothing since.
+// ReportProgress reports the command's progress on stderr every two seconds. It ends when stop is called, and pauses once the command
+// has written to Stdout, until the next Progress.
 func (e *Env) ReportProgress() (stop func()) {
 	if e.After == nil {
 		return func() {}
@@ -201,7 +201,7 @@ func (e *Env) ReportProgress() (stop func()) {
 	}
 }
 
-// Getenv is the value of a variable of Environ, "" = not set; the last one counts.
+// Getenv returns the value of a variable of Environ, "" = not set; the last one counts.
 func (e *Env) Getenv(name string) string {
 	for _, entry := range slices.Backward(e.Environ) {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {

@@ -13,9 +13,9 @@ import (
 // The exit statuses of calicoctl.
 const (
 	StatusOK          = 0
-	StatusFailed      = 1 // something was refused, or was found to be wrong
-	StatusUsage       = 2 // the command line, its configuration or a document makes no sense
-	StatusNotFound    = 3 // what was named isn't there, or is there already
+	StatusFailed      = 1 // something was refused, or found to be wrong
+	StatusUsage       = 2 // the command line, its configuration or a document is invalid
+	StatusNotFound    = 3 // what was named doesn't exist, or exists already
 	StatusUnavailable = 4 // etcd can't be reached, or refuses access
 	StatusConflict    = 5 // another writer was faster
 )
@@ -28,24 +28,24 @@ sense; 3 not found, or there already; 4 etcd can't be reached or refuses access;
 type StatusError struct {
 	Status int
 	Err    error
-	Found  bool // all that was asked for was printed; Err is what is wrong by it
+	Found  bool // everything asked for was printed; Err is what that shows to be wrong
 }
 
-// Error is that of Err.
+// Error returns the text of Err.
 func (e *StatusError) Error() string { return e.Err.Error() }
 
-// Unwrap is Err.
+// Unwrap returns Err.
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// Usagef makes an error of a command line, configuration or document that makes no sense.
+// Usagef returns an error about an invalid command line, configuration or document.
 func Usagef(format string, args ...any) error {
 	return &StatusError{Status: StatusUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// Found makes an error of what is wrong by all that was asked for and printed.
+// Found returns an error about problems in what was asked for and printed.
 func Found(err error) error { return &StatusError{Status: StatusFailed, Err: err, Found: true} }
 
-// Status is the exit status that an error ends calicoctl with; nil is StatusOK.
+// Status returns the exit status for an error; nil is StatusOK.
 func Status(err error) int {
 	var of *StatusError
 	var field *resource.FieldError

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status has the command of calicoctl that says whether the cluster is well.
+// Package status implements the command of calicoctl that says whether the cluster is well.
 package status
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// host is what etcd says of one.
+// host is what etcd holds about one host.
 type host struct {
 	name                     string
 	live                     bool
@@ -29,7 +29,7 @@ type host struct {
 	total, up, bad, reported int       // workload endpoints
 }
 
-// cluster is what etcd says of all.
+// cluster is what etcd holds about the whole cluster.
 type cluster struct {
 	hosts    map[string]*host
 	ready    bool
@@ -105,7 +105,7 @@ func (c *cluster) judge() {
 	}
 }
 
-// Problems lists what isn't as it should be by what etcd holds, of all of it.
+// Problems returns everything that isn't as it should be, given all that etcd holds.
 func Problems(entries []model.Entry) []string { return clusterOf(entries).problems }
 
 func (c *cluster) sorted() []*host {
@@ -128,7 +128,7 @@ func (h *host) row() []string {
 	return []string{h.name, agent, last, fmt.Sprint(h.total), up}
 }
 
-// New is the command status.
+// New returns the command status.
 func New(env *session.Env) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leader has one of several processes lead, by a Lease of the Kubernetes API. It is apart from package kube
-// because client-go's election is linked with the typed clients of every kind, which only the controllers can afford.
+// Package leader elects one of several processes as the leader, by a Lease of the Kubernetes API. It is separate from package
+// kube because client-go's election links the typed clients of every kind, which only the controllers can afford.
 package leader
 
 import (
@@ -23,20 +23,20 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// Config says for what to run, and as whom. The zero durations are Kubernetes' own.
+// Config configures the election. The zero durations mean Kubernetes' defaults.
 type Config struct {
 	Namespace, Name string // of the Lease
-	Identity        string // unique among those who run for it
-	// LeaseDuration, 0 = 15 s, is how long the others wait for the leader; RenewDeadline, 0 = 10 s, is when a leader that
-	// can't renew its lease gives up; RetryPeriod, 0 = 2 s, is between two tries.
+	Identity        string // unique among the candidates
+	// LeaseDuration, 0 = 15 s, is how long the others wait for the leader. RenewDeadline, 0 = 10 s, is when a leader that
+	// can't renew its lease gives up. RetryPeriod, 0 = 2 s, is the time between two tries.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Logger                                    *slog.Logger // nil = none
 }
 
-// Run takes part in the election until the context ends; it returns nil then. Each time that this process leads, lead is
-// called with a context that ends when it doesn't any more, and Run waits for it to return. While it does, another may
-// lead: what lead writes must not take effect then. Where lead returns by itself, the Lease is given back, and this process
-// takes no part until another has had time to take it.
+// Run takes part in the election until the context ends, and then returns nil. Each time that this process becomes the
+// leader, Run calls lead with a context that ends when the lead is lost, and waits for lead to return. Until it does, another
+// process may already lead: what lead writes then must not take effect. If lead returns by itself, Run releases the Lease and
+// stays out of the election for a LeaseDuration, so that another process can take it.
 func Run(ctx context.Context, leases rest.Interface, cfg Config, lead func(context.Context)) error {
 	if cfg.LeaseDuration == 0 {
 		cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = 15*time.Second, 10*time.Second, 2*time.Second
@@ -66,7 +66,7 @@ func Run(ctx context.Context, leases rest.Interface, cfg Config, lead func(conte
 				OnStartedLeading: func(ctx context.Context) {
 					leading.Lock()
 					defer leading.Unlock()
-					if ctx.Err() == nil { // it is over where this goroutine begins late
+					if ctx.Err() == nil { // this goroutine may begin after the lead is lost
 						lead(ctx)
 					}
 					if ctx.Err() == nil {
@@ -83,7 +83,7 @@ func Run(ctx context.Context, leases rest.Interface, cfg Config, lead func(conte
 		elector.Run(part)
 		returned()
 		if part.Err() != nil {
-			_ = retry.Wait(ctx, cfg.LeaseDuration) // the loop asks the context
+			_ = retry.Wait(ctx, cfg.LeaseDuration) // the loop checks the context
 		}
 		leave()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/retry"
 )
 
-// newsHandler leaves out what was said last: while the API is away, client-go says so every two seconds.
+// newsHandler drops records that repeat the last one: while the API is away, client-go logs every two seconds.
 type newsHandler struct {
 	slog.Handler
 
