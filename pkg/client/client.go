@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// A Client works on the resources of one cluster, safe for concurrent use.
+// A Client works on the resources of one cluster. It is safe for concurrent use, but for dry runs and Preview.
 type Client struct {
 	store *store.Client
 	// DryRun makes writes report what they would do, without doing it. Each takes into account what those before it would have
@@ -227,8 +227,9 @@ func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, nam
 func (c *Client) transact(ctx context.Context, wants []model.Range, decide func([]model.Range, []model.Entry) (model.Change, error)) error {
 	var kept []model.Entry
 	var opts []store.TransactOption
+	var would []model.Change
 	if c.DryRun {
-		opts = append(opts, store.DryRun(&c.would))
+		would, opts = c.would, append(opts, store.DryRun(&c.would))
 	}
 	_, err := c.store.Transact(ctx, wants, func(v *model.View) (model.Change, error) {
 		var entries []model.Entry
@@ -246,7 +247,7 @@ func (c *Client) transact(ctx context.Context, wants []model.Range, decide func(
 				}
 			}
 		}
-		for _, before := range c.would {
+		for _, before := range would {
 			var err error
 			if entries, err = changed(entries, before); err != nil {
 				return model.Change{}, err

@@ -91,6 +91,22 @@ func TestLocking(t *testing.T) {
 	}
 }
 
+// TestPreview: what a preview shows is what Apply then does, on the same client.
+func TestPreview(t *testing.T) {
+	c, ctx := client.New(etcd.New(t).Store), t.Context()
+	r := decode(t, pool)
+	for _, want := range []client.Outcome{client.Created, client.Configured} {
+		before, after, err := c.Preview(ctx, r)
+		if err != nil || (before == nil) != (want == client.Created) || after == nil {
+			t.Fatalf("%s: %v, %v, %v", want, before, after, err)
+		}
+		if outcome, err := c.Apply(ctx, r); outcome != want || err != nil {
+			t.Errorf("%s, %v, want %s", outcome, err, want)
+		}
+		r.Spec.(*resource.IPPool).NATOutgoing = true
+	}
+}
+
 // TestTogether: many writers change one resource at once, and no change is lost.
 func TestTogether(t *testing.T) {
 	s := etcd.New(t)

@@ -181,7 +181,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 					return "", err
 				}
 				if force && kind.Name == "Node" {
-					if err := takeAway(ctx, env, r.Metadata.Name); err != nil || env.DryRun {
+					if err := takeAway(cmd.Context(), env, r.Metadata.Name); err != nil || env.DryRun {
 						return client.Deleted, err
 					}
 				}
