@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
@@ -80,6 +81,11 @@ func (l *libraryLog) takeIn(r slog.Record) bool {
 	switch r.Message {
 	case "received update": // pkg/server/peer.go, handleUpdate
 		l.sessions.noteUpdate(l.peer)
+	case "outgoing connection established": // pkg/server/fsm.go, outgoingConnManager.run
+		l.sessions.update(l.peer, func(e *sessionState) { e.opened = time.Now() })
+		l.sessions.wake()
+	case "open message received on outgoing connection":
+		l.sessions.update(l.peer, func(e *sessionState) { e.opened = time.Time{} })
 	case "outgoing connection IO error": // pkg/server/fsm.go, outgoingConnManager.run
 		l.sessions.update(l.peer, l.sessions.closed)
 	case "failed to connect": // pkg/server/fsm.go, connectLoop

@@ -74,6 +74,31 @@ func mustSay(t *testing.T, s *speaker) {
 	becomes(t, "an error is kept", true, func() bool { return s.peer(netip.MustParseAddr("10.0.0.2")).Error != "" })
 }
 
+// TestMuteListener: a neighbour accepts connections and doesn't answer. We give up each within seconds, not gobgp's 4 minutes.
+func TestMuteListener(t *testing.T) {
+	t.Parallel()
+	a, b, da, _ := twoHosts(t)
+	var l net.Listener
+	in(t, b.ns, func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(b.v4, 179).String())
+		return err
+	})
+	defer l.Close()
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(eventually.Limit)); err != nil {
+		t.Fatal(err)
+	}
+	s := a.start(t)
+	s.apply(da)
+	for range 2 {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	mustSay(t, s)
+}
+
 // TestLateNews: a speaker learns late that a session is up, as when it has much to send. It doesn't take its neighbour for
 // mute.
 func TestLateNews(t *testing.T) {

@@ -36,6 +36,7 @@ const kept = 3 * mute
 type changes struct {
 	mu       sync.Mutex
 	prefixes map[netip.Prefix]time.Time
+	pruned   time.Time
 	last     time.Time   // change of prefixes, or of the filters
 	reflects atomic.Bool // neighbours are sent routes of others
 }
@@ -45,7 +46,10 @@ func (c *changes) note(at time.Time, prefixes ...netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = at
-	maps.DeleteFunc(c.prefixes, func(_ netip.Prefix, when time.Time) bool { return at.Sub(when) > kept })
+	if at.Sub(c.pruned) > kept {
+		maps.DeleteFunc(c.prefixes, func(_ netip.Prefix, when time.Time) bool { return at.Sub(when) > kept })
+		c.pruned = at
+	}
 	if c.prefixes == nil {
 		c.prefixes = make(map[netip.Prefix]time.Time)
 	}
@@ -91,12 +95,13 @@ func (s *Speaker) followUp(ctx context.Context, now time.Time) error {
 	}
 	err := keepAlive(ready)
 	if missed, some := r.changes.after(first); some && len(ready) > 0 {
-		err = errors.Join(err, r.resend(ctx, ready, missed))
-	}
-	if err != nil {
+		failed := r.resend(ctx, ready, missed)
 		for _, a := range ready {
-			s.sessions.update(a, later)
+			if failed != nil {
+				s.sessions.update(a, later)
+			}
 		}
+		err = errors.Join(err, failed)
 	}
 	return err
 }

@@ -20,8 +20,12 @@ import (
 // established). And no event names the prefixes that a policy rejects. So the speaker itself looks at what a neighbour has sent, at most
 // once a second: whether it is too much, and which prefixes are never used.
 
-// lookEvery is the minimum time between two looks.
-const lookEvery = time.Second
+// lookEvery is the minimum time between two looks, and lookShare how many times as long as it took the pause after a look is: the
+// library does nothing else meanwhile.
+const (
+	lookEvery = time.Second
+	lookShare = 50
+)
 
 // received is what a neighbour has sent.
 type received struct {
@@ -34,7 +38,7 @@ type received struct {
 func (t *sessions) noteUpdate(a netip.Addr) {
 	t.update(a, func(e *sessionState) {
 		if e.lookAt.IsZero() {
-			e.lookAt = time.Now().Add(lookEvery)
+			e.lookAt = time.Now().Add(max(lookEvery, e.lookPause))
 			t.wake()
 		}
 	})
@@ -50,7 +54,9 @@ func (s *Speaker) look(ctx context.Context, now time.Time) error {
 		}
 		return due
 	}) {
+		began := time.Now()
 		has, err := s.run.received(ctx, a)
+		s.sessions.update(a, func(e *sessionState) { e.lookPause = lookShare * time.Since(began) })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("look at what BGP neighbour %s sent: %w", a, err))
 			s.sessions.noteUpdate(a) // again

@@ -60,6 +60,7 @@ type sessionState struct {
 	closes    int       // connections that it closed since its last other sign of life
 	until     time.Time // end of the pause of a flooded neighbour; another limit ends it early
 	began     time.Time // when the library was given it: earlier events are of a removed session
+	opened    time.Time // when the library connected to it; zero = it doesn't wait for its answer
 	progress
 }
 
@@ -70,9 +71,10 @@ type progress struct {
 	comesUp       time.Time // a time before the library read its table for it
 	followUpAt    time.Time // zero = it was done
 	lookAt        time.Time // when to look at what it sent; zero = nothing new
-	refused       int       // how many prefixes it sends that are taken from no neighbour
-	reasons       []string  // why, as logged
-	looped        bool      // it was logged that it sends routes with our AS number
+	lookPause     time.Duration
+	refused       int      // how many prefixes it sends that are taken from no neighbour
+	reasons       []string // why, as logged
+	looped        bool     // it was logged that it sends routes with our AS number
 }
 
 // update changes the entry of a neighbour, if there is one.
@@ -121,8 +123,8 @@ func (t *sessions) setNeighbours(d Desired) {
 		if n.MaxPrefixes != e.neighbour.MaxPrefixes {
 			e.lookAt, e.until = time.Now(), time.Time{}
 		}
-		if e.refused > 0 { // our own prefixes may have changed
-			e.lookAt = time.Now()
+		if e.refused > 0 && e.lookAt.IsZero() { // our own prefixes may have changed
+			e.lookAt = time.Now().Add(e.lookPause)
 		}
 		e.neighbour = n
 	}
@@ -141,7 +143,7 @@ func (t *sessions) refuse(a netip.Addr) {
 func (t *sessions) begin(a netip.Addr) {
 	t.update(a, func(e *sessionState) {
 		now := time.Now()
-		e.state, e.since, e.began, e.until, e.closes, e.progress = Idle, now, now, time.Time{}, 0, progress{}
+		e.state, e.since, e.began, e.until, e.opened, e.closes, e.progress = Idle, now, now, time.Time{}, time.Time{}, 0, progress{}
 	})
 }
 
@@ -188,7 +190,7 @@ func (t *sessions) failed(e *sessionState, text string) {
 	if text == wrongAS {
 		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
 	}
-	e.err, e.errAt, e.closes = text, time.Now(), 0
+	e.err, e.errAt, e.closes, e.opened = text, time.Now(), 0, time.Time{}
 	if e.told == text {
 		return
 	}
@@ -211,6 +213,7 @@ const tooManyCloses = 6
 // closed records that a neighbour closed a connection without a word before there was a session, as routers do with hosts
 // that aren't their neighbours.
 func (t *sessions) closed(e *sessionState) {
+	e.opened = time.Time{}
 	if e.state == Established { // both sides opened a connection, and this is the other one
 		return
 	}
@@ -233,7 +236,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		if at.Before(e.began) || before == now || before == Flooded || before == Refused {
 			return
 		}
-		e.state, e.since = now, at
+		e.state, e.since, e.opened = now, at, time.Time{}
 		switch {
 		case now == Established:
 			e.progress = progress{comesUp: since, followUpAt: at.Add(behind), lookAt: at.Add(lookEvery)}

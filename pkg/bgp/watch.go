@@ -27,7 +27,6 @@ type watch struct {
 	as       model.ASNumber // ours
 	sessions *sessions
 	learned  *learned
-	changes  *changes
 
 	mu    sync.Mutex
 	dirty map[netip.Prefix]struct{}
@@ -41,18 +40,25 @@ type watch struct {
 func newWatch(srv *server.BgpServer, as model.ASNumber, sessions *sessions, learned *learned, changes *changes) (*watch, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watch{
-		srv: srv, as: as, sessions: sessions, learned: learned, changes: changes,
+		srv: srv, as: as, sessions: sessions, learned: learned,
 		dirty: make(map[netip.Prefix]struct{}), wake: make(chan struct{}, 1),
 		cancel: cancel, ended: make(chan struct{}),
 	}
 	err := srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{
-		OnBestPath: func(paths []*apiutil.Path, _ time.Time) {
+		OnBestPath: func(paths []*apiutil.Path, at time.Time) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			var others []netip.Prefix
 			for _, p := range paths {
 				if prefix, ok := prefixOf(p.Nlri); ok {
 					w.dirty[prefix] = struct{}{}
+					if p.PeerAddress.IsValid() {
+						others = append(others, prefix)
+					}
 				}
+			}
+			if len(others) > 0 && changes.reflects.Load() {
+				changes.note(at, others...)
 			}
 			w.signal()
 		},
@@ -114,9 +120,6 @@ func (w *watch) read(ctx context.Context) {
 		dirty, done := w.dirty, w.done
 		w.dirty, w.done = make(map[netip.Prefix]struct{}), nil
 		w.mu.Unlock()
-		if w.changes.reflects.Load() {
-			w.changes.note(time.Now(), slices.Collect(maps.Keys(dirty))...)
-		}
 		routes := w.look(dirty)
 		if ctx.Err() != nil {
 			return
