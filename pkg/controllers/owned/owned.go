@@ -288,6 +288,7 @@ func (k *Keeper) check(keys ...model.Key) {
 
 // due reports whether a key whose value has this sum must be written or deleted.
 func (k *Keeper) due(e model.Entry, have sum, exists bool) (write, remove bool) {
+	delete(k.spared, e.Key)
 	switch d, wanted := k.desired[e.Key]; {
 	case wanted && d.value == nil, !wanted && !exists:
 		return false, false

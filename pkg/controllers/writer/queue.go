@@ -3,6 +3,7 @@
 package writer
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type queue struct {
 	items map[model.Key]*item
 	ready map[string][]model.Key // by owner: neither busy nor waiting; may include keys already dropped
 	next  []string               // owners of the ready keys, in turn
+	named int                    // how many keys ready has, dropped ones included
 }
 
 func newQueue(owner func(model.Key) string) *queue {
@@ -48,7 +50,30 @@ func (q *queue) push(k model.Key) {
 	if q.ready[owner] = append(q.ready[owner], k); len(q.ready[owner]) == 1 {
 		q.next = append(q.next, owner)
 	}
+	if q.named++; q.named > 2*len(q.items)+100 { // a process that doesn't lead takes none, and drops what the leader has written
+		q.prune()
+	}
 	q.wake.Send()
+}
+
+// prune takes the keys out of ready that have been dropped, or named twice.
+func (q *queue) prune() {
+	next, seen := q.next[:0], map[model.Key]bool{}
+	q.named = 0
+	for _, owner := range q.next {
+		list := slices.DeleteFunc(q.ready[owner], func(k model.Key) bool {
+			i, twice := q.items[k], seen[k]
+			seen[k] = true
+			return twice || i == nil || i.busy || i.waits
+		})
+		q.named += len(list)
+		if q.ready[owner] = list; len(list) > 0 {
+			next = append(next, owner)
+		} else {
+			delete(q.ready, owner)
+		}
+	}
+	q.next = next
 }
 
 // add queues keys, as copies of fresh unless they are queued already. It ends their backoff, as something has changed. A key
@@ -96,7 +121,7 @@ func (q *queue) take(n, share int) []model.Key {
 		if of[owner] == share || i != nil && i.alone && len(taken) > 0 {
 			break
 		}
-		q.next = q.next[1:]
+		q.next, q.named = q.next[1:], q.named-1
 		if q.ready[owner] = q.ready[owner][1:]; len(q.ready[owner]) > 0 {
 			q.next = append(q.next, owner)
 		} else {
