@@ -177,7 +177,8 @@ func (c FelixConfiguration) DropUnknown() []string {
 
 var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
 	Name: "FelixConfiguration", Plural: "FelixConfigurations", Aliases: []string{"felixconfig", "felixconfigs"},
-	ranges: prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
+	newSpec: func() any { return &FelixConfiguration{} }, // not nil, which is null in JSON
+	ranges:  prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
 	always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
 	narrow: func(r Resource) []model.Range {
 		if host, isNode := strings.CutPrefix(r.Metadata.Name, "node."); isNode {

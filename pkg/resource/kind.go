@@ -58,7 +58,7 @@ type Kind struct {
 	// vacant, nil = none, returns the prefixes below which no key may appear while a resource is deleted.
 	vacant func(name string) []string
 
-	newSpec func() any // set by newKind
+	newSpec func() any // set by newKind, if it is nil
 	read    func(id string, s *Stored) bool
 	write   func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error)
 }

@@ -10,7 +10,9 @@ func keyRanges(keys ...model.Key) []model.Range { return converted(keys, model.K
 // newKind returns a kind whose specs are of type T. reads makes the spec, and sets the names, from a resource's entries, at least one; it
 // returns nil if they don't make a resource. writes makes the keys of a resource.
 func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T]) (keys, error), k Kind) *Kind {
-	k.newSpec = func() any { return new(T) }
+	if k.newSpec == nil {
+		k.newSpec = func() any { return new(T) }
+	}
 	k.read = func(id string, s *Stored) bool {
 		spec := reads(id, s)
 		s.Spec = spec

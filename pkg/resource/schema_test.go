@@ -181,3 +181,17 @@ func TestSchemaRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestNoSpec: every kind's resource without a spec has an object for one, as its schema says.
+func TestNoSpec(t *testing.T) {
+	for _, k := range resource.Kinds() {
+		all, err := resource.Decode("f", []byte("apiVersion: projectcalico.org/v3\nkind: "+k.Name+"\nmetadata: {name: default}\n"))
+		if err != nil || len(all) != 1 {
+			t.Errorf("%s: %v", k.Name, err)
+			continue
+		}
+		if text, err := json.Marshal(all[0]); err != nil || strings.Contains(string(text), `"spec":null`) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+}

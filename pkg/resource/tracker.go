@@ -35,6 +35,7 @@ func (t *Tracker) Update(u model.Update) (gone, changed []Stored) {
 			dirty[id] = true
 		}
 		clear(t.entries)
+		t.shared = model.Entry{}
 		entries = append([]model.Entry{t.kind.impliedEntry()}, entries...)
 	}
 	for _, e := range entries {

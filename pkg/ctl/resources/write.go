@@ -184,6 +184,9 @@ func NewDelete(env *session.Env) *cobra.Command {
 					if err := takeAway(cmd.Context(), env, r.Metadata.Name); err != nil || env.DryRun {
 						return client.Deleted, err
 					}
+					var cancel context.CancelFunc
+					ctx, cancel = env.Bound(cmd.Context()) // that may have taken longer
+					defer cancel()
 				}
 				if force && kind.Name == "WorkloadEndpoint" {
 					if s, err := c.Get(ctx, kind, r.Metadata.Namespace, r.Metadata.Name); err == nil && isOrphan(s) {
