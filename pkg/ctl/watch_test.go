@@ -30,7 +30,7 @@ func TestWatchDeleted(t *testing.T) {
 		var wg sync.WaitGroup
 		out, w := io.Pipe()
 		var errs strings.Builder
-		s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Name: "pods"})
+		s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Meta: model.Meta{Name: "pods"}})
 		s.Put(other, model.Pool{CIDR: other.CIDR, IPAM: true})
 		wg.Go(func() {
 			env := &session.Env{Stdout: w, Stderr: &errs, Environ: []string{"ETCD_ENDPOINTS=http://" + s.Addr()}}
@@ -55,7 +55,7 @@ func TestWatchDeleted(t *testing.T) {
 				got = append(got, event.Type+event.Metadata.Name+event.Object.Metadata.Name)
 				s.Remove(other)
 				if len(got) == 2 {
-					s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Name: "pods"})
+					s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Meta: model.Meta{Name: "pods"}})
 				} else {
 					s.Remove(key)
 				}
@@ -73,7 +73,7 @@ func TestWatchDeleted(t *testing.T) {
 			}
 			s.Remove(key)
 			if format == "name" { // what comes next is behind the deletion
-				s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Name: "pods"})
+				s.Put(key, model.Pool{CIDR: key.CIDR, IPAM: true, Meta: model.Meta{Name: "pods"}})
 			}
 			line()
 		}

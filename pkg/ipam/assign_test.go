@@ -191,7 +191,7 @@ func TestAssign(t *testing.T) {
 			with(func(r *Request) { r.Pools4 = pools("10.9.0.0/26", "10.1.0.0/26", "10.0.0.0/30") }), []string{"10.9.0.0 new"},
 			[]model.Pool{{CIDR: cidr("10.9.0.0/26"), NodeSelector: `!all()`}, {CIDR: cidr("10.1.0.0/26"), NodeSelector: `!all()`}, {CIDR: cidr("10.0.0.0/30")}}},
 		{"requested by name", nil, with(func(r *Request) { r.Pools4 = pools("public", "10.0.0.0-26") }), []string{"10.9.0.0 new"},
-			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.9.0.0/26"), Name: "public"}}},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.9.0.0/26"), Meta: model.Meta{Name: "public"}}}},
 		{"requested by the name that its CIDR gives", nil, with(func(r *Request) { r.Pools4 = pools("10.9.0.0-26") }), []string{"10.9.0.0 new"},
 			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.9.0.0/26")}}},
 		{"labels of the request win", nil, with(func(r *Request) { r.HostLabels = map[string]string{"name": "b"} }), []string{"10.0.0.0 new"},

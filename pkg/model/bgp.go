@@ -124,7 +124,7 @@ func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 		into("next_hop_mode", &p.Options.NextHop, parseNextHopMode),
 		into("import", &p.Import, each(parseFilter)),
 		into("export", &p.Export, each(parseFilter)),
-		into("meta", &p.Name, parseMetaName),
+		into("meta", &p.Meta, parseMeta),
 	)
 	return p, err
 }
@@ -291,7 +291,7 @@ func (p BGPPeer) format(w *writer) error {
 	w.options(p.Options)
 	w.filters("import", p.Import)
 	w.filters("export", p.Export)
-	w.metaName(p.Name)
+	w.meta(p.Meta)
 	w.close('}')
 	return nil
 }

@@ -102,6 +102,7 @@ func parseIPAMConfig(r *reader) (IPAMConfig, error) {
 	err := r.record(
 		into("strict_affinity", &c.StrictAffinity, boolean(c.StrictAffinity)),
 		into("auto_allocate_blocks", &c.AutoAllocateBlocks, boolean(c.AutoAllocateBlocks)),
+		into("meta", &c.Meta, parseMeta),
 	)
 	return c, err
 }
@@ -117,6 +118,7 @@ func (c IPAMConfig) format(w *writer) error {
 	w.open('{')
 	w.boolean("strict_affinity", c.StrictAffinity)
 	w.boolean("auto_allocate_blocks", c.AutoAllocateBlocks)
+	w.meta(c.Meta)
 	w.close('}')
 	return nil
 }

@@ -92,6 +92,7 @@ func parseHostEndpointFields(r *reader) (HostEndpoint, error) {
 		into("expected_ipv6_addrs", &e.ExpectedIPv6Addrs, addresses(true)),
 		into("profile_ids", &e.ProfileIDs, (*reader).strings),
 		into("labels", &e.Labels, (*reader).stringMap),
+		into("meta", &e.Meta, parseMeta),
 	)
 	if err != nil {
 		return e, err
@@ -156,6 +157,7 @@ func (e HostEndpoint) format(w *writer) error {
 		w.name("labels")
 		w.stringMap(e.Labels)
 	}
+	w.meta(e.Meta)
 	w.close('}')
 	return nil
 }

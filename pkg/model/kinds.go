@@ -67,7 +67,7 @@ var kinds = []kind{
 	},
 	{
 		key: HostEndpointKey{}, parse: object(parseHostEndpoint),
-		fields: []string{"name", "expected_ipv4_addrs", "expected_ipv6_addrs", "profile_ids", "labels"},
+		fields: []string{"name", "expected_ipv4_addrs", "expected_ipv6_addrs", "profile_ids", "labels", "meta"},
 		places: []place{at("v1/host/*/endpoint/*", func(n names) Key { return HostEndpointKey{n[0], n[1]} })},
 	},
 	{
@@ -98,7 +98,7 @@ var kinds = []kind{
 		places: families("ipam/v2/host/*/ipv?/block/*", parseAffinityKey),
 	},
 	{
-		key: IPAMConfigKey{}, parse: object(parseIPAMConfig), fields: []string{"strict_affinity", "auto_allocate_blocks"},
+		key: IPAMConfigKey{}, parse: object(parseIPAMConfig), fields: []string{"strict_affinity", "auto_allocate_blocks", "meta"},
 		places: []place{at("ipam/v2/config", func(names) Key { return IPAMConfigKey{} })},
 	},
 	{
@@ -124,7 +124,7 @@ var kinds = []kind{
 		places: []place{at("v1/policy/tier/*/policy/*", func(n names) Key { return PolicyKey{n[0], n[1]} })},
 	},
 	{
-		key: TierKey{}, parse: object(parseTier), fields: []string{"order", "default_action"},
+		key: TierKey{}, parse: object(parseTier), fields: []string{"order", "default_action", "meta"},
 		places: []place{at("v1/policy/tier/*/metadata", func(n names) Key { return TierKey{n[0]} })},
 	},
 	{
@@ -188,7 +188,7 @@ var kinds = []kind{
 		places: []place{at("v1/controllers/leader", func(names) Key { return LeaderKey{} })},
 	},
 	{
-		key: DHCPSubnetKey{}, parse: object(parseSubnet), fields: []string{"network_id", "cidr", "gateway_ip", "dns_servers", "host_routes"},
+		key: DHCPSubnetKey{}, parse: object(parseSubnet), fields: []string{"network_id", "cidr", "gateway_ip", "dns_servers", "host_routes", "meta"},
 		places: []place{at("dhcp/v1/subnet/*", func(n names) Key { return DHCPSubnetKey{n[0]} })},
 	},
 	{

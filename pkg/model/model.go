@@ -92,6 +92,7 @@ type HostEndpoint struct {
 	ExpectedIPv6Addrs []netip.Addr
 	ProfileIDs        []string
 	Labels            map[string]string
+	Meta
 }
 
 // Tags classify the endpoints of a profile.
@@ -155,6 +156,7 @@ type Policy struct {
 	PreDNAT, Forward bool
 	// Types are the directions in which the policy decides; empty means both.
 	Types []Direction
+	Meta
 }
 
 // Direction is seen from the endpoint.
@@ -176,6 +178,7 @@ const (
 type Tier struct {
 	Order         *float64 // nil sorts last
 	DefaultAction TierAction
+	Meta
 }
 
 // TierAction is what a tier does if some of its policies apply and none decides.
@@ -211,7 +214,7 @@ type Pool struct {
 	// AllowedUses are the permitted uses of its addresses, separated by commas: see Serves. "" = ForWorkloads and
 	// ForTunnels.
 	AllowedUses string
-	Name        string // as a resource (meta.name); "" = named after its CIDR
+	Meta        // without a name, it is named after its CIDR
 }
 
 // Uses of a pool's addresses, as in Pool.AllowedUses. There may be others, which are not ours.
@@ -262,6 +265,7 @@ type Affinity struct{}
 type IPAMConfig struct {
 	StrictAffinity     bool // never borrow from another host's block
 	AutoAllocateBlocks bool // hosts may claim new blocks
+	Meta
 }
 
 // DefaultIPAMConfig applies if nothing is stored.
@@ -282,7 +286,7 @@ type BGPPeer struct {
 	Options      PeerOptions
 	Import       []RouteFilter
 	Export       []RouteFilter
-	Name         string // as a resource (meta.name); "" = named after its address
+	Meta         // without a name, it is named after its address
 }
 
 // PeerOptions are options that few peers need. Zero values are the defaults.
@@ -354,6 +358,7 @@ type Subnet struct {
 	GatewayIP  netip.Addr
 	DNSServers []netip.Addr
 	HostRoutes []HostRoute
+	Meta
 }
 
 // HostRoute is a classless static route (RFC 3442).

@@ -43,6 +43,7 @@ func parsePolicy(r *reader) (Policy, error) {
 		into("pre_dnat", &p.PreDNAT, boolean(false)),
 		into("apply_on_forward", &p.Forward, boolean(false)),
 		into("types", &p.Types, parseTypes),
+		into("meta", &p.Meta, parseMeta),
 	)
 	if err == nil {
 		err = p.check()
@@ -64,10 +65,10 @@ func (p Policy) check() error {
 }
 
 // policyFields are the fields of a policy.
-var policyFields = [...]string{"selector", "order", "inbound_rules", "outbound_rules", "untracked", "pre_dnat", "apply_on_forward", "types"}
+var policyFields = [...]string{"selector", "order", "inbound_rules", "outbound_rules", "untracked", "pre_dnat", "apply_on_forward", "types", "meta"}
 
 // notes are unknown fields of a policy that don't affect what it applies to: other programs' and people's notes.
-var notes = [...]string{"annotations", "comment", "description", "meta", "performance_hints"}
+var notes = [...]string{"annotations", "comment", "description", "performance_hints"}
 
 // mayDecide reports whether an unknown field of a policy may say when, or to what, the policy applies. Its author
 // relies on it: ignoring the field could allow what the policy should deny.
@@ -189,6 +190,7 @@ func (p Policy) format(w *writer) error {
 	if len(p.Types) > 0 && p.Applies(Inbound) != p.Applies(Outbound) {
 		w.strings("types", []string{string(p.Types[0])})
 	}
+	w.meta(p.Meta)
 	w.close('}')
 	return nil
 }
@@ -206,7 +208,7 @@ func (w *writer) order(order *float64) error {
 
 func parseTier(r *reader) (Tier, error) {
 	var t Tier
-	err := r.record(into("order", &t.Order, parseOrder), into("default_action", &t.DefaultAction, parseTierAction))
+	err := r.record(into("order", &t.Order, parseOrder), into("default_action", &t.DefaultAction, parseTierAction), into("meta", &t.Meta, parseMeta))
 	return t, err
 }
 
@@ -238,6 +240,7 @@ func (t Tier) format(w *writer) error {
 	default:
 		return inField("default_action", fmt.Errorf("%.32q: want deny or pass", string(t.DefaultAction)))
 	}
+	w.meta(t.Meta)
 	w.close('}')
 	return nil
 }

@@ -60,7 +60,7 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 			}
 			return err
 		}},
-		into("meta", &p.Name, parseMetaName),
+		into("meta", &p.Meta, parseMeta),
 	)
 	if p.IPIP != "" {
 		p.IPIPMode = mode
@@ -159,7 +159,7 @@ func (p Pool) format(w *writer) error {
 	if p.AllowedUses != "" {
 		w.strings("allowed_uses", strings.Split(p.AllowedUses, ","))
 	}
-	w.metaName(p.Name)
+	w.meta(p.Meta)
 	w.close('}')
 	return nil
 }

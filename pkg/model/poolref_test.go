@@ -9,7 +9,7 @@ import (
 
 func TestPoolRef(t *testing.T) {
 	cidr := netip.MustParsePrefix("10.1.0.0/16")
-	named := Pool{CIDR: cidr, Name: "public"}
+	named := Pool{CIDR: cidr, Meta: Meta{Name: "public"}}
 	for _, tt := range []struct {
 		text string
 		pool Pool

@@ -21,6 +21,7 @@ func parseSubnet(r *reader) (Subnet, error) {
 		into("gateway_ip", &s.GatewayIP, parseAnyAddr),
 		into("dns_servers", &s.DNSServers, each(parseAnyAddr)),
 		into("host_routes", &s.HostRoutes, each(parseHostRoute)),
+		into("meta", &s.Meta, parseMeta),
 	)
 	return s, err
 }
@@ -97,6 +98,7 @@ func (s Subnet) format(w *writer) error {
 			w.close('}')
 		})
 	}
+	w.meta(s.Meta)
 	w.close('}')
 	return nil
 }

@@ -26,7 +26,7 @@ func TestUnknownFields(t *testing.T) {
 		{pool, `{"cidr":"10.0.0.0/16","disable":true,"vxlan":"always","node_selecter":"x","blocksize":28}`,
 			"disable, vxlan, node_selecter, blocksize: unknown, and passed over: want one of cidr, ipip, ipip_mode, vxlan_mode, masquerade, ipam, disabled, block_size, node_selector"},
 		{pool, `{"CIDR":{"a":[1,{"b":2}]},"a":1,"b":2,"c":3,"d":4,"":5}`, "CIDR, a, b, c and 2 more: "},
-		{policy, `{"selector":"","inboundrules":[],"type":[],"meta":{"a":1},"untrackd":true}`, "inboundrules, type, meta: "}, // the last makes it invalid
+		{policy, `{"selector":"","inboundrules":[],"type":[],"meta":{"a":1},"untrackd":true}`, "inboundrules, type: "}, // the last makes it invalid
 		{pool, `{"Cidr":1}`, "Cidr: "}, // also of what does not parse
 		{pool, `{"a b":1}`, `"a b": `},
 		{"/calico/v1/policy/profile/p/rules", `{"inbound":[]}`, "inbound: "},

@@ -405,3 +405,39 @@ func BenchmarkPolicy(b *testing.B) {
 	}
 	benchmarkValue(b, model.PolicyKey{"default", "p"}, p)
 }
+
+// TestMeta: what a resource has besides its spec is written as it was read, and if it isn't in order, it hurts nothing.
+func TestMeta(t *testing.T) {
+	const full = `{"name":"n","owner":"k8s:u","labels":{"a":"1","b":""},"annotations":{"x/y":"z\"\n"},"source":{"types":["Ingress"]}}`
+	values := map[string]string{
+		"/calico/v1/policy/tier/default/policy/p": `{"selector":"all()","inbound_rules":[],"outbound_rules":[]`, "/calico/v1/policy/tier/t/metadata": `{"order":1`,
+		"/calico/v1/host/a/endpoint/e": `{"name":"eth0","profile_ids":[],"labels":{"own":"1"}`, "/calico/v1/ipam/v4/pool/10.0.0.0-16": `{"cidr":"10.0.0.0/16","masquerade":false`,
+		"/calico/bgp/v1/global/peer_v4/192.0.2.1": `{"ip":"192.0.2.1","as_num":"1"`, "/calico/dhcp/v1/subnet/s": `{"network_id":"calico","cidr":"10.0.0.0/16","gateway_ip":"10.0.0.1"`,
+		"/calico/ipam/v2/config": `{"strict_affinity":false,"auto_allocate_blocks":true`,
+	}
+	for path, value := range values {
+		key, err := model.ParseKey(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for meta, want := range map[string]string{
+			full: full, `{"labels":{},"annotations":null,"later":[1]}`: "", `null`: "", `7`: "", `{"name":"n","labels":{"a":1}}`: "", `{"name":"n","name":"m"}`: "",
+		} {
+			v, err := model.ParseValue(key, []byte(value+`,"meta":`+meta+`}`))
+			if err != nil {
+				t.Errorf("%s %s: %v", path, meta, err)
+				continue
+			}
+			got, err := model.FormatValue(v)
+			if want != "" {
+				want = `,"meta":` + want
+			}
+			if err != nil || string(got) != value+want+"}" {
+				t.Errorf("%s %s: %s, %v, want %s", path, meta, got, err, value+want+"}")
+			}
+			if err := model.UnknownFields(key, []byte(value+`,"meta":`+meta+`}`)); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}

@@ -80,7 +80,7 @@ func isBGPSetting(name string) bool {
 }
 
 var bgpConfigurationKind = newKind(readBGPConfiguration, writeBGPConfiguration, Kind{
-	Name: "BGPConfiguration", Plural: "BGPConfigurations", Aliases: []string{"bgpconfig", "bgpconfigs"},
+	Name: "BGPConfiguration", Plural: "BGPConfigurations", Plain: true, Aliases: []string{"bgpconfig", "bgpconfigs"},
 	ranges: append(keyRanges(model.BGPMeshKey{}, model.BGPGlobalASKey{}), model.PrefixRange(model.ConfigPrefix())),
 	of:     ofBGPConfiguration, always: isDefault,
 	Columns: []Column{

@@ -96,7 +96,7 @@ func writePeer(w writing[BGPPeer]) (keys, error) {
 	if err != nil {
 		return keys{}, err
 	}
-	p := model.BGPPeer{Options: options, IP: key.IP, AS: spec.ASNumber.ASNumber, PasswordFile: spec.PasswordFile, EBGPMultihop: spec.EBGPMultihop, Import: modelFilters(spec.Import), Export: modelFilters(spec.Export)}
+	p := model.BGPPeer{Options: options, IP: key.IP, AS: spec.ASNumber.ASNumber, PasswordFile: spec.PasswordFile, EBGPMultihop: spec.EBGPMultihop, Import: modelFilters(spec.Import), Export: modelFilters(spec.Export), Meta: w.meta}
 	if w.Metadata.Name != peerName(key.Host, key.IP) {
 		p.Name = w.Metadata.Name
 	}

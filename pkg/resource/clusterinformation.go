@@ -18,7 +18,7 @@ type ClusterInformation struct {
 }
 
 var clusterInformationKind = newKind(readClusterInformation, writeClusterInformation, Kind{
-	Name: "ClusterInformation", Plural: "ClusterInformations", Aliases: []string{"clusterinfo", "clusterinfos"},
+	Name: "ClusterInformation", Plural: "ClusterInformations", Plain: true, Aliases: []string{"clusterinfo", "clusterinfos"},
 	ranges: append(keyRanges(model.ReadyKey{}), model.PrefixRange(model.ConfigPrefix())), of: ofClusterInformation,
 	mayDelete: func(Stored, []model.Entry) error { return errors.New("it is always there") },
 	Columns: []Column{

@@ -54,7 +54,7 @@ func writeSubnet(r writing[DHCPSubnet]) (keys, error) {
 	case spec.GatewayIP == nil && spec.CIDR.Addr().Is4():
 		return keys{}, r.at("spec.gatewayIP", "missing")
 	}
-	n := model.Subnet{NetworkID: cmp.Or(spec.NetworkID, "calico"), CIDR: spec.CIDR.Prefix, GatewayIP: spec.GatewayIP.orNone()}
+	n := model.Subnet{NetworkID: cmp.Or(spec.NetworkID, "calico"), CIDR: spec.CIDR.Prefix, GatewayIP: spec.GatewayIP.orNone(), Meta: r.meta}
 	n.DNSServers = converted(spec.DNSServers, func(a Address) netip.Addr { return a.Addr })
 	n.HostRoutes = converted(spec.HostRoutes, func(h HostRoute) model.HostRoute {
 		return model.HostRoute{Destination: h.Destination.Prefix, NextHop: h.NextHop.Addr}

@@ -176,7 +176,7 @@ func (c FelixConfiguration) DropUnknown() []string {
 }
 
 var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
-	Name: "FelixConfiguration", Plural: "FelixConfigurations", Aliases: []string{"felixconfig", "felixconfigs"},
+	Name: "FelixConfiguration", Plural: "FelixConfigurations", Plain: true, Aliases: []string{"felixconfig", "felixconfigs"},
 	newSpec: func() any { return &FelixConfiguration{} }, // not nil, which is null in JSON
 	ranges:  prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
 	always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },

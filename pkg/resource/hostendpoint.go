@@ -49,7 +49,7 @@ func writeHostEndpoint(r writing[HostEndpoint]) (keys, error) {
 	if r.old != nil && r.was.Node != spec.Node {
 		return keys{}, r.at("spec.node", "the endpoint is on node %s: delete it there first, or give this one another name", r.was.Node)
 	}
-	h := model.HostEndpoint{Name: spec.InterfaceName, ProfileIDs: spec.Profiles, Labels: r.Metadata.Labels}
+	h := model.HostEndpoint{Name: spec.InterfaceName, ProfileIDs: spec.Profiles, Labels: r.Metadata.Labels, Meta: r.meta}
 	h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs = byFamily(converted(spec.ExpectedIPs, func(a Address) netip.Addr { return a.Addr }), netip.Addr.Is4)
 	if h.Name == "" && len(spec.ExpectedIPs) == 0 {
 		return keys{}, r.at("spec", "want interfaceName, or at least one of expectedIPs")

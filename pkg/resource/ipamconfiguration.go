@@ -38,6 +38,7 @@ func readIPAMConfiguration(_ model.IPAMConfigKey, c *model.IPAMConfig, s *Stored
 func writeIPAMConfiguration(r writing[IPAMConfiguration]) (keys, error) {
 	spec := r.spec
 	c := model.DefaultIPAMConfig
+	c.Meta = r.meta
 	if spec.StrictAffinity != nil {
 		c.StrictAffinity = *spec.StrictAffinity
 	}

@@ -107,7 +107,8 @@ func writePool(r writing[IPPool]) (keys, error) {
 	spec := r.spec
 	cidr := spec.CIDR.Prefix
 	pool := model.Pool{CIDR: cidr, IPAM: true, IPIPMode: encapModes[spec.IPIPMode], VXLANMode: encapModes[spec.VXLANMode],
-		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Name: r.Metadata.Name}
+		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Meta: r.meta}
+	pool.Name = r.Metadata.Name
 	if pool.Name == (model.Pool{CIDR: cidr}).ResourceName() || pool.Name == cidr.String() {
 		pool.Name = ""
 	}

@@ -23,7 +23,8 @@ type Kind struct {
 	Name, Plural string
 	Aliases      []string
 	Namespaced   bool
-	Labelled     bool // labels are stored
+	Labelled     bool // selectors pick it by its labels
+	Plain        bool // annotations, and labels that no selector picks it by, are not kept
 	Columns      []Column
 
 	// ranges hold the resources; judged hold what else decides whether one may be written or deleted.

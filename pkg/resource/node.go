@@ -33,7 +33,7 @@ type Node struct {
 }
 
 var nodeKind = newKind(readNode, writeNode, Kind{
-	Name: "Node", Plural: "Nodes", Labelled: true,
+	Name: "Node", Plural: "Nodes", Plain: true, Labelled: true,
 	ranges: prefix(model.HostPrefix(""), model.BGPPrefix()), of: hostOf, shared: model.BGPGlobalASKey{},
 	judged:    prefix(model.StatusPrefix(""), model.AffinityPrefix(""), model.NetworkServiceEndpointPrefix()),
 	mayDelete: nodeInUse, vacant: placesOfNode, rest: restOfNode,

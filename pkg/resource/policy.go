@@ -3,7 +3,9 @@
 package resource
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -86,7 +88,58 @@ func readPolicy(key model.PolicyKey, p *model.Policy, s *Stored) *Policy {
 	if err != nil {
 		s.Err = fmt.Errorf("%s: %w", s.Entries[0].Path, err)
 	}
+	if p.Source == "" {
+		return spec
+	}
+	if source := sourceOf(*p, s); source != nil {
+		return source
+	}
 	return spec
+}
+
+// sourceOf returns the spec as it was applied, nil if the policy has been changed since.
+func sourceOf(p model.Policy, s *Stored) *Policy {
+	spec := &Policy{}
+	if DecodeInto("meta.source", []byte(p.Source), spec) != nil {
+		return nil
+	}
+	again, err := s.policy(spec, s.Metadata.Namespace)
+	if err != nil {
+		return nil
+	}
+	again.Meta = p.Meta
+	is, err := model.FormatValue(again)
+	if err != nil {
+		return nil
+	}
+	if was, err := model.FormatValue(p); err != nil || !bytes.Equal(is, was) {
+		return nil
+	}
+	return spec
+}
+
+// noted returns the spec with the notes of its rules, which nothing else keeps; "" if they have none.
+func noted(p model.Policy, spec *Policy, tier, namespace string) string {
+	all, err := policyOf(p, tier, namespace)
+	if err != nil {
+		return ""
+	}
+	found := false
+	for _, lists := range [][2][]Rule{{spec.Ingress, all.Ingress}, {spec.Egress, all.Egress}} {
+		for i, rule := range lists[0] {
+			if rule.Metadata != nil && len(rule.Metadata.Annotations) > 0 {
+				lists[1][i].Metadata, found = rule.Metadata, true
+			}
+		}
+	}
+	if !found {
+		return ""
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 func policyKey(r Resource, tier string) model.PolicyKey {
@@ -145,6 +198,8 @@ func writePolicy(r writing[Policy]) (keys, error) {
 	if err != nil {
 		return keys{}, err
 	}
+	p.Meta = r.meta
+	p.Source = noted(p, spec, tier, namespace)
 	var k keys
 	if r.old == nil {
 		k.others, k.vacant = []model.Key{model.TierKey{Tier: tier}}, []string{model.PolicyPrefix()} // a policy of this name in another tier

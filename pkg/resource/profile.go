@@ -21,7 +21,7 @@ type Profile struct {
 }
 
 var profileKind = newKind(readProfile, writeProfile, Kind{
-	Name: "Profile", Plural: "Profiles", ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile, words: ruleWords,
+	Name: "Profile", Plural: "Profiles", Plain: true, ranges: prefix(model.PolicyPrefix()), of: profileOf, mayDelete: ownProfile, words: ruleWords,
 	Columns: []Column{cell("LABELS", true, func(p *Profile) string { return fmt.Sprint(len(p.LabelsToApply)) })},
 	narrow: func(r Resource) []model.Range {
 		name := r.Metadata.Name
@@ -63,6 +63,9 @@ func writeProfile(r writing[Profile]) (keys, error) {
 	spec, name := r.spec, r.Metadata.Name
 	if err := ownProfile(Stored{Resource: r.Resource}, nil); err != nil {
 		return keys{}, fmt.Errorf("%s: %w", r.Title(), err)
+	}
+	if slices.ContainsFunc(slices.Concat(spec.Ingress, spec.Egress), func(rule Rule) bool { return rule.Metadata != nil }) {
+		return keys{}, r.at("spec", "annotations of a profile's rules are not kept: leave metadata out")
 	}
 	in, err := r.rules("spec.ingress", spec.Ingress, "")
 	if err != nil {

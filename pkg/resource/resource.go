@@ -244,14 +244,10 @@ func (r Resource) checkLabels(old *Stored) error {
 	return nil
 }
 
-// equal reports whether two resources are the same apart from resourceVersion and annotations.
+// equal reports whether two resources are the same apart from resourceVersion.
 func equal(a, b Resource) bool {
 	text := func(r Resource) string {
 		r.Metadata.ResourceVersion = ""
-		if len(r.Metadata.Labels) == 0 {
-			r.Metadata.Labels = nil
-		}
-		r.Metadata.Annotations = nil
 		data, err := json.Marshal(r)
 		if err != nil {
 			return err.Error()

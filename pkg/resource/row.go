@@ -16,12 +16,21 @@ func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T
 	k.read = func(id string, s *Stored) bool {
 		spec := reads(id, s)
 		s.Spec = spec
+		meta := metaOf(s)
+		s.Metadata.Annotations = model.TextMap(meta.Annotations)
+		if !k.Labelled {
+			s.Metadata.Labels = model.TextMap(meta.Labels)
+		}
 		return spec != nil
 	}
 	k.write = func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error) {
 		w := writing[T]{Resource: r, spec: specOf[T](r), old: old, was: new(T), entries: entries, alone: alone}
+		w.meta = model.Meta{Annotations: model.MapText(r.Metadata.Annotations)}
+		if !k.Labelled {
+			w.meta.Labels = model.MapText(r.Metadata.Labels)
+		}
 		if old != nil {
-			w.was = specOf[T](old.Resource)
+			w.was, w.meta.Owner = specOf[T](old.Resource), metaOf(old).Owner
 		}
 		return writes(w)
 	}
@@ -34,8 +43,19 @@ type writing[T any] struct {
 	spec    *T
 	old     *Stored // nil = nothing is stored
 	was     *T      // the spec of old, empty if nothing is stored
+	meta    model.Meta
 	entries []model.Entry
 	alone   bool // nothing was read: the resource is checked on its own
+}
+
+// metaOf returns the Meta of the resource's entry that has one.
+func metaOf(s *Stored) model.Meta {
+	for _, e := range s.Entries {
+		if v, ok := e.Value.(interface{ ResourceMeta() model.Meta }); ok {
+			return v.ResourceMeta()
+		}
+	}
+	return model.Meta{}
 }
 
 // specOf returns the spec of a resource, an empty one if it has none.

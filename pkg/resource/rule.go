@@ -45,6 +45,11 @@ type EntityRule struct {
 	Services          string           `json:"services,omitempty" refused:"rules by service are not supported yet: use selector or nets"`
 }
 
+// RuleNotes are what people and programs note of a rule.
+type RuleNotes struct {
+	Annotations map[string]string `json:"annotations,omitempty" doc:"Any names and values."`
+}
+
 // Rule matches packets that meet all of its fields.
 type Rule struct {
 	Action      RuleAction  `json:"action" doc:"What becomes of a packet that matches all that follows. Log goes on with the next rule; Pass with the next tier."`
@@ -57,7 +62,7 @@ type Rule struct {
 	Destination *EntityRule `json:"destination,omitempty" doc:"Where it goes to."`
 	LogPrefix   string      `json:"logPrefix,omitempty" doc:"Ours. The packet is logged, whatever the action, in a line that begins so."`
 	HTTP        string      `json:"http,omitempty" refused:"http needs a proxy: not supported"`
-	Metadata    string      `json:"metadata,omitempty" refused:"annotations of rules are not kept: use a comment of YAML"`
+	Metadata    *RuleNotes  `json:"metadata,omitempty" doc:"Notes, without effect."`
 }
 
 func (r Resource) rules(field string, list []Rule, namespace string) ([]model.Rule, error) {

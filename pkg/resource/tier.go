@@ -48,7 +48,7 @@ func readTier(key model.TierKey, t *model.Tier, s *Stored) *Tier {
 
 func writeTier(r writing[Tier]) (keys, error) {
 	spec := r.spec
-	t := model.Tier{Order: spec.Order}
+	t := model.Tier{Order: spec.Order, Meta: r.meta}
 	if spec.DefaultAction == "Pass" {
 		t.DefaultAction = model.TierPass
 	}

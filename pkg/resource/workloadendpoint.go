@@ -54,7 +54,7 @@ func workloadName(key model.WorkloadEndpointKey, pod string) string {
 }
 
 var workloadEndpointKind = newKind(one(readWorkloadEndpoint), writeWorkloadEndpoint, Kind{
-	Name: "WorkloadEndpoint", Plural: "WorkloadEndpoints", Aliases: []string{"wep", "weps"}, Namespaced: true, Labelled: true,
+	Name: "WorkloadEndpoint", Plural: "WorkloadEndpoints", Plain: true, Aliases: []string{"wep", "weps"}, Namespaced: true, Labelled: true,
 	ranges: prefix(model.HostPrefix("")), of: keyed[model.WorkloadEndpointKey], mayDelete: ownWorkload, narrow: narrowWorkloadEndpoint, fields: map[string]string{"name": "interfaceName"},
 	words: []string{
 		"profile_ids", "profiles", "ipv4_nets", "ipNetworks", "ipv6_nets", "ipNetworks", "ipv4_nat", "ipNATs", "ipv6_nat", "ipNATs",

@@ -187,3 +187,52 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestNotes: labels and annotations of resources, and annotations of a policy's rules, are printed as they were written.
+func TestNotes(t *testing.T) {
+	for _, doc := range []string{
+		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration",
+		"kind: BGPPeer\nspec: {peerIP: 192.0.2.1, asNumber: 1}", "kind: DHCPSubnet\nspec: {cidr: 10.0.0.0/16, gatewayIP: 10.0.0.1}",
+		"kind: GlobalNetworkPolicy\nspec: {order: 1, ingress: [{action: Allow}, {action: Deny, metadata: {annotations: {why: x}}}], egress: [{action: Log, metadata: {annotations: {a: b}}}]}",
+		"kind: NetworkPolicy\nspec: {selector: all(), egress: [{action: Allow, metadata: {annotations: {why: x}}, destination: {selector: a == 'b'}}]}",
+	} {
+		name := "default"
+		entries, _, err := stored(t, doc+"\nmetadata: {name: "+name+", labels: {a: b}, annotations: {x/y: \"1\\n2\"}}")
+		if err != nil {
+			t.Errorf("%s: %v", doc, err)
+			continue
+		}
+		if printed(t, entries) == 0 {
+			t.Errorf("%s: nothing is printed", doc)
+		}
+		kind, err := resource.Find(strings.TrimPrefix(strings.SplitN(doc, "\n", 2)[0], "kind: "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := kind.All(entries)[0]
+		if m := s.Metadata; m.Labels["a"] != "b" || m.Annotations["x/y"] != "1\n2" {
+			t.Errorf("%s: labels %v, annotations %v", doc, m.Labels, m.Annotations)
+		}
+		spec, isPolicy := s.Spec.(*resource.Policy)
+		if !isPolicy {
+			continue
+		}
+		if notes := spec.Egress[0].Metadata; notes == nil || len(notes.Annotations) != 1 {
+			t.Errorf("%s: %v", doc, notes)
+		}
+		// What somebody else has changed since is printed as it is stored.
+		p := s.Entries[0].Value.(model.Policy)
+		p.Outbound = append([]model.Rule{{Action: model.ActionDeny}}, p.Outbound...)
+		data, err := model.FormatValue(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec = kind.All([]model.Entry{entry(t, s.Entries[0].Path, data, 8)})[0].Spec.(*resource.Policy)
+		if len(spec.Egress) != 2 || spec.Egress[1].Metadata != nil {
+			t.Errorf("%s: changed: %+v", doc, spec.Egress)
+		}
+	}
+	if _, _, err := stored(t, "kind: Profile\nmetadata: {name: p}\nspec: {ingress: [{action: Allow, metadata: {annotations: {a: b}}}]}"); err == nil || !strings.Contains(err.Error(), "metadata") {
+		t.Errorf("a profile's rule: %v", err)
+	}
+}

@@ -50,7 +50,7 @@ Killed, it goes on when it is given again.`,
 			}
 			pools := usage.New(snapshot.Entries()).Pools
 			i := slices.IndexFunc(pools, func(p usage.Pool) bool { // by its exact name: this changes the pool
-				name := model.Pool{CIDR: p.CIDR, Name: p.Name}.ResourceName()
+				name := model.Pool{CIDR: p.CIDR, Meta: model.Meta{Name: p.Name}}.ResourceName()
 				return p.CIDR.IsValid() && (name == pool || p.CIDR.String() == pool)
 			})
 			if i < 0 {

@@ -117,10 +117,10 @@ func (f *files) below(name string) ([]string, error) {
 // warn reports the parts of a document that are not stored.
 func warn(env *session.Env, r resource.Resource) {
 	kind, err := resource.Find(r.Kind)
-	if err == nil && len(r.Metadata.Labels) > 0 && !kind.Labelled {
-		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.labels are not kept: nothing picks %s by labels\n", r.Title(), resource.A(r.Kind))
+	if err == nil && len(r.Metadata.Labels) > 0 && kind.Plain && !kind.Labelled {
+		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.labels are not kept\n", r.Title())
 	}
-	if len(r.Metadata.Annotations) > 0 {
+	if err == nil && len(r.Metadata.Annotations) > 0 && kind.Plain {
 		fmt.Fprintf(env.Stderr, "calicoctl: warning: %s: metadata.annotations are not kept\n", r.Title())
 	}
 }

@@ -77,12 +77,12 @@ func NewLabel(env *session.Env) *cobra.Command {
 	var namespace string
 	var overwrite, remove bool
 	cmd := &cobra.Command{
-		Use: "label KIND NAME (LABEL=VALUE... | LABEL... --remove)", Short: "Set or remove labels of a node or an endpoint", Args: cobra.MinimumNArgs(3),
+		Use: "label KIND NAME (LABEL=VALUE... | LABEL... --remove)", Short: "Set or remove labels of a resource", Args: cobra.MinimumNArgs(3),
 		ValidArgsFunction: completer(env, &namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return modify(cmd, env, args[0], namespace, args[1], func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
-				if !kind.Labelled {
-					return r, session.Usagef("labels of %s are not kept: nothing picks one by labels", resource.A(kind.Name))
+				if kind.Plain && !kind.Labelled {
+					return r, session.Usagef("labels of %s are not kept", resource.A(kind.Name))
 				}
 				labels := maps.Clone(r.Metadata.Labels)
 				if labels == nil {
