@@ -3,12 +3,15 @@
 package resource_test
 
 import (
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
@@ -86,6 +89,41 @@ func TestCalico(t *testing.T) {
 	for _, k := range resource.Kinds() {
 		if k.Name != "DHCPSubnet" && k.Name != "Tier" && !kinds[k.Name] { // ours, and one without anything of the sort
 			t.Errorf("no document of %s", k.Name)
+		}
+	}
+}
+
+// TestCalicoSchema: the schemas accept such documents as well.
+func TestCalicoSchema(t *testing.T) {
+	files, err := filepath.Glob("testdata/calico/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no documents", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text := range strings.SplitSeq(string(data), "\n---\n") {
+			var doc map[string]any
+			if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+				t.Fatal(err)
+			}
+			items, ok := doc["items"].([]any)
+			if !ok {
+				items = []any{doc}
+			}
+			for _, item := range items {
+				one := item.(map[string]any)
+				maps.DeleteFunc(one["metadata"].(map[string]any), func(_ string, value any) bool { return value == nil })
+				data, err := json.Marshal(one)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := validate(t, schemas(t)[one["kind"].(string)], data); err != nil {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
 		}
 	}
 }

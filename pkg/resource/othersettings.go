@@ -41,7 +41,8 @@ var otherSettings = func() map[string]otherSetting {
 		"the agent keeps its routes apart by their protocol, and uses no tables of its own": "routeTableRange=* routeTableRanges=*",
 		"not supported: routes are the agent's to choose": `routeSource=CalicoIPAM routeSyncDisabled=false removeExternalRoutes=true
 			deviceRouteProtocol=3 deviceRouteSourceAddress deviceRouteSourceAddressIPv6 interfaceRefreshInterval=90s ipForwarding=Enabled
-			netlinkTimeout=10s programClusterRoutes=Disabled`,
+			netlinkTimeout=10s programClusterRoutes=Disabled ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024
+			ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512`,
 		"tunnels take packets from hosts of the cluster alone": `externalNodesList=none externalNodesCIDRList=none
 			allowVXLANPacketsFromWorkloads=false allowIPIPPacketsFromWorkloads=false`,
 		"the interfaces of host endpoints are theirs by name": "interfaceExclude=kube-ipvs0",
