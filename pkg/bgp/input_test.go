@@ -62,6 +62,26 @@ func TestReadPassword(t *testing.T) {
 	}
 }
 
+// TestPeerPort: a peer's own port takes precedence over that of the hosts, which takes precedence over 179.
+func TestPeerPort(t *testing.T) {
+	t.Parallel()
+	us, them := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	for _, c := range []struct {
+		listen uint16
+		host   string
+		port   int
+		want   uint16
+	}{
+		{1179, "", 0, 179}, {1179, "b", 0, 1179}, {1179, "", 1790, 1790}, {1179, "b", 1790, 1790}, {1179, "b", 179, 179}, {0, "b", 0, 179},
+	} {
+		n := plan.Neighbour{Address: them, AS: 64512, Local: us, Host: c.host, Options: model.PeerOptions{Port: c.port}}
+		s, err := newSession(plan.Speaker{ListenPort: c.listen}, n)
+		if err != nil || s.peer(false).Transport.RemotePort != uint32(c.want) {
+			t.Errorf("%+v: %d, %v", c, s.port, err)
+		}
+	}
+}
+
 // TestRefused: each impossible setting is named in the error, nothing panics, and the rest is done.
 func TestRefused(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ type terms struct {
 // newSession returns the session that is wanted with a neighbour.
 func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	s := session{
-		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: 179,
+		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: cmp.Or(uint16(n.Options.Port), 179),
 		localAS: uint32(n.Options.LocalAS), allowOwnAS: n.Options.AllowedLocalAS, ttlSecurity: n.Options.TTLSecurity,
 		terms: termsOf(speaker, n.Options),
 	}
@@ -62,7 +62,7 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 		// id: so the session has our router id instead.
 		s.clusterID = speaker.RouterID
 	}
-	if n.Host != "" && speaker.ListenPort != 0 {
+	if n.Host != "" && n.Options.Port == 0 && speaker.ListenPort != 0 {
 		s.port = speaker.ListenPort // our own hosts listen at our port
 	}
 	switch {

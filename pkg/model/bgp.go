@@ -114,6 +114,7 @@ func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 		into("as_num", &p.AS, parseASField),
 		into("password_file", &p.PasswordFile, (*reader).optionalStr),
 		into("ebgp_multihop", &p.EBGPMultihop, optionalInt(0, 255)),
+		into("port", &p.Options.Port, optionalInt(0, 65535)),
 		into("num_allowed_local_as_numbers", &p.Options.AllowedLocalAS, optionalInt(0, 10)),
 		into("local_as", &p.Options.LocalAS, parseOptionalAS),
 		into("ttl_security", &p.Options.TTLSecurity, optionalInt(0, 254)),
@@ -248,7 +249,7 @@ func (o PeerOptions) check(multihop int) error {
 		field            string
 		value, low, high int
 	}{
-		{"num_allowed_local_as_numbers", o.AllowedLocalAS, 1, 10}, {"ttl_security", o.TTLSecurity, 1, 254},
+		{"port", o.Port, 1, 65535}, {"num_allowed_local_as_numbers", o.AllowedLocalAS, 1, 10}, {"ttl_security", o.TTLSecurity, 1, 254},
 		{"keepalive_time", o.KeepaliveTime, 1, 21845}, {"hold_time", o.HoldTime, 3, 65535}, {"max_restart_time", o.MaxRestartTime, 1, 4095},
 	} {
 		if c.value != 0 && (c.value < c.low || c.value > c.high) {
@@ -301,7 +302,7 @@ func (w *writer) options(o PeerOptions) {
 		name  string
 		value int
 	}{
-		{"num_allowed_local_as_numbers", o.AllowedLocalAS}, {"ttl_security", o.TTLSecurity},
+		{"port", o.Port}, {"num_allowed_local_as_numbers", o.AllowedLocalAS}, {"ttl_security", o.TTLSecurity},
 		{"keepalive_time", o.KeepaliveTime}, {"hold_time", o.HoldTime}, {"max_restart_time", o.MaxRestartTime},
 	} {
 		if f.value != 0 {

@@ -140,7 +140,7 @@ var kinds = []kind{
 	},
 	{
 		key: BGPPeerKey{}, parse: objectOf(parsePeer),
-		fields: []string{"ip", "as_num", "password_file", "ebgp_multihop", "num_allowed_local_as_numbers", "local_as", "ttl_security",
+		fields: []string{"ip", "as_num", "password_file", "ebgp_multihop", "port", "num_allowed_local_as_numbers", "local_as", "ttl_security",
 			"keepalive_time", "hold_time", "max_restart_time", "source_address", "next_hop_mode", "import", "export", "meta"},
 		places: slices.Concat(
 			families("bgp/v1/global/peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey("", n[0], v6, false) }),

@@ -27,11 +27,14 @@ type BGPConfiguration struct {
 	Communities          []Community           `json:"communities,omitempty" doc:"Names for communities in prefixAdvertisements. They are not stored: what is read has the values."`
 
 	LogSeverityScreen  string   `json:"logSeverityScreen,omitempty" input:"ignored" doc:"Without effect: see FelixConfiguration."`
-	ServiceClusterIPs  []string `json:"serviceClusterIPs,omitempty" refused:"addresses of services are not advertised yet"`
-	ServiceExternalIPs []string `json:"serviceExternalIPs,omitempty" refused:"addresses of services are not advertised yet"`
-	ServiceLBIPs       []string `json:"serviceLoadBalancerIPs,omitempty" refused:"addresses of services are not advertised yet"`
+	ServiceClusterIPs  []string `json:"serviceClusterIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
+	ServiceExternalIPs []string `json:"serviceExternalIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
+	ServiceLBIPs       []string `json:"serviceLoadBalancerIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
 	NodeMeshPassword   string   `json:"nodeMeshPassword,omitempty" refused:"not supported yet"`
-	BindMode           string   `json:"bindMode,omitempty" refused:"not supported yet: see BGPListenAddresses"`
+	IgnoredInterfaces  []string `json:"ignoredInterfaces,omitempty" input:"ignored" doc:"Without effect: no routes of interfaces are announced."`
+	WorkloadPeeringV4  string   `json:"localWorkloadPeeringIPV4,omitempty" only:"" refused:"workloads are no peers"`
+	WorkloadPeeringV6  string   `json:"localWorkloadPeeringIPV6,omitempty" only:"" refused:"workloads are no peers"`
+	BindMode           string   `json:"bindMode,omitempty" only:"None" refused:"not supported yet: see BGPListenAddresses"`
 }
 
 // PrefixAdvertisement assigns communities to the blocks inside a prefix.

@@ -21,7 +21,7 @@ type RouteFilter struct {
 // BGPPeer is a BGP neighbour of all nodes, or of one node.
 type BGPPeer struct {
 	Node                     string        `json:"node,omitempty" doc:"The node whose peer it is. Default: all nodes'."`
-	PeerIP                   *Address      `json:"peerIP,omitempty" doc:"Its address. Required."`
+	PeerIP                   *PeerAddress  `json:"peerIP,omitempty" doc:"Its address. Required. A TCP port other than 179 may follow, as 192.0.2.1:1790 or [2001:db8::1]:1790."`
 	ASNumber                 *ASNumber     `json:"asNumber,omitempty" doc:"Its AS number. Required."`
 	PasswordFile             string        `json:"passwordFile,omitempty" doc:"Ours. File on the nodes with the password of the session (RFC 2385)."`
 	EBGPMultihop             int           `json:"ebgpMultihop,omitempty" doc:"Ours. How many hops away a peer of another AS may be, 0 to 255."`
@@ -40,8 +40,9 @@ type BGPPeer struct {
 	PeerSelector          string `json:"peerSelector,omitempty" refused:"peers by selector are not supported yet: write peerIP and asNumber"`
 	Password              string `json:"password,omitempty" refused:"secrets are not supported: write passwordFile, a file on the nodes"`
 	Filters               string `json:"filters,omitempty" refused:"BGPFilter is not supported yet: write import and export"`
-	KeepOriginalNextHop   bool   `json:"keepOriginalNextHop,omitempty" refused:"write nextHopMode: Keep"`
+	KeepOriginalNextHop   bool   `json:"keepOriginalNextHop,omitempty" only:"false" refused:"write nextHopMode: Keep"`
 	LocalWorkloadSelector string `json:"localWorkloadSelector,omitempty" refused:"not supported"`
+	ReachableBy           string `json:"reachableBy,omitempty" only:"" refused:"the agent sets no routes to peers: set one on the nodes"`
 }
 
 var bgpPeerKind = newKind(one(readPeer), writePeer, Kind{
@@ -57,7 +58,7 @@ var bgpPeerKind = newKind(one(readPeer), writePeer, Kind{
 
 func readPeer(key model.BGPPeerKey, p *model.BGPPeer, s *Stored) *BGPPeer {
 	s.Metadata.Name = peerName(key.Host, key.IP)
-	spec := &BGPPeer{Node: key.Host, PeerIP: &Address{key.IP}}
+	spec := &BGPPeer{Node: key.Host, PeerIP: &PeerAddress{Addr: key.IP}}
 	if p != nil {
 		spec.ASNumber, spec.PasswordFile, spec.EBGPMultihop = &ASNumber{p.AS}, p.PasswordFile, p.EBGPMultihop
 		spec.setOptions(p.Options)
@@ -132,7 +133,7 @@ func (p *BGPPeer) times(o *model.PeerOptions) []peerTime {
 }
 
 func (p *BGPPeer) options(r Resource) (model.PeerOptions, error) {
-	o := model.PeerOptions{AllowedLocalAS: p.NumAllowedLocalASNumbers, TTLSecurity: p.TTLSecurity}
+	o := model.PeerOptions{Port: int(p.PeerIP.Port), AllowedLocalAS: p.NumAllowedLocalASNumbers, TTLSecurity: p.TTLSecurity}
 	if p.LocalASNumber != nil {
 		o.LocalAS = p.LocalASNumber.ASNumber
 	}
@@ -157,7 +158,7 @@ func (p *BGPPeer) options(r Resource) (model.PeerOptions, error) {
 }
 
 func (p *BGPPeer) setOptions(o model.PeerOptions) {
-	p.NumAllowedLocalASNumbers, p.TTLSecurity = o.AllowedLocalAS, o.TTLSecurity
+	p.PeerIP.Port, p.NumAllowedLocalASNumbers, p.TTLSecurity = uint16(o.Port), o.AllowedLocalAS, o.TTLSecurity
 	if o.LocalAS != 0 {
 		p.LocalASNumber = &ASNumber{o.LocalAS}
 	}

@@ -61,7 +61,7 @@ func writeClusterInformation(r writing[ClusterInformation]) (keys, error) {
 	switch {
 	case r.Metadata.Name != "default":
 		return keys{}, r.at("metadata.name", "%q: want default", r.Metadata.Name)
-	case spec.ClusterGUID != was.ClusterGUID, spec.ClusterType != was.ClusterType, spec.CalicoVersion != was.CalicoVersion:
+	case !r.alone && (spec.ClusterGUID != was.ClusterGUID || spec.ClusterType != was.ClusterType || spec.CalicoVersion != was.CalicoVersion):
 		return keys{}, r.at("spec", "only datastoreReady can be written")
 	case spec.DatastoreReady == nil:
 		return keys{}, r.at("spec.datastoreReady", "missing: want true or false")

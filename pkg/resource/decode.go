@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -79,6 +80,10 @@ func (d *decoder) into(n *yaml.Node, field string, v reflect.Value) {
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		d.into(n, field, v.Elem())
+		return
+	}
+	if setting, ok := v.Addr().Interface().(*Setting); ok && n.Kind != yaml.ScalarNode {
+		d.setting(n, field, setting)
 		return
 	}
 	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
@@ -191,7 +196,10 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 			return
 		}
 		if reason := v.Type().Field(i).Tag.Get("refused"); reason != "" {
-			d.fail(key, join(field, name), "%w", errors.New(reason))
+			only, some := v.Type().Field(i).Tag.Lookup("only")
+			if text := textOf(value); !some || !isOneOf(text, only) {
+				d.fail(key, join(field, name), "%w", wantOnly(text, only, reason))
+			}
 			return
 		}
 		d.into(value, join(field, name), v.Field(i))
@@ -199,6 +207,50 @@ func (d *decoder) fields(n *yaml.Node, field string, v reflect.Value) {
 			d.fail(value, join(field, name), "%s: want 1 at least", value.Value)
 		}
 	})
+}
+
+// textOf returns a value as text. A list or mapping that isn't empty has no text of its own.
+func textOf(n *yaml.Node) string {
+	switch {
+	case n.Tag == "!!null":
+		return ""
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
+		return "[]"
+	case n.Kind == yaml.MappingNode && len(n.Content) == 0:
+		return "{}"
+	case n.Kind == yaml.ScalarNode:
+		return n.Value
+	}
+	return kindOf(n)
+}
+
+// isOneOf reports whether text is empty, or one of the words, which are joined by |, in any case and unit of time; * is any.
+func isOneOf(text, words string) bool {
+	duration, err := time.ParseDuration(text)
+	return text == "" || slices.ContainsFunc(strings.Split(words, "|"), func(word string) bool {
+		d, bad := time.ParseDuration(word)
+		return word == "*" || strings.EqualFold(word, text) || err == nil && bad == nil && d == duration
+	})
+}
+
+// wantOnly returns the error of a field that is taken only with values that change nothing.
+func wantOnly(text, words, reason string) error {
+	switch words {
+	case "", "[]", "{}", "none":
+		return errors.New(reason)
+	}
+	return fmt.Errorf("%.64q: want %s: %s", text, strings.ReplaceAll(words, "|", " or "), reason)
+}
+
+// onlyDoc returns the description of such a field.
+func onlyDoc(words, reason string) string {
+	switch words {
+	case "*":
+		return "Without effect: " + reason + "."
+	case "", "[]", "{}", "none":
+		return "Only empty: " + reason + "."
+	}
+	return "Only " + strings.ReplaceAll(words, "|", " or ") + ", which changes nothing: " + reason + "."
 }
 
 // fieldNames returns the JSON names of a struct's fields.

@@ -39,7 +39,7 @@ type FelixConfiguration map[string]Setting
 // settingFields are the field names that aren't their parameter's name with a lower-case beginning.
 var settingFields = map[string]string{
 	"reportingInterval": "ReportingIntervalSecs", "reportingTTL": "ReportingTTLSecs", "endpointReportingDelay": "EndpointReportingDelaySecs",
-	"ipipMTU": "IpInIpMtu", "ipipEnabled": "IpInIpEnabled",
+	"ipipMTU": "IpInIpMtu", "vxlanMTU": "VXLANMTU", "vxlanMTUV6": "VXLANMTUV6", "vxlanVNI": "VXLANVNI",
 }
 
 func fieldOf(parameter string) string {
@@ -235,6 +235,12 @@ func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 	spec, was := *r.spec, *r.was
 	for _, field := range slices.Sorted(maps.Keys(spec)) {
 		name, ok := parameters[field]
+		if other, is := otherSettings[field]; !ok && is {
+			if text := string(spec[field]); !isOneOf(text, other.only) {
+				errs = append(errs, r.at("spec."+field, "%w", wantOnly(text, other.only, other.reason)))
+			}
+			continue
+		}
 		if !ok {
 			errs = append(errs, r.at("spec."+field, "the agents have no such setting%s", suggest(field, slices.Sorted(maps.Keys(parameters)))))
 			continue

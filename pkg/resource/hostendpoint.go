@@ -16,7 +16,7 @@ type HostEndpoint struct {
 	InterfaceName string    `json:"interfaceName,omitempty" doc:"The interface, or * for all of the node. Required where expectedIPs is absent."`
 	ExpectedIPs   []Address `json:"expectedIPs,omitempty" doc:"Addresses of the interface, where it has no fixed name."`
 	Profiles      []string  `json:"profiles,omitempty" doc:"Profiles, which decide where no policy applies."`
-	Ports         []string  `json:"ports,omitempty" refused:"named ports of host endpoints are not supported yet: write numbers in the rules"`
+	Ports         []string  `json:"ports,omitempty" only:"[]" refused:"named ports of host endpoints are not supported yet: write numbers in the rules"`
 }
 
 var hostEndpointKind = newKind(one(readHostEndpoint), writeHostEndpoint, Kind{

@@ -14,6 +14,8 @@ type IPAMConfiguration struct {
 	AutoAllocateBlocks *bool `json:"autoAllocateBlocks,omitempty" doc:"Hosts claim blocks as they need them. Default true."`
 	MaxBlocksPerHost   *int  `json:"maxBlocksPerHost,omitempty" doc:"Only 0, no limit, is supported yet."`
 	IPCooldownSeconds  *int  `json:"ipCooldownSeconds,omitempty" doc:"Only 0 is supported yet. Of a block's free addresses, the one that was given back first is taken first."`
+
+	KubeVirtPersistence string `json:"kubeVirtVMAddressPersistence,omitempty" only:"Disabled" refused:"not supported: the address of a virtual machine goes with its pod"`
 }
 
 var ipamConfigurationKind = newKind(one(readIPAMConfiguration), writeIPAMConfiguration, Kind{

@@ -17,7 +17,7 @@ import (
 type NodeBGP struct {
 	ASNumber                *ASNumber         `json:"asNumber,omitempty" doc:"Its AS number, if not that of the BGPConfiguration."`
 	IPv4Address             *InterfaceAddress `json:"ipv4Address,omitempty" doc:"Its address with the length of its network, by which CrossSubnet decides."`
-	IPv6Address             *Address          `json:"ipv6Address,omitempty" doc:"Its IPv6 address."`
+	IPv6Address             *BareAddress      `json:"ipv6Address,omitempty" doc:"Its IPv6 address. The length of its network is not kept."`
 	RouteReflectorClusterID *Address          `json:"routeReflectorClusterID,omitempty" doc:"Makes it a route reflector of this cluster (RFC 4456)."`
 	IPv4IPIPTunnelAddr      *Address          `json:"ipv4IPIPTunnelAddr,omitempty" doc:"Address of its IPIP tunnel. Read-only."`
 }
@@ -28,8 +28,11 @@ type Node struct {
 	IPv4VXLANTunnelAddr *Address `json:"ipv4VXLANTunnelAddr,omitempty" doc:"Address of its VXLAN tunnel. Read-only."`
 	IPv6VXLANTunnelAddr *Address `json:"ipv6VXLANTunnelAddr,omitempty" doc:"The same for IPv6."`
 
-	OrchRefs  []string `json:"orchRefs,omitempty" input:"ignored" doc:"Without effect: the controllers say which Node of Kubernetes it is."`
-	Wireguard string   `json:"wireguard,omitempty" refused:"WireGuard is not supported"`
+	Addresses            []string `json:"addresses,omitempty" input:"ignored" doc:"Without effect: those that others need are in bgp."`
+	OrchRefs             []string `json:"orchRefs,omitempty" input:"ignored" doc:"Without effect: the controllers say which Node of Kubernetes it is."`
+	VXLANTunnelMACAddr   string   `json:"vxlanTunnelMACAddr,omitempty" input:"ignored" doc:"Without effect: it follows from the node's name."`
+	VXLANTunnelMACAddrV6 string   `json:"vxlanTunnelMACAddrV6,omitempty" input:"ignored" doc:"The same for IPv6."`
+	Wireguard            string   `json:"wireguard,omitempty" only:"{}" refused:"WireGuard is not supported"`
 }
 
 var nodeKind = newKind(readNode, writeNode, Kind{
@@ -86,7 +89,9 @@ func readNode(name string, s *Stored) *Node {
 					bgp.IPv4Address = &InterfaceAddress{netip.PrefixFrom(addr, 32)}
 				}
 			case model.BGPHostIPv6:
-				bgp.IPv6Address = optionalAddress(addr)
+				if addr.IsValid() {
+					bgp.IPv6Address = &BareAddress{addr}
+				}
 			case model.BGPHostReflector:
 				bgp.RouteReflectorClusterID = optionalAddress(addr)
 			case model.BGPHostNetworkV4:
@@ -133,7 +138,7 @@ func writeNode(r writing[Node]) (keys, error) {
 	}
 	bgp, wasBGP := orZero(spec.BGP), orZero(was.BGP)
 	changed := func(now, was *Address) bool { return now != nil && !same(now, was) }
-	if changed(bgp.IPv4IPIPTunnelAddr, wasBGP.IPv4IPIPTunnelAddr) || changed(spec.IPv4VXLANTunnelAddr, was.IPv4VXLANTunnelAddr) || changed(spec.IPv6VXLANTunnelAddr, was.IPv6VXLANTunnelAddr) {
+	if !r.alone && (changed(bgp.IPv4IPIPTunnelAddr, wasBGP.IPv4IPIPTunnelAddr) || changed(spec.IPv4VXLANTunnelAddr, was.IPv4VXLANTunnelAddr) || changed(spec.IPv6VXLANTunnelAddr, was.IPv6VXLANTunnelAddr)) {
 		return keys{}, r.at("spec", "the addresses of tunnels are the agent's to choose: leave them as they are")
 	}
 	meta.Labels = r.Metadata.Labels

@@ -27,14 +27,16 @@ type Metadata struct {
 	Name            string            `json:"name,omitempty"`
 	Namespace       string            `json:"namespace,omitempty"`
 	ResourceVersion string            `json:"resourceVersion,omitempty"`
-	Labels          map[string]string `json:"labels,omitempty"`
-	Annotations     map[string]string `json:"annotations,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty" input:"optional"`
+	Annotations     map[string]string `json:"annotations,omitempty" input:"optional"`
 
 	UID               string `json:"uid,omitempty" input:"ignored"`
 	CreationTimestamp string `json:"creationTimestamp,omitempty" input:"ignored"`
 	Generation        string `json:"generation,omitempty" input:"ignored"`
 	ManagedFields     string `json:"managedFields,omitempty" input:"ignored"`
 	SelfLink          string `json:"selfLink,omitempty" input:"ignored"`
+	Finalizers        string `json:"finalizers,omitempty" input:"ignored"`
+	OwnerReferences   string `json:"ownerReferences,omitempty" input:"ignored"`
 }
 
 // A Resource is one object of the operator. Spec is a pointer to the struct of its kind.

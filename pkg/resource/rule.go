@@ -32,8 +32,8 @@ type ICMP struct {
 
 // EntityRule is one side of a rule.
 type EntityRule struct {
-	Nets              []CIDR           `json:"nets,omitempty" doc:"An address in any of these, at most 256, of one family."`
-	NotNets           []CIDR           `json:"notNets,omitempty" doc:"An address in none of these."`
+	Nets              []Net            `json:"nets,omitempty" doc:"An address in any of these, at most 256, of one family. Host bits are cleared."`
+	NotNets           []Net            `json:"notNets,omitempty" doc:"An address in none of these."`
 	Selector          string           `json:"selector,omitempty" doc:"Selector of endpoints; in a NetworkPolicy, of those in its namespace."`
 	NotSelector       string           `json:"notSelector,omitempty" doc:"Selector of endpoints that it is none of."`
 	NamespaceSelector string           `json:"namespaceSelector,omitempty" doc:"Selector of namespaces that the endpoint is in; global() is an endpoint in none."`
@@ -116,7 +116,7 @@ func (r Resource) rule(field string, v Rule, namespace string) (model.Rule, erro
 		if err := r.entity(at, e, m.Match.Protocol); err != nil {
 			return m, err
 		}
-		*match.nets, *not.nets = prefixes(e.Nets), prefixes(e.NotNets)
+		*match.nets, *not.nets = netsOf(e.Nets), netsOf(e.NotNets)
 		*match.ports, *not.ports = ports(e.Ports), ports(e.NotPorts)
 		*match.tag, *not.tag = e.Tag, e.NotTag
 		if *match.selector, *match.hasSelector, err = e.pick(namespace).compile(namespace); err != nil {
@@ -195,7 +195,7 @@ func (r Resource) entity(field string, e *EntityRule, protocol model.Protocol) e
 		}
 	}
 	var families [2]bool
-	for _, c := range append(append([]CIDR{}, e.Nets...), e.NotNets...) {
+	for _, c := range append(append([]Net{}, e.Nets...), e.NotNets...) {
 		families[c.Addr().BitLen()/64-c.Addr().BitLen()/128] = true
 	}
 	if families[0] && families[1] {
@@ -265,7 +265,7 @@ func rulesOf(list []model.Rule, namespace string) ([]Rule, error) {
 
 // entityOf returns one side of a rule in the form of a resource, nil = anything.
 func entityOf(match, not side, namespace string) (*EntityRule, error) {
-	e := EntityRule{Nets: cidrs(*match.nets), NotNets: cidrs(*not.nets), Ports: portsOf(*match.ports), NotPorts: portsOf(*not.ports), Tag: *match.tag, NotTag: *not.tag}
+	e := EntityRule{Nets: nets(*match.nets), NotNets: nets(*not.nets), Ports: portsOf(*match.ports), NotPorts: portsOf(*not.ports), Tag: *match.tag, NotTag: *not.tag}
 	if *match.hasSelector {
 		p, ok := decompile(cmp.Or(*match.selector, "all()"), namespace, true)
 		if !ok && namespace != "" {

@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ var values = map[reflect.Type]Schema{
 	reflect.TypeFor[Address]():          {Type: "string", Format: "ip"},
 	reflect.TypeFor[InterfaceAddress](): {Type: "string", Format: "ip or CIDR"},
 	reflect.TypeFor[CIDR]():             {Type: "string", Format: "CIDR"},
+	reflect.TypeFor[Net]():              {Type: "string", Format: "CIDR"},
+	reflect.TypeFor[BareAddress]():      {Type: "string", Format: "ip or CIDR"},
+	reflect.TypeFor[PeerAddress]():      {Type: "string", Format: "ip or ip:port"},
 	reflect.TypeFor[model.MAC]():        {Type: "string", Format: "mac"},
 	reflect.TypeFor[ASNumber]():         {Type: []string{"integer", "string"}},
 	reflect.TypeFor[Protocol]():         {Type: []string{"string", "integer"}},
@@ -89,15 +93,19 @@ func structSchema(t reflect.Type) *Schema {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		doc, reason := f.Tag.Get("doc"), f.Tag.Get("refused")
+		only, neutral := f.Tag.Lookup("only")
 		switch {
-		case f.Tag.Get("refused") != "":
+		case neutral:
+			s.Properties[name], doc = &Schema{}, onlyDoc(only, reason)
+		case reason != "":
 			continue
 		case f.Tag.Get("input") == "ignored":
 			s.Properties[name] = &Schema{}
 		default:
 			s.Properties[name] = schemaOf(f.Type)
 		}
-		s.Properties[name].Description = f.Tag.Get("doc")
+		s.Properties[name].Description = doc
 		s.Order = append(s.Order, name)
 		if options == "" {
 			s.Required = append(s.Required, name)
@@ -112,8 +120,16 @@ func settingsSchema() *Schema {
 	for _, name := range Parameters() {
 		field := schemaOf(reflect.TypeFor[Setting]())
 		field.Description = "The parameter " + name + "."
+		if strings.HasSuffix(name, "Ports") {
+			field.Type = []string{"string", "number", "array"}
+		}
 		s.Properties[fieldOf(name)] = field
 		s.Order = append(s.Order, fieldOf(name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(otherSettings)) {
+		other := otherSettings[name]
+		s.Properties[name] = &Schema{Description: onlyDoc(other.only, other.reason)}
+		s.Order = append(s.Order, name)
 	}
 	return s
 }

@@ -21,7 +21,7 @@ type olderMetadata struct {
 	Node             string            `json:"node"`
 	ActiveInstanceID string            `json:"activeInstanceID"`
 	Scope            string            `json:"scope"`
-	PeerIP           *Address          `json:"peerIP"`
+	PeerIP           *PeerAddress      `json:"peerIP"`
 	CIDR             CIDR              `json:"cidr"`
 	Tags             []string          `json:"tags"`
 	Labels           map[string]string `json:"labels"`
@@ -51,10 +51,10 @@ func (e *olderEncapsulation) UnmarshalText(text []byte) error {
 type olderEntity struct {
 	Tag         string `json:"tag"`
 	NotTag      string `json:"notTag"`
-	Net         *CIDR  `json:"net"`
-	NotNet      *CIDR  `json:"notNet"`
-	Nets        []CIDR `json:"nets"`
-	NotNets     []CIDR `json:"notNets"`
+	Net         *Net   `json:"net"`
+	NotNet      *Net   `json:"notNet"`
+	Nets        []Net  `json:"nets"`
+	NotNets     []Net  `json:"notNets"`
 	Selector    string `json:"selector"`
 	NotSelector string `json:"notSelector"`
 	Ports       []Port `json:"ports"`

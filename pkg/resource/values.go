@@ -56,19 +56,32 @@ type CIDR struct{ netip.Prefix }
 
 // UnmarshalText accepts a network without host bits, or an address.
 func (c *CIDR) UnmarshalText(text []byte) error {
+	var n Net
+	if err := n.UnmarshalText(text); err != nil {
+		return err
+	}
+	if p, err := netip.ParsePrefix(string(text)); err == nil && p != n.Prefix {
+		return fmt.Errorf("%s has host bits set: write %s", p, n.Prefix)
+	}
+	c.Prefix = n.Prefix
+	return nil
+}
+
+// A Net is a network of a rule.
+type Net struct{ netip.Prefix }
+
+// UnmarshalText accepts an address, or a network, whose host bits it clears.
+func (n *Net) UnmarshalText(text []byte) error {
 	s := string(text)
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
-		c.Prefix = netip.PrefixFrom(a, a.BitLen())
+		n.Prefix = netip.PrefixFrom(a, a.BitLen())
 		return nil
 	}
 	p, err := netip.ParsePrefix(s)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%.64q: want a CIDR like 10.0.0.0/8 or fd00::/8", s)
-	case p != p.Masked():
-		return fmt.Errorf("%s has host bits set: write %s", p, p.Masked())
 	}
-	c.Prefix = p
+	n.Prefix = p.Masked()
 	return nil
 }
 
@@ -84,6 +97,45 @@ func (a *Address) UnmarshalText(text []byte) error {
 	a.Addr = addr
 	return nil
 }
+
+// A BareAddress is an IP address, without the length of its network.
+type BareAddress struct{ netip.Addr }
+
+// UnmarshalText accepts an address with or without that length.
+func (a *BareAddress) UnmarshalText(text []byte) error {
+	var with InterfaceAddress
+	err := with.UnmarshalText(text)
+	a.Addr = with.Addr()
+	return err
+}
+
+// A PeerAddress is the address of a BGP peer, with or without a port.
+type PeerAddress struct {
+	netip.Addr
+	Port uint16 // 0 = none is given
+}
+
+// UnmarshalText accepts an address without zone, with or without a port, as [fd00::1]:179.
+func (a *PeerAddress) UnmarshalText(text []byte) error {
+	if at, err := netip.ParseAddrPort(string(text)); err == nil && at.Port() != 0 {
+		a.Port, text = at.Port(), []byte(at.Addr().String())
+	}
+	var addr Address
+	err := addr.UnmarshalText(text)
+	a.Addr = addr.Addr
+	return err
+}
+
+// String returns the address, with its port if it has one.
+func (a PeerAddress) String() string {
+	if a.Port == 0 {
+		return a.Addr.String()
+	}
+	return netip.AddrPortFrom(a.Addr, a.Port).String()
+}
+
+// MarshalText returns the same.
+func (a PeerAddress) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // An InterfaceAddress is an address, with or without the length of its network.
 type InterfaceAddress struct{ netip.Prefix }
@@ -153,6 +205,14 @@ func prefixes(list []CIDR) []netip.Prefix {
 
 func cidrs(list []netip.Prefix) []CIDR {
 	return converted(list, func(p netip.Prefix) CIDR { return CIDR{p} })
+}
+
+func netsOf(list []Net) []netip.Prefix {
+	return converted(list, func(n Net) netip.Prefix { return n.Prefix })
+}
+
+func nets(list []netip.Prefix) []Net {
+	return converted(list, func(p netip.Prefix) Net { return Net{p} })
 }
 
 func addresses(list []netip.Addr) []Address {

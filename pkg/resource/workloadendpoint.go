@@ -23,6 +23,8 @@ type EndpointPort struct {
 	Name     string   `json:"name" doc:"Name that rules use."`
 	Protocol Protocol `json:"protocol" doc:"TCP, UDP or SCTP."`
 	Port     int      `json:"port" doc:"1 to 65535."`
+	HostPort int      `json:"hostPort,omitempty" input:"ignored" doc:"Without effect: the plugin portmap says so."`
+	HostIP   string   `json:"hostIP,omitempty" input:"ignored" doc:"Likewise."`
 }
 
 // WorkloadEndpoint is an interface of a pod, container or virtual machine.
@@ -41,6 +43,10 @@ type WorkloadEndpoint struct {
 	InterfaceName string         `json:"interfaceName,omitempty" doc:"The host's end of it."`
 	MAC           *model.MAC     `json:"mac,omitempty" doc:"MAC address of the interface in the workload."`
 	Ports         []EndpointPort `json:"ports,omitempty" doc:"Named ports."`
+
+	ServiceAccount string `json:"serviceAccountName,omitempty" input:"ignored" doc:"Without effect: a profile ksa.<namespace>.<name> says so."`
+	QoSControls    string `json:"qosControls,omitempty" input:"ignored" doc:"Without effect: the plugin bandwidth says so."`
+	Spoofing       string `json:"allowSpoofedSourcePrefixes,omitempty" only:"[]" refused:"workloads send from their own addresses alone"`
 }
 
 // workloadName returns an endpoint's name: node, orchestrator, workload and endpoint, joined by -, with each - inside them
@@ -88,7 +94,7 @@ func readWorkloadEndpoint(key model.WorkloadEndpointKey, w *model.WorkloadEndpoi
 			spec.MAC = &w.MAC
 		}
 		spec.Ports = converted(w.Ports, func(p model.EndpointPort) EndpointPort {
-			return EndpointPort{p.Name, Protocol{p.Protocol}, int(p.Port)}
+			return EndpointPort{Name: p.Name, Protocol: Protocol{p.Protocol}, Port: int(p.Port)}
 		})
 	}
 	return spec
@@ -125,13 +131,13 @@ func ownWorkload(s Stored, _ []model.Entry) error {
 
 func writeWorkloadEndpoint(r writing[WorkloadEndpoint]) (keys, error) {
 	spec := r.spec
+	if spec.Orchestrator == "k8s" || spec.Orchestrator == "cni" {
+		return keys{}, r.at("spec.orchestrator", "endpoints of %s belong to the CNI plugin", spec.Orchestrator)
+	}
 	for _, f := range []struct{ name, value string }{{"orchestrator", spec.Orchestrator}, {"workload", spec.Workload}, {"node", spec.Node}, {"endpoint", spec.Endpoint}, {"interfaceName", spec.InterfaceName}} {
 		if f.value == "" {
 			return keys{}, r.at("spec."+f.name, "missing")
 		}
-	}
-	if spec.Orchestrator == "k8s" || spec.Orchestrator == "cni" {
-		return keys{}, r.at("spec.orchestrator", "endpoints of %s belong to the CNI plugin", spec.Orchestrator)
 	}
 	key := spec.key()
 	if want := workloadName(key, ""); r.Metadata.Name != want || r.Metadata.Namespace != "default" {

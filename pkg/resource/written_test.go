@@ -168,6 +168,8 @@ func TestWords(t *testing.T) {
 		{"kind: IPPool\nmetadata: {name: h, namespace: x}", "metadata.namespace: an IPPool is in no namespace"},
 		{"kind: Profile\nmetadata: {name: h}\nspec: {egress: [{action: Allow, protocol: TCP, destination: {ports: [80, 0]}}]}", "spec.egress[0].destination.ports[1]: 0: want 1 to 65535"},
 		{"kind: Profile\nmetadata: {name: h}\nspec: {egress: [{action: Allow, protocol: TCP, source: {notPorts: [\"0:9\"]}}]}", "spec.egress[0].source.notPorts[0]: 0:9: want 1 to 65535"},
+		{"kind: Node\nmetadata: {name: h}\nspec: {bgp: {ipv4IPIPTunnelAddr: 10.0.0.1}}", "doc:4:7: spec: the addresses of tunnels are the agent's to choose: leave them as they are"},
+		{"kind: ClusterInformation\nmetadata: {name: default}\nspec: {clusterGUID: x, datastoreReady: true}", "doc:4:7: spec: only datastoreReady can be written"},
 		{"kind: BGPConfiguration\nmetadata: {name: default}\nspec: {listenPort: 0}", "spec.listenPort: 0: want 1 at least"},
 	} {
 		_, _, err := stored(t, tc.doc)

@@ -39,7 +39,8 @@ func parseCalico(name string, data []byte) (content, error) {
 	if c.resources, err = resource.Decode(name, parts[0]); err != nil {
 		errs = append(errs, err)
 	}
-	for _, r := range c.resources {
+	for i, r := range c.resources {
+		c.resources[i].Metadata.ResourceVersion = "" // of another etcd
 		switch spec := r.Spec.(type) {
 		case *resource.Node:
 			c.records = append(c.records, tunnels(r.Metadata.Name, spec)...)
@@ -108,7 +109,8 @@ func tunnels(host string, node *resource.Node) (records []record) {
 // refused returns an error for each setting of Calico's agent that decides what may pass, or whether it is encrypted, and
 // isn't supported here. A setting is refused unless it has the value in off.
 func refused(r resource.Resource, spec resource.FelixConfiguration) (errs []error) {
-	off := map[string]string{"bpfEnabled": "false", "wireguardEnabled": "false", "wireguardEnabledV6": "false", "workloadSourceSpoofing": "Disabled"}
+	off := map[string]string{"bpfEnabled": "false", "wireguardEnabled": "false", "wireguardEnabledV6": "false", "workloadSourceSpoofing": "Disabled",
+		"allowVXLANPacketsFromWorkloads": "false", "allowIPIPPacketsFromWorkloads": "false"}
 	for _, field := range slices.Sorted(maps.Keys(off)) {
 		if value, ok := spec[field]; ok && string(value) != off[field] {
 			errs = append(errs, fmt.Errorf("%s: %s: spec.%s: %s is not supported: take it out of the file, if the cluster can do without it", r.Place(), r.Title(), field, value))

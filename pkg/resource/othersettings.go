@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"cmp"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// An otherSetting is a setting of Calico's agents that ours don't have.
+type otherSetting struct{ only, reason string }
+
+// otherSettings maps these to the values that are taken: they say what is so anyway, and are mostly Calico's defaults. None is stored.
+var otherSettings = func() map[string]otherSetting {
+	all := map[string]otherSetting{}
+	for reason, fields := range map[string]string{
+		"there is no eBPF data path": `bpfEnabled=false bpfLogLevel=Off bpfDisableUnprivileged=true bpfConnectTimeLoadBalancing=TCP
+			bpfConnectTimeLoadBalancingEnabled=true bpfHostNetworkedNATWithoutCTLB=Enabled bpfExternalServiceMode=Tunnel
+			bpfKubeProxyIptablesCleanupEnabled=true bpfKubeProxyMinSyncPeriod=1s bpfPolicyDebugEnabled=true bpfEnforceRPF=Loose|Strict
+			bpfHostConntrackBypass=false|true bpfRedirectToPeer=Enabled|L2Only bpfAttachType=TCX bpfProfiling=Disabled bpfExtToServiceConnmark=0
+			bpfDataIfacePattern bpfL3IfacePattern xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false`,
+		"WireGuard is not supported": `wireguardEnabled=false wireguardEnabledV6=false wireguardHostEncryptionEnabled=false wireguardMTU=0
+			wireguardMTUV6=0 wireguardKeepAlive=0s wireguardListeningPort=51820 wireguardListeningPortV6=51821 wireguardRoutingRulePriority=99
+			wireguardInterfaceName=wireguard.cali wireguardInterfaceNameV6=wg-v6.cali wireguardThreadingEnabled=false`,
+		"the firewall is that of nftables": `iptablesBackend=Auto|NFT nftablesMode=Disabled|Auto|Enabled iptablesFilterAllowAction=Accept
+			iptablesMangleAllowAction=Accept iptablesFilterDenyAction=Drop nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept
+			nftablesFilterDenyAction=Drop iptablesLockFilePath=/run/xtables.lock iptablesLockTimeout=0s iptablesLockProbeInterval=50ms
+			iptablesPostWriteCheckInterval=1s|5s iptablesMarkMask iptablesNATOutgoingInterfaceFilter ipsetsRefreshInterval=10s|90s
+			maxIpsetSize=1048576 featureDetectOverride featureGates`,
+		"write nftablesRefreshInterval":                                                     "iptablesRefreshInterval=90s|180s",
+		"the modes of the pools decide":                                                     "ipipEnabled=* vxlanEnabled=*",
+		"IPv6 is always on":                                                                 "ipv6Support=true",
+		"workloads send from their own addresses alone":                                     "workloadSourceSpoofing=Disabled",
+		"the plugin's feature_control.floating_ips decides":                                 "floatingIPs=Disabled",
+		"addresses of services are not advertised":                                          "serviceLoopPrevention=Drop|Disabled kubeNodePortRanges=30000:32767",
+		"the address and ports of NAT are the kernel's to choose":                           "natOutgoingAddress natPortRange natOutgoingExclusions=IPPoolsOnly",
+		"the agent keeps its routes apart by their protocol, and uses no tables of its own": "routeTableRange=* routeTableRanges=*",
+		"not supported: routes are the agent's to choose": `routeSource=CalicoIPAM routeSyncDisabled=false removeExternalRoutes=true
+			deviceRouteProtocol=3 deviceRouteSourceAddress deviceRouteSourceAddressIPv6 interfaceRefreshInterval=90s ipForwarding=Enabled
+			netlinkTimeout=10s programClusterRoutes=Disabled ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024
+			ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512`,
+		"tunnels take packets from hosts of the cluster alone": `externalNodesList=none externalNodesCIDRList=none
+			allowVXLANPacketsFromWorkloads=false allowIPIPPacketsFromWorkloads=false`,
+		"the interfaces of host endpoints are theirs by name": "interfaceExclude=kube-ipvs0",
+		"write uplinkMTU":                                   "mtuIfacePattern",
+		"set it in AWS":                                     "awsSrcDstCheck=DoNothing",
+		"http needs a proxy: not supported":                 "policySyncPathPrefix istioAmbientMode=Disabled",
+		"there is one region":                               "openstackRegion",
+		"the agent watches itself":                          "healthTimeoutOverrides=none dataplaneWatchdogTimeout=90s",
+		"write logSeverityFile and logFilePath":             "logSeveritySys=* logDebugFilenameRegex",
+		"no usage is reported to anyone":                    "usageReportingEnabled=* usageReportingInterval=* usageReportingInitialDelay=*",
+		"the agent serves all of its metrics":               "prometheusGoMetricsEnabled=true prometheusProcessMetricsEnabled=true prometheusWireGuardMetricsEnabled=true",
+		"set GOGC, GOMEMLIMIT and GOMAXPROCS for the agent": "goGCThreshold=40 goMemoryLimitMB=-1 goMaxProcs=-1",
+		"there are no flow logs: see nfLogGroup":            "flowLogsGoldmaneServer flowLogsLocalReporter=Disabled flowLogsFlushInterval=300s flowLogsPolicyEvaluationMode=Continuous",
+		"an ADD waits for the agent itself":                 "endpointStatusPathPrefix=/var/run/calico",
+		"there are no nodes of Windows":                     "windowsManageFirewallRules=Disabled",
+	} {
+		for _, field := range strings.Fields(fields) {
+			name, only, _ := strings.Cut(field, "=")
+			all[name] = otherSetting{only, reason}
+		}
+	}
+	return all
+}()
+
+// A hostPort is a port as Calico writes it in lists of them.
+type hostPort struct {
+	Protocol string `json:"protocol,omitempty"`
+	Port     int    `json:"port"`
+	Net      string `json:"net,omitempty" only:"0.0.0.0/0|::/0" refused:"such a port is open to all addresses: leave it out"`
+}
+
+// setting decodes a setting that is no single value. A list becomes its elements, joined by commas, or none if it is empty.
+func (d *decoder) setting(n *yaml.Node, field string, s *Setting) {
+	name := field[strings.LastIndex(field, ".")+1:]
+	_, other := otherSettings[name]
+	ports := strings.HasSuffix(name, "Ports")
+	if n.Kind != yaml.SequenceNode || !other && !ports {
+		if *s = Setting(textOf(n)); !other {
+			d.fail(n, field, "want one value, have %s", kindOf(n))
+		}
+		return
+	}
+	var list []string
+	for i, element := range n.Content {
+		text := textOf(element)
+		if ports && element.Kind == yaml.MappingNode {
+			var p hostPort
+			d.into(element, field+"["+strconv.Itoa(i)+"]", reflect.ValueOf(&p).Elem())
+			text = strings.ToLower(cmp.Or(p.Protocol, "tcp")) + ":" + strconv.Itoa(p.Port)
+		}
+		list = append(list, text)
+	}
+	*s = Setting(cmp.Or(strings.Join(list, ","), "none"))
+}
