@@ -41,6 +41,12 @@ func TestUnknownFieldsShown(t *testing.T) {
 	h.until("report of settings", func() bool { return strings.Contains(shown(), "object "+path+"\n") })
 	h.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: true})
 	h.until("its end", func() bool { return !strings.Contains(shown(), path) })
+	reservation := model.ReservationKey{Name: "routers"}
+	h.raw(clientv3.OpPut(reservation.Path(), `{"cidr":["10.65.0.0/28"]}`))
+	h.until("notice of a reservation of nothing", func() bool {
+		return strings.Contains(shown(), "notice "+reservation.Path()+"\n") && strings.Contains(shown(), "cidr: unknown")
+	})
+	h.put(reservation, model.Reservation{})
 	misplaced := "/calico/v1/policies/x"
 	h.raw(clientv3.OpPut(misplaced, "{}"))
 	h.until("report of a key of no kind", func() bool { return strings.Contains(shown(), "object "+misplaced+"\n") })

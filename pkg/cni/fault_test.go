@@ -64,7 +64,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	saying := func(what string) string {
 		return exactly(what + ": etcd is unavailable: http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (after TIME): check that etcd runs and that the endpoints are right")
 	}
-	r.failsLike(bad, 11, saying("read /calico/v1/Ready and 10 more"))
+	r.failsLike(bad, 11, saying("read /calico/v1/Ready and 11 more"))
 	r.empty()
 	// DEL deletes the link all the same, and must be repeated.
 	r.must(good)
@@ -72,7 +72,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	if got := r.links(); len(got) != 0 {
 		t.Errorf("links %v", got)
 	}
-	r.failsLike(verb("STATUS", bad), 50, saying("read /calico/v1/Ready and 10 more"))
+	r.failsLike(verb("STATUS", bad), 50, saying("read /calico/v1/Ready and 11 more"))
 	r.failsLike(verb("DEL", bad), 11, saying("read /calico/v1/Ready and 7 more"))
 	r.failsLike(verb("GC", withAttachments(r, bad)), 11, saying("read /calico/v1/Ready"))
 	r.must(verb("DEL", good))
@@ -103,7 +103,7 @@ func TestEtcdSlow(t *testing.T) {
 		return c
 	}
 	var calls sync.WaitGroup
-	calls.Go(func() { r.failsLike(impatient("ADD", c), 11, saying("read /calico/v1/Ready and 12 more")) })
+	calls.Go(func() { r.failsLike(impatient("ADD", c), 11, saying("read /calico/v1/Ready and 13 more")) })
 	calls.Go(func() { r.failsLike(impatient("DEL", other), 11, saying("read /calico/v1/Ready and 7 more")) })
 	calls.Wait()
 	if err := r.lab.Members().Resume(1); err != nil {
@@ -223,9 +223,9 @@ func TestEtcdRefuses(t *testing.T) {
 			saying := func(what string) string {
 				return exactly(what + ": etcd access refused: " + r.lab.Members().Endpoints()[0] + ": " + tt.why)
 			}
-			r.failsLike(c, 101, saying("read /calico/v1/Ready and 12 more"))
+			r.failsLike(c, 101, saying("read /calico/v1/Ready and 13 more"))
 			r.failsLike(verb("DEL", c), 101, saying("read /calico/v1/Ready and 7 more"))
-			r.failsLike(verb("STATUS", c), 50, saying("read /calico/v1/Ready and 10 more"))
+			r.failsLike(verb("STATUS", c), 50, saying("read /calico/v1/Ready and 11 more"))
 		})
 	}
 	r.fails(with(map[string]any{"etcd_cert_file": "/nonexistent", "etcd_key_file": "/nonexistent"}), 7, "etcd client certificate: open /nonexistent: no such file or directory: name PEM files that this process may read")

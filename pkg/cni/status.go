@@ -122,6 +122,9 @@ func (c *call) etcdStatus(ctx context.Context) error {
 	defer cancel()
 	id := protocol.NewIdentity(c.conf.Name, c.node.name, protocol.Environ{ContainerID: ".status", IfName: "eth0"})
 	request := addresses.Request(c.conf, id, c.wanted(), c.started)
+	if c.conf.Policy.Kubernetes {
+		request.Namespace = ipam.AnyNamespace
+	}
 	// If all addresses are asked for individually, STATUS doesn't know which ones they will be.
 	asks := request.IPv4 || request.IPv6 || len(request.Addrs) > 0
 	// Then nothing can be chosen; but every ADD of an IPAM plugin writes a handle.

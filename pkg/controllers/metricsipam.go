@@ -19,7 +19,7 @@ func newIPAMMetrics() ipamMetrics {
 	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
 	return ipamMetrics{
 		allocated:  prometheus.NewGaugeVec(gauge("ipam_allocated", "Addresses of a pool that are allocated, at the leader's last look."), []string{"pool"}),
-		free:       prometheus.NewGaugeVec(gauge("ipam_free", "Addresses of a pool that are free, at the leader's last look."), []string{"pool"}),
+		free:       prometheus.NewGaugeVec(gauge("ipam_free", "Addresses of a pool that are neither allocated nor reserved, at the leader's last look."), []string{"pool"}),
 		candidates: prometheus.NewGauge(gauge("ipam_gc_candidates", "Addresses of pods that are gone or finished, whether or not they may be freed yet.")),
 		blocked:    prometheus.NewGauge(gauge("ipam_gc_blocked", "1 while nothing is freed because too much would be at once: see the log, and calico-controllers -gc-resume.")),
 		released:   prometheus.NewCounter(prometheus.CounterOpts{Name: "ipam_gc_released_total", Help: "Addresses freed because their pods, or hosts, were gone."}),

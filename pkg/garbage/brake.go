@@ -62,7 +62,7 @@ func (s *Survey) excess(d Decision, allowed Allowance) *Excess {
 	for _, c := range slices.SortedFunc(maps.Keys(e.Addrs), netip.Prefix.Compare) {
 		limit, of := fewAddrs, "outside every pool"
 		if p := s.poolOf(c); p != nil {
-			limit, of = max(1, int(min(p.size()/share, float64(max(fewAddrs, p.allocated/share))))), "of pool "+c.String()
+			limit, of = max(1, int(min(size(p.cidr)/share, float64(max(fewAddrs, p.allocated/share))))), "of pool "+c.String()
 		}
 		if n := e.Addrs[c]; n > max(limit, allowed.Addrs[c]) {
 			reasons = append(reasons, fmt.Sprintf("%d addresses %s would be freed at once, at most %d may", n, of, limit))

@@ -27,6 +27,8 @@ type Survey struct {
 type pool struct {
 	cidr      netip.Prefix
 	allocated int
+	reserved  model.Reserved
+	both      int // allocated and reserved
 }
 
 // holding has the addresses of one handle.
@@ -56,7 +58,7 @@ type host struct {
 // FirstRead returns the ranges with which a survey begins.
 func FirstRead() []model.Range {
 	return []model.Range{
-		model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)),
+		model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.ReservationPrefix()), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)),
 		{Prefix: model.AffinityPrefix(""), KeysOnly: true}, {Prefix: model.HostPrefix(""), KeysOnly: true},
 	}
 }
@@ -69,9 +71,10 @@ func ReadHost(name string) []model.Range {
 // NewSurvey makes a survey from the entries read by FirstRead.
 func NewSurvey(entries []model.Entry) *Survey {
 	s := &Survey{holdings: map[string]*holding{}, byAddr: map[netip.Addr]*holding{}, hosts: map[string]*host{}, blocks: map[netip.Prefix]model.Block{}, unnamed: map[netip.Addr]bool{}}
+	reserved := model.ReservedOf(entries)
 	for _, e := range entries {
 		if k, ok := e.Key.(model.PoolKey); ok {
-			s.pools = append(s.pools, &pool{cidr: k.CIDR})
+			s.pools = append(s.pools, &pool{cidr: k.CIDR, reserved: reserved.Within(k.CIDR)})
 		}
 	}
 	slices.SortFunc(s.pools, func(a, b *pool) int { return cmp.Compare(b.cidr.Bits(), a.cidr.Bits()) })
@@ -112,6 +115,9 @@ func (s *Survey) addBlock(b model.Block) {
 			s.addAddr(a, b.Attributes[n])
 			if of != nil {
 				of.allocated++
+				if of.reserved.Contains(a) {
+					of.both++
+				}
 			}
 		}
 		a = a.Next()
@@ -222,7 +228,7 @@ func (h *holding) pod() Pod {
 	return Pod{namespace, name}
 }
 
-// Usage is how many addresses of a pool are allocated and free.
+// Usage is how many addresses of a pool are allocated, and how many are free: neither allocated nor reserved.
 type Usage struct {
 	Pool            netip.Prefix
 	Allocated, Free float64
@@ -232,13 +238,16 @@ type Usage struct {
 func (s *Survey) Usage() []Usage {
 	var all []Usage
 	for _, p := range s.pools {
-		n := float64(p.allocated)
-		all = append(all, Usage{p.cidr, n, p.size() - n})
+		free := size(p.cidr) - float64(p.allocated-p.both)
+		for _, r := range p.reserved {
+			free -= size(r)
+		}
+		all = append(all, Usage{p.cidr, float64(p.allocated), free})
 	}
 	return all
 }
 
-func (p *pool) size() float64 { return math.Exp2(float64(p.cidr.Addr().BitLen() - p.cidr.Bits())) }
+func size(c netip.Prefix) float64 { return math.Exp2(float64(c.Addr().BitLen() - c.Bits())) }
 
 // Questions returns the pods and Nodes to ask the API for, without those it is known to have. For a pod, known returns
 // its UIDs there unless it is finished, as far as the caller has heard; for a Node, node reports whether it exists.

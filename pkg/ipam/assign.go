@@ -16,7 +16,7 @@ import (
 // are asked for, or none.
 //
 // Errors: *model.NeedRangesError, *NoPoolError, *UnknownPoolError, *ExhaustedError,
-// *TakenError, *UnavailableError, *InvalidError.
+// *TakenError, *UnavailableError, *UnknownNamespaceError, *InvalidError.
 func (p *Plan) Assign(r Request) (Choice, error) {
 	a := &assignment{Plan: p, Request: r, needs: needs{index: p.index}}
 	if err := a.check(); err != nil {
@@ -57,7 +57,7 @@ const (
 type pick struct {
 	from    source
 	block   netip.Prefix
-	ordinal int // nextFree: the one that has been free the longest
+	ordinal int // nextFree: the one that has been free the longest, and isn't reserved
 	pool    *pool
 	left    string         // fromEmpty: the host, if known to have left the cluster
 	clears  []netip.Prefix // fromNew: leftovers deleted to make room
@@ -86,11 +86,6 @@ func (a *assignment) check() error {
 
 // wants reports whether the request asks for an address of the family, specific or not.
 func (a *assignment) wants(v6 bool) bool { return v6 && a.IPv6 || !v6 && a.IPv4 || a.named(v6) }
-
-// named reports whether the request asks for specific addresses of the family.
-func (a *assignment) named(v6 bool) bool {
-	return slices.ContainsFunc(a.Addrs, func(addr netip.Addr) bool { return addr.Is6() == v6 })
-}
 
 // decide picks all addresses. Its result counts only if nothing more must be read.
 func (a *assignment) decide() ([]pick, error) {
@@ -161,6 +156,9 @@ func (a *assignment) any(e *eligible, picks *[]pick) error {
 	if len(e.pools) == 0 {
 		return &NoPoolError{IPv6: e.v6, Pools: e.refused}
 	}
+	if a.unreadable != nil {
+		return fmt.Errorf("which addresses are reserved? %w", a.unreadable)
+	}
 	got, unread := a.fromOwn(e)
 	if got != nil {
 		*picks = append(*picks, *got)
@@ -214,7 +212,7 @@ func (a *assignment) apply(picks []pick) Choice {
 		d := a.ready(p)
 		ordinal := p.ordinal
 		if ordinal == nextFree {
-			ordinal = d.Unallocated[0]
+			ordinal, _ = a.next(&d.Block)
 		}
 		take(&d.Block, ordinal, attributes)
 		a.recount(a.Handle, d)

@@ -68,6 +68,23 @@ func (s *etcd) config(strict, auto bool) {
 	s.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: strict, AutoAllocateBlocks: auto})
 }
 
+func (s *etcd) reserve(name string, cidrs ...string) {
+	var r model.Reservation
+	for _, c := range cidrs {
+		r.CIDRs = append(r.CIDRs, cidr(c))
+	}
+	s.put(model.ReservationKey{Name: name}, r)
+}
+
+// labels makes the profile of a namespace with these labels.
+func (s *etcd) labels(namespace string, labels map[string]string) {
+	profile := model.Labels{}
+	for name, value := range labels {
+		profile["k8s_ns/label/"+name] = value
+	}
+	s.put(model.ProfileLabelsKey{Profile: "k8s_ns." + namespace}, profile)
+}
+
 var quarters = []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"}
 
 // describe says what was assigned, and what that means for the block.
@@ -151,6 +168,72 @@ func TestAssign(t *testing.T) {
 				s.edit(c, func(b *model.Block) { b.StrictAffinity = true })
 			}
 		}, v4, []string{"10.0.0.3 of b"}, nil},
+
+		// Reservations.
+		{"own block without its reserved addresses", func(s *etcd) { s.fill("10.0.0.4/30", "a", 1); s.reserve("r", "10.0.0.5/32") }, v4, []string{"10.0.0.6 of a"}, nil},
+		{"an older own block when the rest of the last is reserved", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 1)
+			s.fill("10.0.0.12/30", "a", 2)
+			s.reserve("r", "10.0.0.14/31")
+		}, v4, []string{"10.0.0.5 of a"}, nil},
+		{"of the free addresses the one that was given back first", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 0)
+			s.edit("10.0.0.4/30", func(b *model.Block) { b.Unallocated = []int{3, 1, 0, 2} })
+			s.reserve("r", "10.0.0.7/32")
+		}, v4, []string{"10.0.0.5 of a"}, nil},
+		{"new block without its reserved addresses", func(s *etcd) { s.reserve("r", "10.0.0.0/32"); s.reserve("q", "10.0.0.1/32") }, v4, []string{"10.0.0.2 new"}, nil},
+		{"no block all of whose addresses are reserved", func(s *etcd) { s.reserve("r", "10.0.0.0/31", "10.0.0.4/30"); s.reserve("q", "10.0.0.2/31") },
+			v4, []string{"10.0.0.8 new"}, nil},
+		{"nor the block of an affinity", func(s *etcd) {
+			s.putText("/calico/ipam/v2/host/a/ipv4/block/10.0.0.12-30", "")
+			s.reserve("r", "10.0.0.12/30")
+		}, v4, []string{"10.0.0.0 new"}, nil},
+		{"a large part of a pool is reserved", func(s *etcd) { s.reserve("r", "10.0.0.0/9", "10.128.0.0/10", "fd00::/17") }, both, []string{"10.192.0.0 new", "fd00:8000:: new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/8"), NodeSelector: "all()"}, {CIDR: cidr("fd00::/16")}}},
+		{"another's empty block without its reserved addresses", func(s *etcd) {
+			s.fillAll("b", 4, quarters...)
+			s.fillAll("c", 0, "10.0.0.4/30", "10.0.0.8/30")
+			s.reserve("r", "10.0.0.4/30", "10.0.0.8/31")
+		}, v4, []string{"10.0.0.10 taken over from c"}, nil},
+		{"borrow what isn't reserved", func(s *etcd) {
+			s.fillAll("b", 4, quarters...)
+			s.fillAll("b", 3, "10.0.0.8/30", "10.0.0.12/30")
+			s.reserve("r", "10.0.0.11/32")
+		}, v4, []string{"10.0.0.15 of b"}, nil},
+		{"a leftover as it is, where its place is reserved", func(s *etcd) {
+			s.fill("10.0.0.0/29", "b", 0)
+			s.reserve("r", "10.0.0.0/30")
+			s.fillAll("b", 4, "10.0.0.8/30", "10.0.0.12/30")
+		}, v4, []string{"10.0.0.4 taken over from b"}, nil},
+		{"for a tunnel", func(s *etcd) { s.fill("10.0.0.4/30", "a", 0); s.reserve("r", "10.0.0.4/31") },
+			with(func(r *Request) { r.Tunnel, r.Picked, r.Pools4 = true, true, pools("10.0.0.0/28") }), []string{"10.0.0.6 of a"}, nil},
+		{"again, and its address is reserved by now", func(s *etcd) { s.fill("10.0.0.4/30", "b", 3); s.reserve("r", "10.0.0.0/8") },
+			with(func(r *Request) { r.Handle = "x.10.0.0.5" }), []string{"10.0.0.5 existing"}, nil},
+		{"a reserved address by name", func(s *etcd) { s.reserve("r", "10.0.0.0/8") }, with(func(r *Request) { r.Addrs = []netip.Addr{addr("10.0.0.7")} }), []string{"10.0.0.7 new"}, nil},
+		{"an address by name, and a reservation is invalid", func(s *etcd) { s.putText("/calico/ipam/v2/reservation/x", "{") },
+			with(func(r *Request) { r.Addrs = []netip.Addr{addr("10.0.0.7")} }), []string{"10.0.0.7 new"}, nil},
+
+		// Pools for some.
+		{"a pool that nothing names", func(s *etcd) { s.fill("10.0.0.0/26", "a", 1) }, v4, []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), Manual: true}, {CIDR: cidr("10.9.0.0/26")}}},
+		{"a manual pool by name", nil, with(func(r *Request) { r.Pools4 = pools("10.9.0.0/26") }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.9.0.0/26"), Manual: true}}},
+		{"an address of a manual pool, and any of the other family", nil, with(func(r *Request) { r.Addrs, r.IPv6 = []netip.Addr{addr("10.9.0.7")}, true }), []string{"10.9.0.7 new", "fd01::8 new"},
+			[]model.Pool{{CIDR: cidr("10.9.0.0/26"), Manual: true}, {CIDR: cidr("fd00::/125"), Manual: true}, {CIDR: cidr("fd01::8/125")}}},
+		{"a tunnel's own in a manual pool and one for some namespaces", nil, with(func(r *Request) { r.Tunnel, r.Picked, r.Pools4 = true, true, pools("10.9.0.0/26") }),
+			[]string{"10.9.0.0 new"}, []model.Pool{{CIDR: cidr("10.9.0.0/26"), Manual: true, NamespaceSelector: "!all()"}}},
+		{"namespace by label", func(s *etcd) { s.labels("web", map[string]string{"team": "x"}) }, with(func(r *Request) { r.Namespace = "web" }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), NamespaceSelector: `team == "y"`}, {CIDR: cidr("10.9.0.0/26"), NamespaceSelector: `team == "x"`}}},
+		{"namespace by name", func(s *etcd) { s.labels("web", nil) }, with(func(r *Request) { r.Namespace = "web" }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), NamespaceSelector: `projectcalico.org/name == "db"`}, {CIDR: cidr("10.9.0.0/26"), NamespaceSelector: `projectcalico.org/name in {"web"}`}}},
+		{"a pool for other nodes doesn't ask for the namespace", nil, with(func(r *Request) { r.Namespace = "new" }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), NodeSelector: "!all()", NamespaceSelector: "has(team)"}, {CIDR: cidr("10.9.0.0/26"), NamespaceSelector: "all()"}}},
+		{"a pool for other namespaces by name", nil, with(func(r *Request) { r.Namespace, r.Pools4 = "new", pools("10.9.0.0/26") }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.9.0.0/26"), NamespaceSelector: "!all()"}}},
+		{"no Kubernetes", nil, v4, []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), NamespaceSelector: "!has(team)"}, {CIDR: cidr("10.9.0.0/26"), NamespaceSelector: "all()"}}},
+		{"whichever namespace", nil, with(func(r *Request) { r.Namespace = AnyNamespace }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.9.0.0/26"), NamespaceSelector: "has(team)", Manual: true}}},
 
 		// The same handle.
 		{"again", func(s *etcd) { s.fill("10.0.0.4/30", "b", 3) }, with(func(r *Request) { r.Handle = "x.10.0.0.5" }), []string{"10.0.0.5 existing"}, nil},

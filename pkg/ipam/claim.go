@@ -99,7 +99,7 @@ func (a *assignment) near(w walk) (units, blocks []netip.Prefix, whole bool) {
 	for ; len(blocks) < n && i < w.units(i+1) && i-len(units) < maxSkipped; i++ {
 		before := len(blocks)
 		for c := range func(yield func(netip.Prefix) bool) { w.within(i, yield) } {
-			if !mine[c] && a.alone(c, w.pool) {
+			if !mine[c] && a.alone(c, w.pool) && !a.reserved.Covers(c) {
 				blocks = append(blocks, c)
 			}
 		}
@@ -110,9 +110,10 @@ func (a *assignment) near(w walk) (units, blocks []netip.Prefix, whole bool) {
 	return units, blocks, i == w.units(i+1)
 }
 
-// vacant reports whether a block may be made at c: no existing block and no other pool overlaps it.
+// vacant reports whether a block may be made at c: no existing block and no other pool overlaps it, and not all of it is
+// reserved.
 func (a *assignment) vacant(c netip.Prefix, p *pool) bool {
-	return a.alone(c, p) && !a.overlap(c).IsValid()
+	return a.alone(c, p) && !a.overlap(c).IsValid() && !a.reserved.Covers(c)
 }
 
 // overlap returns an existing block that overlaps c, or the zero Prefix.
@@ -158,7 +159,8 @@ func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
 // span is a run of a pool's blocks, by index.
 type span struct{ first, last number }
 
-// firstGap returns the first block of the walk that overlaps neither a known block nor another pool.
+// firstGap returns the first block of the walk that overlaps neither a known block nor another pool, and is not reserved
+// as a whole.
 func (a *assignment) firstGap(w walk) (netip.Prefix, bool) {
 	var taken []span
 	occupy := func(c netip.Prefix) {
@@ -179,6 +181,11 @@ func (a *assignment) firstGap(w walk) (netip.Prefix, bool) {
 	for _, other := range a.pools {
 		if other != w.pool {
 			occupy(other.CIDR)
+		}
+	}
+	for _, c := range a.reserved {
+		if c.Bits() <= w.pool.BlockSize { // of others, some addresses of the block are left
+			occupy(c)
 		}
 	}
 	slices.SortFunc(taken, func(x, y span) int { return x.first.cmp(y.first) })

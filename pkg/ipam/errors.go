@@ -49,6 +49,17 @@ func (e *UnknownPoolError) Error() string {
 	return fmt.Sprintf("requested pool %s: no such pool, there are %s", e.Pool, strings.Join(e.Exists, ", "))
 }
 
+// UnknownNamespaceError says that a namespace has no profile yet, so that it isn't known whether a pool is for its pods.
+type UnknownNamespaceError struct {
+	Namespace string
+	Pool      netip.Prefix
+}
+
+// Error names the namespace, and the pool that selects namespaces.
+func (e *UnknownNamespaceError) Error() string {
+	return fmt.Sprintf("namespace %s has no profile in etcd yet, so its labels can't be compared with the namespace_selector of pool %s", e.Namespace, e.Pool)
+}
+
 // ExhaustedError says that there are pools for the request but none has a free address for it.
 type ExhaustedError struct {
 	IPv6  bool

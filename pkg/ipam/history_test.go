@@ -47,7 +47,8 @@ type operation struct {
 	name     string
 	view     *model.View
 	ranges   []model.Range
-	began    int64 // revision
+	began    int64          // revision
+	reserved []netip.Prefix // then
 	decide   func(*Plan) error
 	plan     *Plan                               // once decided
 	commit   func(c *model.Change) (done func()) // adds endpoints
@@ -65,6 +66,7 @@ var historyPools = [][]model.Pool{
 		{CIDR: cidr("10.0.0.0/28"), BlockSize: 28},
 		{CIDR: cidr("10.0.0.0/27"), BlockSize: 29, Disabled: true},
 		{CIDR: cidr("10.0.0.0/26"), BlockSize: 27},
+		{CIDR: cidr("10.0.0.0/27"), BlockSize: 29, NamespaceSelector: `team == "1"`},
 	},
 	{
 		{CIDR: cidr("10.1.254.0/23"), BlockSize: 24, NodeSelector: `rack == "1"`},
@@ -80,6 +82,7 @@ var historyPools = [][]model.Pool{
 	{
 		{CIDR: cidr("10.2.0.0/27"), BlockSize: 29},
 		{CIDR: cidr("10.2.0.0/27"), BlockSize: 29, Disabled: true},
+		{CIDR: cidr("10.2.0.0/27"), BlockSize: 29, Manual: true},
 	},
 	{
 		{CIDR: cidr("10.2.0.16/28"), BlockSize: 30, Disabled: true},
@@ -95,6 +98,9 @@ func newHistory(t testing.TB, data []byte) *history {
 	}
 	for _, p := range historyPools {
 		h.pool(p[0])
+	}
+	for i := range 2 {
+		h.labels(fmt.Sprint("n", i), map[string]string{"team": fmt.Sprint(i)})
 	}
 	for i := range historyHosts[h.dice.roll(len(historyHosts))] {
 		host := fmt.Sprintf("h%d", i)
@@ -117,6 +123,8 @@ func (h *history) run() {
 			h.changePool()
 		case n == 14:
 			h.changeNode()
+		case n == 17:
+			h.changeReservation()
 		case n == 16 && len(h.running) < 6:
 			h.beginGiveBack()
 		case n == 15:
@@ -140,7 +148,7 @@ func (o *operation) step() bool {
 	h := o.h
 	if o.plan == nil {
 		if o.began == 0 {
-			o.began = h.revision
+			o.began, o.reserved = h.revision, h.reservations()
 		}
 		h.show(o.view, o.ranges)
 		p := NewPlan(o.view)
@@ -184,6 +192,7 @@ func (h *history) beginAssign() {
 	name, handle, host := h.container()
 	r := Request{Host: host, Handle: handle, Now: h.now, Attributes: map[string]string{"container": name}}
 	kind := h.dice.roll(16)
+	r.Namespace = []string{"", "n0", "n1"}[h.dice.roll(3)]
 	r.IPv4, r.IPv6 = kind%3 != 1, kind%3 != 0
 	replaced := ""
 	switch kind {
@@ -238,7 +247,7 @@ func (h *history) beginAssign() {
 				h.counts["assign in the place of a leftover"]++
 			}
 			for _, a := range fresh {
-				h.take(r, a)
+				h.take(r, a, o.reserved)
 			}
 			h.satisfied(r, choice)
 		}
@@ -367,7 +376,7 @@ func TestHistories(t *testing.T) {
 	if testing.Short() {
 		seldom = nil
 	}
-	for _, what := range append([]string{"assign", "assign: conflict", "assign: *ipam.ExhaustedError", "assign: *ipam.NoPoolError", "assign: *ipam.TakenError", "release", "releaseAddr", "given back"}, seldom...) {
+	for _, what := range append([]string{"assign", "assign: conflict", "assign: *ipam.ExhaustedError", "assign: *ipam.NoPoolError", "assign: *ipam.TakenError", "assign a reserved one by name", "reservation", "release", "releaseAddr", "given back"}, seldom...) {
 		if counts[what] == 0 {
 			t.Errorf("the histories never came to %s: %v", what, counts)
 		}

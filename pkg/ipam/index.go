@@ -25,6 +25,9 @@ type index struct {
 	own    map[string][]affinity // by host, most recently claimed first
 	listed []string              // path prefixes of which every key is known
 	pages  map[string]string     // prefixes listed in part: where the next page begins
+	// reserved are the addresses that only a request that names them gets; unreadable is the error of a reservation.
+	reserved   model.Reserved
+	unreadable error
 }
 
 // block is a block that exists.
@@ -51,7 +54,8 @@ type pool struct {
 	entry    model.Entry
 	err      error // why no addresses are assigned from it
 	selector *selector.Selector
-	under    *pool // the oldest overlapping pool that claims its range, or nil
+	spaces   *selector.Selector // of namespaces
+	under    *pool              // the oldest overlapping pool that claims its range, or nil
 }
 
 // claims reports whether addresses are assigned from the pool, or may be once its entry has been corrected.
@@ -83,6 +87,7 @@ func newIndex(v *model.View) *index {
 			x.listed = append(x.listed, r.Prefix)
 		}
 	}
+	x.reserved = model.NewReserved(x.reserved)
 	x.rankPools()
 	for host, blocks := range x.own {
 		slices.SortFunc(blocks, func(a, b affinity) int {
@@ -110,6 +115,12 @@ func (x *index) add(e model.Entry, keysOnly bool) {
 	case model.PoolKey:
 		if !keysOnly {
 			x.addPool(k, canonical(e))
+		}
+	case model.ReservationKey:
+		v, _ := e.Value.(model.Reservation)
+		x.reserved = append(x.reserved, v.CIDRs...)
+		if e.Err != nil {
+			x.unreadable = &InvalidError{Path: e.Path, Err: e.Err}
 		}
 	}
 }
@@ -190,6 +201,16 @@ func (x *index) block(c netip.Prefix) (*model.Block, error) {
 		return nil, &InvalidError{Path: b.entry.Path, Err: fmt.Errorf("not block %s", c)}
 	}
 	return &m, nil
+}
+
+// next returns the ordinal that has been free the longest of those that aren't reserved. found is false if there is none.
+func (x *index) next(b *model.Block) (ordinal int, found bool) {
+	reserved := x.reserved.Within(b.CIDR)
+	i := slices.IndexFunc(b.Unallocated, func(o int) bool { return !reserved.Contains(addrOf(b, o)) })
+	if i < 0 {
+		return 0, false
+	}
+	return b.Unallocated[i], true
 }
 
 // config returns the cluster's settings, or an error if they are invalid.

@@ -70,6 +70,8 @@ func TestCheck(t *testing.T) {
 		{"an endpoint of no container", func(s *etcd) { endpoint(s, "", "10.0.0.5") }, nil},
 		{"an invalid handle", func(s *etcd) { s.putText("/calico/ipam/v2/handle/n.c1.eth0", `7`) },
 			[]string{"invariant 0: /calico/ipam/v2/handle/n.c1.eth0: *"}},
+		{"an invalid reservation", func(s *etcd) { s.reserve("r", "10.0.0.0/8"); s.putText("/calico/ipam/v2/reservation/x", `7`) },
+			[]string{"invariant 0: /calico/ipam/v2/reservation/x: *"}},
 		{"an invalid block", func(s *etcd) { s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30", `7`) },
 			[]string{"invariant 0: /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: *"}},
 	}

@@ -19,6 +19,7 @@ package ipam
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -34,6 +35,9 @@ type Request struct {
 	// HostLabels are matched against the pools' node selectors. If nil, the labels in the host's metadata in the view
 	// are used.
 	HostLabels map[string]string
+	// Namespace is the pod's, in Kubernetes, or AnyNamespace; "" for other workloads. Its labels, in its profile in the
+	// view, are matched against the pools' namespace selectors.
+	Namespace string
 	// Handle owns the addresses. If it owns suitable ones already, the request is satisfied with those.
 	Handle string
 	// Attributes are stored with each address, for people to read.
@@ -59,6 +63,10 @@ type Request struct {
 	Now time.Time
 }
 
+// AnyNamespace, as a request's namespace, stands for pods of all namespaces: any pool may serve one of them, at least if
+// the pod asks for it.
+const AnyNamespace = "*"
+
 // Choice is the result of a request.
 type Choice struct {
 	// Addrs has IPv4 addresses first; requested addresses of a family keep their order.
@@ -80,7 +88,10 @@ type Assigned struct {
 func FirstRead(r Request) []model.Range {
 	ranges := append(FirstReadRelease(r.Handle),
 		model.Range{Prefix: model.AffinityPrefix(r.Host), KeysOnly: true},
-		model.KeyRange(model.HostMetadataKey{Host: r.Host}))
+		model.KeyRange(model.HostMetadataKey{Host: r.Host}), model.PrefixRange(model.ReservationPrefix()))
+	if r.Namespace != "" && r.Namespace != AnyNamespace {
+		ranges = append(ranges, model.KeyRange(r.namespaceLabels()))
+	}
 	for _, a := range r.Addrs[:min(len(r.Addrs), 4)] { // the blocks of the others are read in the next round
 		ranges = append(ranges, holdingRanges(a)...)
 	}
@@ -119,6 +130,16 @@ func (r Request) requested(v6 bool) []model.PoolRef {
 		return r.Pools6
 	}
 	return r.Pools4
+}
+
+// named reports whether the request asks for specific addresses of the family.
+func (r Request) named(v6 bool) bool {
+	return slices.ContainsFunc(r.Addrs, func(addr netip.Addr) bool { return addr.Unmap().Is6() == v6 })
+}
+
+// namespaceLabels returns the key that has the labels of the request's namespace.
+func (r Request) namespaceLabels() model.ProfileLabelsKey {
+	return model.ProfileLabelsKey{Profile: model.NamespaceProfile(r.Namespace)}
 }
 
 func isV6(p netip.Prefix) bool { return p.Addr().Is6() }

@@ -82,7 +82,7 @@ func (s *search) clear(leftover netip.Prefix) (got *pick, known bool) {
 	}
 	c := s.pool.blockOf(at)
 	leftovers, ok, known := s.room(c, s.pool)
-	if !ok {
+	if !ok || s.reserved.Covers(c) {
 		return nil, known
 	}
 	return &pick{from: fromNew, block: c, ordinal: nextFree, pool: s.pool, clears: leftovers}, true

@@ -117,7 +117,7 @@ func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 		if s.around(c) {
 			continue
 		}
-		if len(b.Unallocated) == 0 {
+		if _, free := s.next(b); !free {
 			s.full++
 			continue
 		}
@@ -190,6 +190,9 @@ func (s *search) why() string {
 		if other != s.pool && !other.yields() && other.CIDR.Overlaps(s.pool.CIDR) {
 			parts = append(parts, fmt.Sprintf("it overlaps pool %s", other.CIDR))
 		}
+	}
+	if s.reserved.Within(s.pool.CIDR) != nil {
+		parts = append(parts, "some of its addresses are reserved")
 	}
 	if n := len(s.inTheWay); n > 0 && s.config.AutoAllocateBlocks {
 		names := fmt.Sprint(s.inTheWay[0])

@@ -41,11 +41,14 @@ func (a *assignment) fromOwn(e *eligible) (got *pick, unread []netip.Prefix) {
 	return nil, unread
 }
 
-// ownPick returns nil if the block can't be used: it is full, invalid, or not the host's after all, or its pool may not
+// ownPick returns nil if the block can't be used: it is full apart from reserved addresses, invalid, or not the host's after all, or its pool may not
 // serve the request.
 func (a *assignment) ownPick(e *eligible, c netip.Prefix) *pick {
 	b, err := a.peek(c)
-	if err != nil || b == nil || len(b.Unallocated) == 0 || b.Affinity != a.Host {
+	if err != nil || b == nil || b.Affinity != a.Host {
+		return nil
+	}
+	if _, free := a.next(b); !free {
 		return nil
 	}
 	p := a.poolOf(c)

@@ -34,6 +34,22 @@ func (h *history) changePool() {
 	h.compare()
 }
 
+// changeReservation makes, changes or deletes one of three.
+func (h *history) changeReservation() {
+	k := model.ReservationKey{Name: fmt.Sprint("r", h.dice.roll(3))}
+	if h.dice.roll(2) == 0 {
+		h.delete(k)
+		return
+	}
+	var r model.Reservation
+	for range h.dice.roll(4) {
+		a := h.someAddr()
+		r.CIDRs = append(r.CIDRs, netip.PrefixFrom(a, a.BitLen()-h.dice.roll(5)).Masked())
+	}
+	h.put(k, r)
+	h.counts["reservation"]++
+}
+
 func (h *history) changeNode() {
 	host := h.hosts[h.dice.roll(len(h.hosts))]
 	if k := (model.HostMetadataKey{Host: host}); h.dice.roll(2) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// check sets the block size and the selector, and p.err if no addresses can be assigned from the pool.
+// check sets the block size and the selectors, and p.err if no addresses can be assigned from the pool.
 func (p *pool) check() {
 	v6 := isV6(p.CIDR)
 	if p.BlockSize == 0 {
@@ -26,6 +26,12 @@ func (p *pool) check() {
 	if p.NodeSelector != "" {
 		if p.selector, p.err = selector.Parse(p.NodeSelector); p.err != nil {
 			p.err = fmt.Errorf("node_selector: %w", p.err)
+			return
+		}
+	}
+	if p.NamespaceSelector != "" && p.NamespaceSelector != "all()" {
+		if p.spaces, p.err = selector.Parse(p.NamespaceSelector); p.err != nil {
+			p.err = fmt.Errorf("namespace_selector: %w", p.err)
 		}
 	}
 }
@@ -71,7 +77,8 @@ type eligible struct {
 
 func (e *eligible) has(p *pool) bool { return p != nil && slices.Contains(e.pools, p) }
 
-// eligible returns an error for requested pools that don't exist: it never skips one silently.
+// eligible returns an error for requested pools that don't exist, and for a namespace that isn't known where a pool selects
+// namespaces: it never skips a pool silently.
 func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 	labels, use := r.HostLabels, model.ForWorkloads
 	if r.Tunnel {
@@ -109,6 +116,12 @@ func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 		if why == "" && !p.Serves(use) {
 			why = fmt.Sprintf("its allowed_uses, %s, are without %s", p.AllowedUses, use)
 		}
+		if why == "" && len(requested) == 0 && !r.named(v6) {
+			var err error
+			if why, err = x.unasked(p, r); err != nil {
+				return nil, err
+			}
+		}
 		switch {
 		case why != "" && !(r.Living && p.err == nil):
 			e.refused = append(e.refused, PoolReason{p.CIDR, why})
@@ -120,6 +133,38 @@ func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 	}
 	e.pools = append(e.pools, parked...)
 	return e, nil
+}
+
+// unasked says why the pool does not serve a request that names neither the pool nor an address, "" if it does.
+func (x *index) unasked(p *pool, r Request) (why string, err error) {
+	switch {
+	case r.Namespace == AnyNamespace:
+		return "", nil
+	case p.Manual:
+		return "its assignment_mode is Manual, and nothing asks for it", nil
+	case p.spaces == nil:
+		return "", nil
+	case r.Namespace == "":
+		return fmt.Sprintf("its namespace_selector %s is for pods of Kubernetes", p.NamespaceSelector), nil
+	}
+	e := x.view.Get(r.namespaceLabels())
+	labels, ok := e.Value.(model.Labels)
+	switch {
+	case e.Err != nil:
+		return "", &InvalidError{Path: e.Path, Err: e.Err}
+	case !ok:
+		return "", &UnknownNamespaceError{Namespace: r.Namespace, Pool: p.CIDR}
+	}
+	if p.spaces.Matches(func(name string) (string, bool) {
+		if name == "projectcalico.org/name" {
+			return r.Namespace, true
+		}
+		v, ok := labels[model.NamespaceLabel+name]
+		return v, ok
+	}) {
+		return "", nil
+	}
+	return fmt.Sprintf("its namespace_selector %s does not pick namespace %s", p.NamespaceSelector, r.Namespace), nil
 }
 
 func (x *index) unknownPool(ref model.PoolRef, v6 bool) error {

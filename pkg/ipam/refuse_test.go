@@ -75,6 +75,25 @@ func TestAssignRefuses(t *testing.T) {
 			s.fillAll("b", 8, "fd00::/125", "fd00::8/125")
 		},
 			with(func(r *Request) { r.IPv6 = true }), "no free IPv6 address: pool fd00::/124: *", nil},
+		{"what is left is reserved", func(s *etcd) {
+			s.fill("10.0.0.0/30", "a", 2)
+			s.reserve("r", "10.0.0.2/31", "10.0.0.8/29")
+			s.fill("10.0.0.4/30", "b", 4)
+		}, v4,
+			"no free IPv4 address: pool 10.0.0.0/28: no room for a new block; some of its addresses are reserved; 2 of its 2 blocks are full", nil},
+		{"invalid reservation", func(s *etcd) { s.reserve("r"); s.putText("/calico/ipam/v2/reservation/x", `{"cidrs":7}`) }, v4,
+			"which addresses are reserved? invalid /calico/ipam/v2/reservation/x: cidrs: want a list, have a number; correct or delete it", nil},
+		{"pools for others", func(s *etcd) { s.labels("web", nil) }, with(func(r *Request) { r.Namespace = "web" }),
+			"no IPv4 pool may serve this node: pool 10.1.0.0/24: its assignment_mode is Manual, and nothing asks for it; " +
+				`pool 10.2.0.0/24: its namespace_selector has(team) does not pick namespace web; pool 10.3.0.0/24: disabled`,
+			[]model.Pool{{CIDR: cidr("10.1.0.0/24"), Manual: true}, {CIDR: cidr("10.2.0.0/24"), NamespaceSelector: "has(team)"}, {CIDR: cidr("10.3.0.0/24"), NamespaceSelector: "all()", Disabled: true}}},
+		{"pools for pods", nil, v4, "no IPv4 pool may serve this node: pool 10.2.0.0/24: its namespace_selector !has(team) is for pods of Kubernetes",
+			[]model.Pool{{CIDR: cidr("10.2.0.0/24"), NamespaceSelector: "!has(team)"}}},
+		{"a namespace that isn't known yet", nil, with(func(r *Request) { r.Namespace = "web" }),
+			"namespace web has no profile in etcd yet, so its labels can't be compared with the namespace_selector of pool 10.2.0.0/24",
+			[]model.Pool{{CIDR: cidr("10.1.0.0/24")}, {CIDR: cidr("10.2.0.0/24"), NamespaceSelector: "!has(team)"}}},
+		{"a namespace that can't be read", func(s *etcd) { s.putText("/calico/v1/policy/profile/k8s_ns.web/labels", "7") }, with(func(r *Request) { r.Namespace = "web" }),
+			"invalid /calico/v1/policy/profile/k8s_ns.web/labels: *; correct or delete it", []model.Pool{{CIDR: cidr("10.2.0.0/24"), NamespaceSelector: "!has(team)"}}},
 		{"invalid configuration", func(s *etcd) { s.putText("/calico/ipam/v2/config", `{"strict_affinity":7}`) }, v4,
 			"may this node claim a block or borrow? invalid /calico/ipam/v2/config: *; correct or delete it", nil},
 		{"invalid handle", func(s *etcd) { s.putText("/calico/ipam/v2/handle/h", `7`) }, v4, "invalid /calico/ipam/v2/handle/h: *; correct or delete it", nil},

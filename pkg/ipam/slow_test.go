@@ -13,9 +13,34 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
+// reservations are all networks that are reserved now.
+func (h *history) reservations() (all []netip.Prefix) {
+	for _, e := range h.dump() {
+		if r, ok := e.Value.(model.Reservation); ok {
+			all = append(all, r.CIDRs...)
+		}
+	}
+	return all
+}
+
+func inAny(a netip.Addr, cidrs []netip.Prefix) bool {
+	return slices.ContainsFunc(cidrs, func(c netip.Prefix) bool { return c.Contains(a) })
+}
+
+// unasked reports whether a pool of a history serves those that don't ask for it.
+func unasked(r Request, p model.Pool) bool {
+	return !p.Manual && (p.NamespaceSelector == "" || r.Namespace == "n1")
+}
+
 // take checks that an address is assigned once, to a host that may have it now, and that it is the one that has been
-// free the longest.
-func (h *history) take(r Request, a netip.Addr) {
+// free the longest of those that weren't reserved when the request began.
+func (h *history) take(r Request, a netip.Addr, reserved []netip.Prefix) {
+	if !r.named(a.Is6()) && inAny(a, reserved) {
+		h.t.Fatalf("%s given to %s, it was reserved: %v", a, r.Handle, reserved)
+	}
+	if inAny(a, reserved) {
+		h.counts["assign a reserved one by name"]++
+	}
 	handle := r.Handle
 	for other, addrs := range h.held {
 		if addrs[a] {
@@ -38,7 +63,7 @@ func (h *history) take(r Request, a netip.Addr) {
 		case model.IPAMConfig:
 			config = v
 		case model.Pool:
-			inPool = inPool || v.CIDR.Contains(a) && !v.Disabled
+			inPool = inPool || v.CIDR.Contains(a) && !v.Disabled && (r.named(a.Is6()) || len(r.requested(a.Is6())) > 0 || unasked(r, v))
 		}
 	}
 	if !inPool {
@@ -52,7 +77,7 @@ func (h *history) take(r Request, a netip.Addr) {
 	}
 	for o, at := range block.Allocations {
 		f := addrOf(&block, o)
-		if at == model.Free && max(h.freeSince[f], created) < max(h.freeSince[a], created) {
+		if at == model.Free && !inAny(f, reserved) && max(h.freeSince[f], created) < max(h.freeSince[a], created) {
 			h.t.Fatalf("%s given out, free since %d; %s has been free since %d", a, h.freeSince[a], f, h.freeSince[f])
 		}
 	}
@@ -187,13 +212,17 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 		}
 		return true
 	}
+	reserved := h.reservations()
 	for _, p := range pools {
 		requested := r.requested(v6)
 		named := slices.ContainsFunc(requested, func(ref model.PoolRef) bool { return ref.Names(p) })
-		if !named && (len(requested) > 0 || p.NodeSelector != "" && labels["rack"] != "1") {
+		if !named && (len(requested) > 0 || !unasked(r, p) || p.NodeSelector != "" && labels["rack"] != "1") {
 			continue
 		}
 		for a := p.CIDR.Addr(); p.CIDR.Contains(a); a = a.Next() {
+			if inAny(a, reserved) {
+				continue
+			}
 			own := netip.PrefixFrom(a, p.BlockSize).Masked()
 			overlapped := false
 			for _, b := range blocks {

@@ -30,7 +30,7 @@ const (
 
 // Prefixes of the labels of the namespace and of the service account in their profiles.
 const (
-	namespaceLabels      = "k8s_ns/label/"
+	namespaceLabels      = model.NamespaceLabel
 	serviceAccountLabels = "k8s_sa/label/"
 )
 

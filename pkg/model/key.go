@@ -56,6 +56,8 @@ type (
 	}
 	// IPAMConfigKey holds the settings of address management. Value: IPAMConfig.
 	IPAMConfigKey struct{}
+	// ReservationKey is one set of addresses that are not assigned by themselves. Value: Reservation.
+	ReservationKey struct{ Name string }
 	// BGPGlobalASKey is the AS number of hosts without their own. Value: ASNumber.
 	BGPGlobalASKey struct{}
 	// BGPMeshKey switches the node-to-node mesh. Value: Mesh. Legacy is /calico/v1/config/bgp_node_mesh.
@@ -145,7 +147,8 @@ func (k ProfileLabelsKey) Path() string { return join(v1Root+"policy/profile/*/l
 func (k TierKey) Path() string          { return join(v1Root+"policy/tier/*/metadata", k.Tier) }
 func (k PolicyKey) Path() string        { return join(v1Root+"policy/tier/*/policy/*", k.Tier, k.Policy) }
 
-func (IPAMConfigKey) Path() string { return ipamRoot + "config" }
+func (IPAMConfigKey) Path() string    { return ipamRoot + "config" }
+func (k ReservationKey) Path() string { return join(ipamRoot+"reservation/*", k.Name) }
 func (k PoolKey) Path() string {
 	return v1Root + "ipam/" + vFamily(isV6(k.CIDR)) + "/pool/" + cidrName(k.CIDR)
 }

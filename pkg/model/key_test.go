@@ -51,6 +51,7 @@ var keys = []struct {
 	{"/calico/ipam/v2/host/a/ipv4/block/10.0.0.64-26", model.AffinityKey{"a", cidr("10.0.0.64/26")}},
 	{"/calico/ipam/v2/host/a/ipv6/block/fd00::40-122", model.AffinityKey{"a", cidr("fd00::40/122")}},
 	{"/calico/ipam/v2/config", model.IPAMConfigKey{}},
+	{"/calico/ipam/v2/reservation/routers.rack-1", model.ReservationKey{"routers.rack-1"}},
 	{"/calico/bgp/v1/global/as_num", model.BGPGlobalASKey{}},
 	{"/calico/bgp/v1/global/node_mesh", model.BGPMeshKey{}},
 	{"/calico/v1/config/bgp_node_mesh", model.BGPMeshKey{Legacy: true}},

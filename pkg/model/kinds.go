@@ -102,8 +102,13 @@ var kinds = []kind{
 		places: []place{at("ipam/v2/config", func(names) Key { return IPAMConfigKey{} })},
 	},
 	{
+		key: ReservationKey{}, parse: object(parseReservation), fields: []string{"cidrs", "meta"},
+		places: []place{at("ipam/v2/reservation/*", func(n names) Key { return ReservationKey{n[0]} })},
+	},
+	{
 		key: PoolKey{}, parse: objectOf(parsePool),
-		fields: []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector", "disable_bgp_export", "allowed_uses", "meta"},
+		fields: []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector", "namespace_selector", "disable_bgp_export",
+			"allowed_uses", "assignment_mode", "meta"},
 		places: families("v1/ipam/v?/pool/*", parsePoolKey),
 	},
 	{

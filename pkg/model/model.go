@@ -209,12 +209,16 @@ type Pool struct {
 	Disabled     bool
 	BlockSize    int    // prefix length of the pool's blocks; absent means 26 or 122
 	NodeSelector string // "" = every node
+	// NamespaceSelector is over the labels of Kubernetes' namespaces, and projectcalico.org/name for the name; "" = pods
+	// of every namespace, and other workloads.
+	NamespaceSelector string
 	// DisableBGPExport says that BGP does not announce its routes.
 	DisableBGPExport bool
 	// AllowedUses are the permitted uses of its addresses, separated by commas: see Serves. "" = ForWorkloads and
 	// ForTunnels.
 	AllowedUses string
-	Meta        // without a name, it is named after its CIDR
+	Manual      bool // serves only requests that name it, or an address of it; absent means false
+	Meta             // without a name, it is named after its CIDR
 }
 
 // Uses of a pool's addresses, as in Pool.AllowedUses. There may be others, which are not ours.
@@ -226,6 +230,12 @@ const (
 // Serves reports whether addresses of the pool may be used for the given use.
 func (p Pool) Serves(use string) bool {
 	return p.AllowedUses == "" || slices.Contains(strings.Split(p.AllowedUses, ","), use)
+}
+
+// Reservation is a set of addresses that are assigned only on request.
+type Reservation struct {
+	CIDRs []netip.Prefix
+	Meta
 }
 
 // Free marks a free address in Block.Allocations.

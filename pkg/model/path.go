@@ -83,6 +83,9 @@ func AffinityPrefix(host string) string {
 // HandlePrefix returns the prefix of handles.
 func HandlePrefix() string { return ipamRoot + "handle/" }
 
+// ReservationPrefix returns the prefix of reservations.
+func ReservationPrefix() string { return ipamRoot + "reservation/" }
+
 // NetworkServicePrefix returns the prefix of network services.
 func NetworkServicePrefix() string { return Root + "nsm/v1/service/" }
 

@@ -13,6 +13,9 @@ const (
 	LabelServiceAccount = "projectcalico.org/serviceaccount"
 )
 
+// NamespaceLabel begins the names of a namespace's labels in its profile, from which its pods have them.
+const NamespaceLabel = "k8s_ns/label/"
+
 // reservedLabels are prefixes of labels that a pod can't give itself. The last one is that of the tags of namespaces,
 // which selectors treat as labels.
 var reservedLabels = [...]string{"projectcalico.org/", "calico/", "pcns.", "pcsa.", NamespaceProfile("")}

@@ -17,6 +17,12 @@ const (
 	minBlockSizeV4, minBlockSizeV6 = 20, 116
 )
 
+// Values of assignment_mode.
+const (
+	assignAutomatic = "Automatic"
+	assignManual    = "Manual"
+)
+
 // noWorkloads are the networks of loopback, link-local and multicast addresses (RFC 6890, RFC 5771, RFC 4291).
 var noWorkloads = [...]netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
@@ -51,6 +57,7 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 		into("disabled", &p.Disabled, boolean(false)),
 		into("block_size", &p.BlockSize, optionalInt(1, 128)),
 		into("node_selector", &p.NodeSelector, (*reader).optionalStr),
+		into("namespace_selector", &p.NamespaceSelector, (*reader).optionalStr),
 		into("disable_bgp_export", &p.DisableBGPExport, boolean(false)),
 		field{"allowed_uses", func(r *reader) error {
 			uses, err := r.strings()
@@ -60,6 +67,7 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 			}
 			return err
 		}},
+		into("assignment_mode", &p.Manual, parseManual),
 		into("meta", &p.Meta, parseMeta),
 	)
 	if p.IPIP != "" {
@@ -69,6 +77,14 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 		p.BlockSize = defaultBlockSize(cidr)
 	}
 	return p, err
+}
+
+func parseManual(r *reader) (bool, error) {
+	s, err := r.optionalStr()
+	if err == nil && s != "" && s != assignAutomatic && s != assignManual {
+		err = fmt.Errorf("%.32q: want %s or %s", s, assignAutomatic, assignManual)
+	}
+	return s == assignManual, err
 }
 
 func parseEncap(r *reader) (EncapMode, error) {
@@ -116,6 +132,9 @@ func (p Pool) check() error {
 	if _, err := selector.Parse(p.NodeSelector); err != nil {
 		return inField("node_selector", err)
 	}
+	if _, err := selector.Parse(p.NamespaceSelector); err != nil {
+		return inField("namespace_selector", err)
+	}
 	return nil
 }
 
@@ -155,9 +174,13 @@ func (p Pool) format(w *writer) error {
 		w.integer("block_size", p.BlockSize)
 	}
 	w.optional("node_selector", p.NodeSelector)
+	w.optional("namespace_selector", p.NamespaceSelector)
 	w.flag("disable_bgp_export", p.DisableBGPExport, false)
 	if p.AllowedUses != "" {
 		w.strings("allowed_uses", strings.Split(p.AllowedUses, ","))
+	}
+	if p.Manual {
+		w.str("assignment_mode", assignManual)
 	}
 	w.meta(p.Meta)
 	w.close('}')

@@ -40,6 +40,7 @@ var sampleKeys = map[string]string{
 	"handle":                   "/calico/ipam/v2/handle/net.0a1b.eth0",
 	"affinity":                 "/calico/ipam/v2/host/a/ipv4/block/10.0.0.0-26",
 	"ipam-config":              "/calico/ipam/v2/config",
+	"reservation":              "/calico/ipam/v2/reservation/r",
 	"bgp-as":                   "/calico/bgp/v1/global/as_num",
 	"bgp-mesh":                 "/calico/v1/config/bgp_node_mesh",
 	"bgp-peer-v4":              "/calico/v1/config/bgp_peer_v4/192.0.2.1",

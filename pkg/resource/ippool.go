@@ -31,6 +31,20 @@ func (Encapsulation) words() []string {
 	return []string{string(Never), string(Always), string(CrossSubnet)}
 }
 
+// AssignmentMode says who gets addresses.
+type AssignmentMode string
+
+// The values of AssignmentMode.
+const (
+	Automatic AssignmentMode = "Automatic"
+	Manual    AssignmentMode = "Manual"
+)
+
+// UnmarshalText accepts any case.
+func (m *AssignmentMode) UnmarshalText(text []byte) error { return word(m, text, m.words()) }
+
+func (AssignmentMode) words() []string { return []string{string(Automatic), string(Manual)} }
+
 // IPPool is a range of addresses for workloads.
 type IPPool struct {
 	CIDR             CIDR          `json:"cidr" doc:"The network. It is fixed: another one is another pool."`
@@ -43,9 +57,9 @@ type IPPool struct {
 	DisableBGPExport bool          `json:"disableBGPExport,omitempty" doc:"Its routes are announced to nobody by BGP."`
 	HandsOut         *bool         `json:"handsOutAddresses,omitempty" doc:"Ours. False where another IPAM plugin gives the addresses. Default true."`
 
-	NamespaceSelector string   `json:"namespaceSelector,omitempty" doc:"Only all(), the default, is supported yet."`
-	AllowedUses       []string `json:"allowedUses,omitempty" doc:"What its addresses are for: Workload, Tunnel or both, the default."`
-	AssignmentMode    string   `json:"assignmentMode,omitempty" doc:"Only Automatic, the default, is supported yet."`
+	NamespaceSelector string         `json:"namespaceSelector,omitempty" doc:"Selector of the namespaces whose pods get addresses of it; projectcalico.org/name is a namespace's name. A pod or configuration that asks for the pool, or for an address of it, gets it in any namespace, and tunnels don't ask. Workloads outside Kubernetes get addresses only of pools with all(), the default."`
+	AllowedUses       []string       `json:"allowedUses,omitempty" doc:"What its addresses are for: Workload, Tunnel or both, the default."`
+	AssignmentMode    AssignmentMode `json:"assignmentMode,omitempty" doc:"Manual: only pods and configurations that ask for the pool, or for an address of it, get addresses, and tunnels: see allowedUses. Default Automatic."`
 }
 
 var encapModes = map[Encapsulation]model.EncapMode{"": model.EncapNever, Never: model.EncapNever, Always: model.EncapAlways, CrossSubnet: model.EncapCrossSubnet}
@@ -92,7 +106,10 @@ func readPool(key model.PoolKey, pool *model.Pool, s *Stored) *IPPool {
 		s.Metadata.Name = pool.ResourceName()
 		spec.BlockSize, spec.NATOutgoing, spec.Disabled, spec.DisableBGPExport = pool.BlockSize, pool.Masquerade, pool.Disabled, pool.DisableBGPExport
 		spec.IPIPMode, spec.VXLANMode = encapsulation(pool.IPIPMode), encapsulation(pool.VXLANMode)
-		spec.NodeSelector = cmp.Or(pool.NodeSelector, "all()")
+		spec.NodeSelector, spec.NamespaceSelector = cmp.Or(pool.NodeSelector, "all()"), pool.NamespaceSelector
+		if pool.Manual {
+			spec.AssignmentMode = Manual
+		}
 		if pool.AllowedUses != "" {
 			spec.AllowedUses = strings.Split(pool.AllowedUses, ",")
 		}
@@ -107,7 +124,7 @@ func writePool(r writing[IPPool]) (keys, error) {
 	spec := r.spec
 	cidr := spec.CIDR.Prefix
 	pool := model.Pool{CIDR: cidr, IPAM: true, IPIPMode: encapModes[spec.IPIPMode], VXLANMode: encapModes[spec.VXLANMode],
-		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Meta: r.meta}
+		Masquerade: spec.NATOutgoing, Disabled: spec.Disabled, BlockSize: spec.BlockSize, DisableBGPExport: spec.DisableBGPExport, Manual: spec.AssignmentMode == Manual, Meta: r.meta}
 	pool.Name = r.Metadata.Name
 	if pool.Name == (model.Pool{CIDR: cidr}).ResourceName() || pool.Name == cidr.String() {
 		pool.Name = ""
@@ -117,6 +134,9 @@ func writePool(r writing[IPPool]) (keys, error) {
 	}
 	if spec.NodeSelector != "all()" {
 		pool.NodeSelector = spec.NodeSelector
+	}
+	if spec.NamespaceSelector != "all()" {
+		pool.NamespaceSelector = spec.NamespaceSelector
 	}
 	if pool.IPIPMode != model.EncapNever {
 		pool.IPIP = tunnelDevice
@@ -131,12 +151,8 @@ func writePool(r writing[IPPool]) (keys, error) {
 		return keys{}, r.at("spec.vxlanMode", "a pool has ipipMode or vxlanMode, not both")
 	case r.old == nil && strings.Contains(pool.Name, "/"):
 		return keys{}, r.dnsName() // a CIDR names the pool that has it
-	case spec.NamespaceSelector != "" && spec.NamespaceSelector != "all()":
-		return keys{}, r.at("spec.namespaceSelector", "not supported yet: every namespace would get addresses of it")
 	case slices.ContainsFunc(spec.AllowedUses, func(use string) bool { return use != model.ForWorkloads && use != model.ForTunnels }):
-		return keys{}, r.at("spec.allowedUses", "not supported yet: want Workload, Tunnel or both")
-	case spec.AssignmentMode != "" && spec.AssignmentMode != "Automatic":
-		return keys{}, r.at("spec.assignmentMode", "%.32q is not supported yet: leave it out, for Automatic", spec.AssignmentMode)
+		return keys{}, r.at("spec.allowedUses", "want Workload, Tunnel or both: LoadBalancer is not supported")
 	}
 	var k keys
 	size := 0 // block size as stored

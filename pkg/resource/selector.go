@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	namespaceLabel = "k8s_ns/label/"
+	namespaceLabel = model.NamespaceLabel
 	accountLabel   = "k8s_sa/label/"
 	anyNamespace   = "has(" + model.LabelNamespace + ")"
 )

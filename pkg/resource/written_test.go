@@ -86,6 +86,38 @@ func TestPrintedAsWritten(t *testing.T) {
 	}
 }
 
+// TestPoolsAndReservations: what is written is stored so, and read back; what says the same is not written.
+func TestPoolsAndReservations(t *testing.T) {
+	pool := func(spec string) string {
+		return "kind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.0.0.0/16" + spec + "}"
+	}
+	for _, tc := range []struct{ doc, stored, same string }{
+		{pool(", namespaceSelector: \"team == 'a' || projectcalico.org/name in {'b'}\", assignmentMode: manual"),
+			`{"cidr":"10.0.0.0/16","masquerade":false,"namespace_selector":"team == 'a' || projectcalico.org/name in {'b'}","assignment_mode":"Manual","meta":{"name":"p"}}`,
+			pool(", namespaceSelector: \"team == 'a' || projectcalico.org/name in {'b'}\", assignmentMode: Manual")},
+		{pool(""), `{"cidr":"10.0.0.0/16","masquerade":false,"meta":{"name":"p"}}`, pool(", namespaceSelector: all(), assignmentMode: Automatic")},
+		{"kind: IPReservation\nmetadata: {name: r.x}\nspec: {reservedCIDRs: [10.80.0.0/28, 10.80.0.5, 'fd00:80::/124']}", `{"cidrs":["10.80.0.0/28","10.80.0.5/32","fd00:80::/124"]}`,
+			"kind: IPReservation\nmetadata: {name: r.x}\nspec: {reservedCIDRs: [10.80.0.0/28, 10.80.0.5/32, 'fd00:80::/124']}"},
+		{"kind: IPReservation\nmetadata: {name: none}", `{"cidrs":[]}`, "kind: IPReservation\nmetadata: {name: none}\nspec: {reservedCIDRs: []}"},
+	} {
+		entries, change, err := stored(t, tc.doc)
+		if err != nil || len(change.Puts) != 1 {
+			t.Errorf("%s: %v, %v", tc.doc, change, err)
+			continue
+		}
+		data, err := model.FormatValue(change.Puts[0].Value)
+		if diff := cmp.Diff(tc.stored, string(data)); diff != "" || err != nil {
+			t.Errorf("%s: %v, %s", tc.doc, err, diff)
+		}
+		for _, doc := range []string{tc.doc, tc.same} {
+			if _, change, err := stored(t, doc, entries...); err != nil || !change.Empty() {
+				t.Errorf("%s is written over %s: %v, %v", doc, tc.stored, change.Puts, err)
+			}
+		}
+		printed(t, entries)
+	}
+}
+
 // TestOthersJudged: other objects that a write depends on are compared in its commit.
 func TestOthersJudged(t *testing.T) {
 	pool := "kind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.50.0.0/24, blockSize: 29}"
@@ -193,7 +225,7 @@ func TestWords(t *testing.T) {
 // TestNotes: labels and annotations of resources, and annotations of a policy's rules, are printed as they were written.
 func TestNotes(t *testing.T) {
 	for _, doc := range []string{
-		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration",
+		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration", "kind: IPReservation\nspec: {reservedCIDRs: [10.0.0.0/28]}",
 		"kind: BGPPeer\nspec: {peerIP: 192.0.2.1, asNumber: 1}", "kind: DHCPSubnet\nspec: {cidr: 10.0.0.0/16, gatewayIP: 10.0.0.1}",
 		"kind: GlobalNetworkPolicy\nspec: {order: 1, ingress: [{action: Allow}, {action: Deny, metadata: {annotations: {why: x}}}], egress: [{action: Log, metadata: {annotations: {a: b}}}]}",
 		"kind: NetworkPolicy\nspec: {selector: all(), egress: [{action: Allow, metadata: {annotations: {why: x}}, destination: {selector: a == 'b'}}]}",

@@ -36,7 +36,7 @@ func Wanted(conf *netconf.Config, args netconf.Args) []netip.Addr {
 
 // Request returns the request to address management for the container interface id.
 func Request(conf *netconf.Config, id protocol.Identity, wanted []netip.Addr, now time.Time) ipam.Request {
-	return ipam.Request{
+	r := ipam.Request{
 		Host:       id.Key.Host,
 		Handle:     id.Handle,
 		Attributes: id.Attributes(),
@@ -48,6 +48,10 @@ func Request(conf *netconf.Config, id protocol.Identity, wanted []netip.Addr, no
 		Endpoint:   id.Key,
 		Now:        now,
 	}
+	if conf.Policy.Kubernetes { // else no profile has a namespace's labels
+		r.Namespace = id.PodSpace
+	}
+	return r
 }
 
 // Addition is what an ADD writes to etcd.

@@ -143,6 +143,8 @@ func classify(err error) *Error {
 		return &Error{Code: theirs.Code, Text: theirs.Msg, Hint: theirs.Details, Err: err}
 	case errors.As(err, &noPool):
 		return Fail(CodeNoPool, err, "make a pool, as the README's page on installing says, or correct ipv4_pools and ipv6_pools of the network configuration")
+	case errors.As(err, new(*ipam.UnknownNamespaceError)):
+		return Fail(CodeTryAgain, err, "check that calico-controllers runs, and its log; then try again")
 	case errors.As(err, &unknown):
 		return Fail(CodeNoPool, err, "correct ipv4_pools and ipv6_pools of the network configuration, or the annotations of the pod")
 	case errors.As(err, &unavailable):

@@ -127,8 +127,9 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 			case p.Parked:
 				parked++
 			default:
-				size.Add(size, total(p))
-				inUse += p.InUse()
+				counts := p.Counts()
+				size.Add(size.Add(size, counts.Free), big.NewInt(int64(counts.InUse)))
+				inUse += counts.InUse
 			}
 			pools++
 		}
@@ -146,7 +147,7 @@ func Problems(ctx context.Context, env *session.Env) (problems []string, pools i
 		problems = append(problems, fmt.Sprintf("of %s %d are disabled and %d have allowedUses without Workload: no new pod gets an address: have one serve workloads (calicoctl patch ippool NAME -p '{\"spec\":{\"allowedUses\":[\"Workload\",\"Tunnel\"]}}'), or make another",
 			resource.Count(pools, "pool"), disabled, others))
 	case pools > 0 && disabled+others+parked == pools:
-		problems = append(problems, fmt.Sprintf("of %s %d have a nodeSelector that picks no node, and the others serve no pods: no new pod gets an address but one that asks for such a pool: give nodes the labels (calicoctl label node NAME LABEL=VALUE), or make another pool",
+		problems = append(problems, fmt.Sprintf("of %s %d have a nodeSelector that picks no node, or assignmentMode Manual, and the others serve no pods: no new pod gets an address but one that asks for such a pool: give nodes the labels (calicoctl label node NAME LABEL=VALUE), or make another pool",
 			resource.Count(pools, "pool"), parked))
 	}
 	return problems, pools, nil

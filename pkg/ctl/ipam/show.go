@@ -66,17 +66,17 @@ func showPools(env *session.Env, u *usage.Usage, only string, blocks bool) error
 		if only != "" && !named(p, only) {
 			continue
 		}
-		rows = append(rows, row("pool", cidr, total(p), p.InUse(), name))
+		rows = append(rows, row("pool", cidr, p.Counts(), name))
 		for _, b := range p.Blocks {
 			if blocks {
-				rows = append(rows, row("block", b.CIDR.String(), big.NewInt(int64(b.Size())), b.InUse(), b.Affinity))
+				rows = append(rows, row("block", b.CIDR.String(), b.Counts(), b.Affinity))
 			}
 		}
 	}
 	if only != "" && len(rows) == 0 {
 		return notFound(only)
 	}
-	return output.Table(env.Stdout, []string{"GROUPING", "CIDR", "TOTAL", "IN USE", "FREE", "NAME OR NODE"}, rows)
+	return output.Table(env.Stdout, []string{"GROUPING", "CIDR", "TOTAL", "IN USE", "RESERVED", "FREE", "NAME OR NODE"}, rows)
 }
 
 // named reports whether text is a pool's name or CIDR.
@@ -89,22 +89,9 @@ func notFound(pool string) error {
 	return &session.StatusError{Status: session.StatusNotFound, Err: fmt.Errorf("IPPool %s not found", pool)}
 }
 
-// total returns how many addresses a pool has; for blocks in no pool, how many these have.
-func total(p usage.Pool) *big.Int {
-	n := new(big.Int)
-	if p.CIDR.IsValid() {
-		return n.Lsh(big.NewInt(1), uint(p.CIDR.Addr().BitLen()-p.CIDR.Bits()))
-	}
-	for _, b := range p.Blocks {
-		n.Add(n, big.NewInt(int64(b.Size())))
-	}
-	return n
-}
-
-func row(grouping, cidr string, total *big.Int, inUse int, of string) []string {
-	free := new(big.Int).Sub(total, big.NewInt(int64(inUse)))
-	percent := new(big.Int).Div(new(big.Int).Mul(free, big.NewInt(100)), total)
-	return []string{grouping, cidr, total.String(), fmt.Sprint(inUse), fmt.Sprintf("%s (%s%%)", free, percent), of}
+func row(grouping, cidr string, c usage.Counts, of string) []string {
+	percent := new(big.Int).Div(new(big.Int).Mul(c.Free, big.NewInt(100)), c.Total)
+	return []string{grouping, cidr, c.Total.String(), fmt.Sprint(c.InUse), c.Reserved.String(), fmt.Sprintf("%s (%s%%)", c.Free, percent), of}
 }
 
 func showBorrowed(env *session.Env, u *usage.Usage) error {

@@ -39,7 +39,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("invariant %d: %s: %s", v.Invariant, v.Key.Path(), v.Text)
 }
 
-// Check finds every violation in what etcd holds at one revision. It looks at pools, blocks, affinities, handles and
+// Check finds every violation in what etcd holds at one revision. It looks at pools, reservations, blocks, affinities, handles and
 // workload endpoints, and ignores other entries.
 func Check(dump []model.Entry) []Violation {
 	c := checker{
@@ -101,7 +101,7 @@ func (c *checker) report(invariant int, k model.Key, format string, args ...any)
 
 func (c *checker) add(e model.Entry) {
 	switch e.Key.(type) {
-	case model.PoolKey, model.BlockKey, model.HandleKey, model.AffinityKey, model.WorkloadEndpointKey:
+	case model.PoolKey, model.BlockKey, model.HandleKey, model.AffinityKey, model.WorkloadEndpointKey, model.ReservationKey:
 	default:
 		return
 	}

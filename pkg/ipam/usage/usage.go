@@ -5,6 +5,7 @@ package usage
 
 import (
 	"cmp"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ func Ranges() []model.Range {
 	return []model.Range{
 		model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)),
 		model.PrefixRange(model.AffinityPrefix("")), model.PrefixRange(model.HandlePrefix()), model.PrefixRange(model.HostPrefix("")),
-		model.KeyRange(model.IPAMConfigKey{}),
+		model.KeyRange(model.IPAMConfigKey{}), model.PrefixRange(model.ReservationPrefix()),
 	}
 }
 
@@ -36,22 +37,71 @@ type Pool struct {
 	Name     string
 	Disabled bool
 	ForPods  bool // according to its allowed_uses
-	// Parked says that its node_selector matches no node, so that its addresses go only to requests that name the pool.
+	// Parked says that its node_selector matches no node, or its assignment_mode is Manual, so that its addresses go only
+	// to requests that name the pool.
 	Parked bool
 	Blocks []Block
-}
 
-// InUse returns the number of allocated addresses.
-func (p Pool) InUse() int {
-	n := 0
-	for _, b := range p.Blocks {
-		n += b.InUse()
-	}
-	return n
+	reserved model.Reserved
 }
 
 // Block is a block whose entry is valid.
-type Block struct{ model.Block }
+type Block struct {
+	model.Block
+	reserved model.Reserved
+}
+
+// Counts are numbers of addresses.
+type Counts struct {
+	InUse int
+	// Reserved counts those in use, too. Free are those that an ADD can get without asking for them: neither in use nor
+	// reserved.
+	Total, Reserved, Free *big.Int
+}
+
+// Counts returns the numbers of a pool's addresses; for blocks in no pool, of theirs.
+func (p Pool) Counts() Counts {
+	if p.CIDR.IsValid() {
+		return count(p.reserved, p.Blocks, p.CIDR)
+	}
+	var cidrs []netip.Prefix
+	for _, b := range p.Blocks {
+		cidrs = append(cidrs, b.CIDR)
+	}
+	return count(p.reserved, p.Blocks, cidrs...)
+}
+
+// Counts returns the numbers of the block's addresses.
+func (b Block) Counts() Counts { return count(b.reserved, []Block{b}, b.CIDR) }
+
+// count counts the addresses of some networks and of the blocks in them.
+func count(reserved model.Reserved, blocks []Block, cidrs ...netip.Prefix) Counts {
+	c := Counts{Total: new(big.Int), Reserved: new(big.Int), Free: new(big.Int)}
+	for _, cidr := range cidrs {
+		c.Total.Add(c.Total, size(cidr))
+		for _, r := range reserved.Within(cidr) {
+			c.Reserved.Add(c.Reserved, size(r))
+		}
+	}
+	open := 0 // in use and not reserved
+	for _, b := range blocks {
+		c.InUse += b.InUse()
+		a := b.CIDR.Addr()
+		for _, n := range b.Allocations {
+			if n != model.Free && !b.reserved.Contains(a) {
+				open++
+			}
+			a = a.Next()
+		}
+	}
+	c.Free.Sub(c.Total, c.Reserved)
+	c.Free.Sub(c.Free, big.NewInt(int64(open)))
+	return c
+}
+
+func size(c netip.Prefix) *big.Int {
+	return new(big.Int).Lsh(big.NewInt(1), uint(c.Addr().BitLen()-c.Bits()))
+}
 
 // InUse returns the number of allocated addresses.
 func (b Block) InUse() int { return b.Size() - len(b.Unallocated) }
@@ -89,13 +139,14 @@ func New(entries []model.Entry) *Usage {
 			nodes = append(nodes, node)
 		}
 	}
+	reserved := model.ReservedOf(entries)
 	for _, e := range entries {
 		switch value := e.Value.(type) {
 		case model.Pool:
-			parked := !slices.ContainsFunc(nodes, picks(value.NodeSelector)) && len(nodes) > 0
-			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled, ForPods: value.Serves(model.ForWorkloads), Parked: parked})
+			parked := value.Manual || !slices.ContainsFunc(nodes, picks(value.NodeSelector)) && len(nodes) > 0
+			u.Pools = append(u.Pools, Pool{CIDR: value.CIDR, Name: value.Name, Disabled: value.Disabled, ForPods: value.Serves(model.ForWorkloads), Parked: parked, reserved: reserved})
 		case model.Block:
-			blocks = append(blocks, Block{value})
+			blocks = append(blocks, Block{value, reserved.Within(value.CIDR)})
 		case model.WorkloadEndpoint:
 			for _, a := range value.Addrs() {
 				u.byAddr[a] = e.Path
@@ -119,7 +170,7 @@ func New(entries []model.Entry) *Usage {
 		}
 	}
 	if outside != nil {
-		u.Pools = append(u.Pools, Pool{Blocks: outside})
+		u.Pools = append(u.Pools, Pool{Blocks: outside, reserved: reserved})
 	}
 	return u
 }
