@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-const manifests = "../../k8s-manifests"
+const manifests = "../../../k8s-manifests"
 
 // TestManifestsAreValid has an API server check what users apply, without and with the components, and finds nothing that
 // it warns of.

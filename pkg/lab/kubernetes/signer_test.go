@@ -362,7 +362,7 @@ func TestSigner(t *testing.T) {
 	o.do("revoke", "-shared")
 
 	// A Job of the document's does it, too.
-	document, err := os.ReadFile("../../docs/security.md")
+	document, err := os.ReadFile("../../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
