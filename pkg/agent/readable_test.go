@@ -32,6 +32,7 @@ func TestReadable(t *testing.T) {
 	badPolicy, badHost := entry(policy, nil), entry(host, nil)
 	badPolicy.Err = &model.InvalidPolicyError{Selector: "has(b)", Err: errBad}
 	badHost.Err = &model.InvalidHostEndpointError{On: model.HostEndpoint{Name: "eth1"}, Err: errBad}
+	set, office := model.NetworkSetKey{Name: "office"}, model.NetworkSet{Labels: map[string]string{"role": "x"}}
 	good, other := model.Pool{CIDR: pool.CIDR, VXLANMode: model.EncapAlways}, model.Pool{CIDR: pool.CIDR}
 	suffix := func(e model.Entry) string {
 		switch until, _ := untilCorrected(e.Key); {
@@ -69,6 +70,8 @@ func TestReadable(t *testing.T) {
 		{false, []model.Entry{entry(policy, picks), entry(labels, model.Labels{"a": "b"})}, []any{picks, model.Labels{"a": "b"}}},
 		{false, []model.Entry{entry(policy, nil), entry(labels, nil)}, []any{picks, model.Labels{"a": "b"}}},
 		{false, []model.Entry{badPolicy}, []any{model.Policy{Selector: "has(b)"}}},
+		{false, []model.Entry{entry(set, office)}, []any{office}},
+		{false, []model.Entry{entry(set, nil)}, []any{office}},
 		{false, []model.Entry{entry(policy, nil)}, []any{model.Policy{Selector: "has(b)"}}},
 	} {
 		r.fill(model.Update{Resync: step.resync, Entries: step.entries})

@@ -5,6 +5,8 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,6 +126,33 @@ func TestUntracked(t *testing.T) {
 		hops, err := cluster.Follow(f)
 		if err != nil || hops[len(hops)-1].Verdict != c.want {
 			t.Errorf("%s: %v, %+v: want %s", c.name, err, hops, c.want)
+		}
+	}
+}
+
+// TestNetworkSets: rules match the networks of sets, which are among what is read.
+func TestNetworkSets(t *testing.T) {
+	const set = "/calico/v1/netset/office"
+	if !slices.ContainsFunc(Ranges(), func(r model.Range) bool { return strings.HasPrefix(set, r.Path()) }) {
+		t.Errorf("%s is not read", set)
+	}
+	cluster := clusterOf(t, map[string]string{
+		"/calico/v1/host/b/metadata": "{}", "/calico/bgp/v1/host/b/ip_addr_v4": "172.16.0.2", set: `{"nets": ["192.0.2.0/24"], "labels": {"role": "known"}}`,
+		"/calico/v1/host/b/workload/cni/web/endpoint/eth0": `{"state": "active", "name": "cali1", "mac": "", "profile_ids": [], "ipv4_nets": ["10.0.0.1/32"], "ipv6_nets": []}`,
+		"/calico/v1/policy/tier/default/policy/known":      `{"selector": "all()", "inbound_rules": [{"src_selector": "role == 'known'"}]}`,
+	})
+	to, err := cluster.Find("web", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, want := range map[string]policy.Verdict{"192.0.2.9": policy.Accept, "198.51.100.9": policy.Drop} {
+		end, err := cluster.Find(from, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hops, err := cluster.Follow(Flow{From: end, To: to, Protocol: model.ProtocolTCP, Port: 80})
+		if err != nil || len(hops) != 1 || hops[0].Verdict != want {
+			t.Errorf("from %s: %v, %+v: want %s", from, err, hops, want)
 		}
 	}
 }

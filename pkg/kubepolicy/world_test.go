@@ -168,6 +168,10 @@ func (w *world) state(t *testing.T, puts ...model.Put) *policy.State {
 		puts = append(puts, kubepolicy.Namespace(ns)...)
 		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "s1", Labels: map[string]string{"a": "x"}}}
 		puts = append(puts, kubepolicy.ServiceAccount(sa)...)
+		puts = append(puts, model.Put{ // is no pod either, although it is in the namespace and has its labels
+			Key:   model.NetworkSetKey{Name: ns.Name + "/all"},
+			Value: model.NetworkSet{Nets: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, Labels: map[string]string{"a": "x", "b": "w"}},
+		})
 	}
 	for _, p := range w.pods {
 		k := model.WorkloadEndpointKey{Host: "h1", Orchestrator: "k8s", Workload: p.Namespace + "." + p.Name, Endpoint: "eth0"}

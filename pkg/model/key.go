@@ -40,6 +40,8 @@ type (
 	TierKey struct{ Tier string }
 	// PolicyKey is one selector-based policy. Value: Policy.
 	PolicyKey struct{ Tier, Policy string }
+	// NetworkSetKey is one set of networks. Name is <namespace>/<name> for a set of a namespace. Value: NetworkSet.
+	NetworkSetKey struct{ Name string }
 	// PoolKey is one IP pool; the CIDR decides the family. Value: Pool.
 	PoolKey struct{ CIDR netip.Prefix }
 	// BlockKey is one allocation block. Value: Block.
@@ -146,6 +148,7 @@ func (k ProfileTagsKey) Path() string   { return join(v1Root+"policy/profile/*/t
 func (k ProfileLabelsKey) Path() string { return join(v1Root+"policy/profile/*/labels", k.Profile) }
 func (k TierKey) Path() string          { return join(v1Root+"policy/tier/*/metadata", k.Tier) }
 func (k PolicyKey) Path() string        { return join(v1Root+"policy/tier/*/policy/*", k.Tier, k.Policy) }
+func (k NetworkSetKey) Path() string    { return join(v1Root+"netset/*", k.Name) }
 
 func (IPAMConfigKey) Path() string    { return ipamRoot + "config" }
 func (k ReservationKey) Path() string { return join(ipamRoot+"reservation/*", k.Name) }

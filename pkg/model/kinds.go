@@ -133,6 +133,10 @@ var kinds = []kind{
 		places: []place{at("v1/policy/tier/*/metadata", func(n names) Key { return TierKey{n[0]} })},
 	},
 	{
+		key: NetworkSetKey{}, parse: object(parseNetworkSet), fields: []string{"nets", "labels", "meta"},
+		places: []place{at("v1/netset/*", func(n names) Key { return NetworkSetKey{n[0]} })},
+	},
+	{
 		key: BGPGlobalASKey{}, parse: plain(parseGlobalAS),
 		places: []place{at("bgp/v1/global/as_num", func(names) Key { return BGPGlobalASKey{} })},
 	},

@@ -189,6 +189,13 @@ const (
 	TierPass TierAction = "pass" // continue with the next tier, after the last one with the profiles
 )
 
+// NetworkSet is a set of networks, which the selectors of rules match by its labels.
+type NetworkSet struct {
+	Nets   []netip.Prefix // of both families
+	Labels map[string]string
+	Meta
+}
+
 // EncapMode says when packets of a pool are encapsulated.
 type EncapMode string
 

@@ -55,6 +55,9 @@ func ConfigPrefix() string { return v1Root + "config/" }
 // PolicyPrefix returns the prefix of profiles, tiers and policies.
 func PolicyPrefix() string { return v1Root + "policy/" }
 
+// NetworkSetPrefix returns the prefix of network sets.
+func NetworkSetPrefix() string { return v1Root + "netset/" }
+
 // BGPPrefix returns the prefix of BGP's settings and peers.
 func BGPPrefix() string { return bgpRoot }
 

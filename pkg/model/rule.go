@@ -217,13 +217,8 @@ func (m *Match) check(not string, protocol Protocol) error {
 		field string
 		nets  []netip.Prefix
 	}{{"src_nets", m.SrcNets}, {"dst_nets", m.DstNets}} {
-		for i, p := range n.nets {
-			if !p.IsValid() {
-				return inField(not+n.field, atIndex(i, errMissing))
-			}
-			if err := checkFamily(p.Addr(), isV6(p)); err != nil {
-				return inField(not+n.field, atIndex(i, err))
-			}
+		if err := checkNetworks(n.nets); err != nil {
+			return inField(not+n.field, err)
 		}
 	}
 	for _, p := range [...]struct {
@@ -247,6 +242,19 @@ func (m *Match) check(not string, protocol Protocol) error {
 		return inField(not+"icmp_type", errors.New("255: want 0 to 254"))
 	case m.ICMPCode != nil && m.ICMPType == nil:
 		return inField(not+"icmp_code", fmt.Errorf("needs %sicmp_type", not))
+	}
+	return nil
+}
+
+// checkNetworks checks networks of either family.
+func checkNetworks(nets []netip.Prefix) error {
+	for i, p := range nets {
+		if !p.IsValid() {
+			return atIndex(i, errMissing)
+		}
+		if err := checkFamily(p.Addr(), isV6(p)); err != nil {
+			return atIndex(i, err)
+		}
 	}
 	return nil
 }

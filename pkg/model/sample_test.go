@@ -31,6 +31,7 @@ var sampleKeys = map[string]string{
 	"profile-labels":           "/calico/v1/policy/profile/p/labels",
 	"tier":                     "/calico/v1/policy/tier/default/metadata",
 	"policy":                   "/calico/v1/policy/tier/default/policy/p",
+	"network-set":              "/calico/v1/netset/shop%2Foffice",
 	"pool-v4":                  "/calico/v1/ipam/v4/pool/10.0.0.0-16",
 	"pool-small":               "/calico/v1/ipam/v4/pool/10.9.0.0-28",
 	"pool-v6":                  "/calico/v1/ipam/v6/pool/fd80:24e2:f998:72d6::-64",

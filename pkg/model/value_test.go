@@ -413,7 +413,7 @@ func TestMeta(t *testing.T) {
 		"/calico/v1/policy/tier/default/policy/p": `{"selector":"all()","inbound_rules":[],"outbound_rules":[]`, "/calico/v1/policy/tier/t/metadata": `{"order":1`,
 		"/calico/v1/host/a/endpoint/e": `{"name":"eth0","profile_ids":[],"labels":{"own":"1"}`, "/calico/v1/ipam/v4/pool/10.0.0.0-16": `{"cidr":"10.0.0.0/16","masquerade":false`,
 		"/calico/bgp/v1/global/peer_v4/192.0.2.1": `{"ip":"192.0.2.1","as_num":"1"`, "/calico/dhcp/v1/subnet/s": `{"network_id":"calico","cidr":"10.0.0.0/16","gateway_ip":"10.0.0.1"`,
-		"/calico/ipam/v2/reservation/r": `{"cidrs":["10.0.0.0/28"]`, "/calico/ipam/v2/config": `{"strict_affinity":false,"auto_allocate_blocks":true`,
+		"/calico/v1/netset/s": `{"nets":["10.0.0.0/28"],"labels":{"own":"1"}`, "/calico/ipam/v2/reservation/r": `{"cidrs":["10.0.0.0/28"]`, "/calico/ipam/v2/config": `{"strict_affinity":false,"auto_allocate_blocks":true`,
 	}
 	for path, value := range values {
 		key, err := model.ParseKey(path)

@@ -45,7 +45,7 @@ func newDesired() *desired {
 }
 
 func (d *desired) renderer() render.Renderer {
-	return render.Renderer{Settings: d.settings, Tunnels: d.tunnels, Fits: nfnl.Fits, Known: func(id policy.SetID) bool { _, ok := d.rules.known[id]; return ok }}
+	return render.Renderer{Settings: d.settings, Tunnels: d.tunnels, Fits: nfnl.Fits, Known: func(id policy.SetID) bool { _, ok := d.rules.known[id]; return ok }, Nets: d.rules.hasNets}
 }
 
 // configure applies new settings; every chain may depend on them.

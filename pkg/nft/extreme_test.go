@@ -85,6 +85,11 @@ func compiled(t *testing.T, list ...model.Rule) policy.Changes {
 	e.Update(c.Endpoints...)
 	key := model.PolicyKey{Tier: "default", Policy: "p"}
 	e.Update(model.Entry{Path: key.Path(), Key: key, Value: p, Revision: 1})
+	for i, label := range []string{"is-src", "is-dst", "not-src", "not-dst"} {
+		key := model.NetworkSetKey{Name: label}
+		nets := cidrs(fmt.Sprintf("10.%d.0.0/16", i), fmt.Sprintf("2001:db8:%d::/48", i))
+		e.Update(model.Entry{Path: key.Path(), Key: key, Value: model.NetworkSet{Nets: nets, Labels: map[string]string{label: ""}}, Revision: 1})
+	}
 	return e.Flush()
 }
 
@@ -97,6 +102,7 @@ func wantShort(t *testing.T, list []policy.Rule) {
 	d.settings = s
 	x := d.renderer()
 	x.Known = func(policy.SetID) bool { return true }
+	x.Nets = func(id policy.SetID, _ int) bool { return strings.HasPrefix(string(id), "s-") }
 	for _, more := range []int{0, 500} {
 		all := slices.Concat(list, slices.Repeat([]policy.Rule{{Action: model.ActionDeny}}, more))
 		for _, r := range x.Rules(policyID("p"), &policy.Rules{Inbound: all}, model.Inbound).Rules {

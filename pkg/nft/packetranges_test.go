@@ -43,28 +43,7 @@ func TestRangesWhileTheyChange(t *testing.T) {
 		f := open(t)
 		f.Update(state("web", 0))
 		mustApply(t, f)
-		at, stop := b.listen(80), make(chan struct{})
-		var sending sync.WaitGroup
-		for v, to := range b.ep.Addrs {
-			var c net.Conn
-			a.do(func() {
-				var err error
-				if c, err = net.Dial("udp", netip.AddrPortFrom(to, 80).String()); err != nil {
-					t.Errorf("IPv%d: %v", []int{4, 6}[v], err)
-				}
-			})
-			sending.Go(func() {
-				defer c.Close()
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						_, _ = c.Write([]byte("denied"))
-					}
-				}
-			})
-		}
+		at, stop := b.listen(80), sendWithoutPause(t, a, b.ep.Addrs)
 		for n := range 10 {
 			c := state("web", n+1)
 			if n >= 7 {
@@ -76,8 +55,71 @@ func TestRangesWhileTheyChange(t *testing.T) {
 				t.Fatalf("-ours +nft's:\n%s", diff)
 			}
 		}
-		close(stop)
-		sending.Wait()
+		stop()
+		if waits(t, at) {
+			t.Error("what is denied has arrived")
+		}
+	})
+}
+
+// sendWithoutPause sends packets to port 80 of addresses until it is stopped.
+func sendWithoutPause(t *testing.T, from space, addrs []netip.Addr) (stop func()) {
+	var sending sync.WaitGroup
+	stopped := make(chan struct{})
+	for _, to := range addrs {
+		var c net.Conn
+		from.do(func() {
+			var err error
+			if c, err = net.Dial("udp", netip.AddrPortFrom(to, 80).String()); err != nil {
+				t.Errorf("%s: %v", to, err)
+			}
+		})
+		sending.Go(func() {
+			defer c.Close()
+			for {
+				select {
+				case <-stopped:
+					return
+				default:
+					_, _ = c.Write([]byte("denied"))
+				}
+			}
+		})
+	}
+	return func() { close(stopped); sending.Wait() }
+}
+
+// TestNetworksWhileTheyChange does the same with a set whose other networks change, or go and come again in a new set.
+func TestNetworksWhileTheyChange(t *testing.T) {
+	long.Test(t)
+	netns.Host(t, func() {
+		asHost(t)
+		a, b := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2")
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(a.ep)})
+		f.Update(netsWorld(b.ep, policyID("web"), model.ActionDeny, model.ActionAllow))
+		f.Update(netsChange("10.65.0.1/32", "fd00::1/128"))
+		mustApply(t, f)
+		at, stop := b.listen(80), sendWithoutPause(t, a, b.ep.Addrs)
+		for n := range 40 {
+			c := netsChange("10.65.0.0/30", "fd00::/126")
+			set := c.Sets["known"]
+			switch n % 4 {
+			case 0:
+				for i := range 1000 {
+					set.Nets = append(set.Nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(n), byte(i >> 7), byte(i << 1)}), 32))
+				}
+			case 1:
+				set.Nets = cidrs("0.0.0.0/0", "::/0")
+			case 2: // only addresses
+				set.Nets, set.Added = nil, []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}}
+			case 3:
+				set.Removed = []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}}
+			}
+			f.Update(c)
+			mustApply(t, f)
+		}
+		stop()
 		if waits(t, at) {
 			t.Error("what is denied has arrived")
 		}

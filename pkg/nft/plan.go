@@ -66,7 +66,7 @@ func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 		b.AddTable()
 	}
 	rs.planNew(b, chains)
-	if !rs.rebuild && rangesIn(chains) {
+	if !rs.rebuild && rs.rangesIn(chains) {
 		b.MustCut()
 	}
 	for _, r := range chains {

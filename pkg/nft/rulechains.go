@@ -3,6 +3,10 @@
 package nft
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
+
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -17,12 +21,14 @@ type ruleChains struct {
 	users    map[policy.RulesID]int                       // how many lists of groups and host endpoints name them
 	setUsers map[policy.SetID]map[policy.RulesID]struct{} // rules that look up a set
 	known    map[policy.SetID]policy.SetKind
+	nets     map[policy.SetID][]netip.Prefix // of sets that have any
 }
 
 func newRuleChains(rs *ruleset, renderer func() render.Renderer) *ruleChains {
 	return &ruleChains{
 		ruleset: rs, renderer: renderer, rules: make(map[policy.RulesID]*policy.Rules), users: make(map[policy.RulesID]int),
 		setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}), known: make(map[policy.SetID]policy.SetKind),
+		nets: make(map[policy.SetID][]netip.Prefix),
 	}
 }
 
@@ -32,7 +38,8 @@ func (rc *ruleChains) effect(id policy.RulesID, d model.Direction) render.Effect
 
 // put sets the rules of a policy or profile; nil = they are gone.
 func (rc *ruleChains) put(id policy.RulesID, r *policy.Rules) {
-	for s := range setsOf(rc.rules[id]) {
+	before := setsOf(rc.rules[id])
+	for s := range before {
 		if delete(rc.setUsers[s], id); len(rc.setUsers[s]) == 0 {
 			delete(rc.setUsers, s)
 		}
@@ -47,6 +54,12 @@ func (rc *ruleChains) put(id policy.RulesID, r *policy.Rules) {
 		delete(rc.rules, id)
 	} else {
 		rc.rules[id] = r
+	}
+	maps.Copy(before, setsOf(r))
+	for s := range before {
+		if len(rc.nets[s]) > 0 && rc.asksNets(s) != (rc.hasNets(s, 4) || rc.hasNets(s, 6)) {
+			rc.putNets(s)
+		}
 	}
 	rc.render(id)
 }
@@ -63,7 +76,11 @@ func (rc *ruleChains) render(id policy.RulesID) {
 			c.owner = ownerOf(id)
 			c.asks = func() (sets []string) { // of both IP versions, even if this direction's rules don't use them
 				for s := range setsOf(rc.rules[id]) {
-					sets = append(sets, render.PolicySetName(4, s, rc.known[s]), render.PolicySetName(6, s, rc.known[s]))
+					for _, version := range versions {
+						if sets = append(sets, render.PolicySetName(version, s, rc.known[s])); rc.hasNets(s, version) {
+							sets = append(sets, render.NetSetName(version, s))
+						}
+					}
 				}
 				return sets
 			}
@@ -111,6 +128,12 @@ func (rc *ruleChains) changeSet(id policy.SetID, c *policy.SetChange) {
 	if !there {
 		kind = c.Kind
 	}
+	if !slices.Equal(rc.nets[id], c.Nets) {
+		if rc.nets[id] = c.Nets; len(c.Nets) == 0 {
+			delete(rc.nets, id)
+		}
+		rc.putNets(id)
+	}
 	if c.Gone {
 		delete(rc.known, id)
 		for _, version := range versions {
@@ -134,6 +157,45 @@ func (rc *ruleChains) changeSet(id policy.SetID, c *policy.SetChange) {
 	for _, m := range c.Added {
 		if at, ok := member(id, kind, m); ok {
 			rc.ruleset.put(at, "")
+		}
+	}
+}
+
+// hasNets reports whether a set's networks of an IP version are looked up.
+func (rc *ruleChains) hasNets(id policy.SetID, version int) bool {
+	s := rc.ruleset.sets[render.NetSetName(version, id)]
+	return s != nil && s.wanted
+}
+
+// asksNets reports whether rules look up a set's networks. Those of Kubernetes' policies don't.
+func (rc *ruleChains) asksNets(id policy.SetID) bool {
+	for user := range rc.setUsers[id] {
+		if !user.PodsOnly() {
+			return true
+		}
+	}
+	return false
+}
+
+// putNets puts the networks of a set into a set of their own for each IP version that has any, if rules look them up: addresses still come
+// and go one by one, and may be in a network.
+func (rc *ruleChains) putNets(id policy.SetID) {
+	asked := rc.asksNets(id)
+	for _, version := range versions {
+		elements := map[string]string{}
+		if asked {
+			elements = intervals(rc.nets[id], version)
+		}
+		name, had := render.NetSetName(version, id), rc.hasNets(id, version)
+		switch {
+		case len(elements) > 0:
+			rc.ruleset.addSet(render.NetSet(version, id))
+			rc.ruleset.replace(name, elements)
+		case had:
+			rc.ruleset.removeSet(name)
+		}
+		if had != (len(elements) > 0) {
+			rc.renderUsers(id)
 		}
 	}
 }

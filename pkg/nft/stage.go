@@ -11,8 +11,8 @@ import (
 
 // Kernels that look up ranges in an array publish a new set's array only some time after the rules of the same transaction are in force,
 // the later the more is written: until then no packet is found in it. A deny of many networks would let them pass each time one of them
-// changes. So a rule with ranges is created in an earlier transaction, where nothing reaches it: at the end of its chain, after a rule that
-// returns.
+// changes. So a rule with ranges, or that looks up a new set of them, is created in an earlier transaction, where nothing reaches it: at the
+// end of its chain, after a rule that returns.
 
 // stage adds the rules of existing chains, and new sets that they may look up. The next plan then only has to delete what they replace.
 func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*set, err error) {
@@ -22,7 +22,7 @@ func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*se
 			continue
 		}
 		before, after := common(c.chain.have, c.rules)
-		if ranges(c.rules[before : len(c.rules)-after]) {
+		if rs.ranges(c.chain, c.rules[before:len(c.rules)-after]) {
 			todo = append(todo, c)
 		}
 	}
@@ -66,22 +66,16 @@ func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*se
 	return staged, nil
 }
 
-// ranges reports whether a rule has a set of ranges of its own.
-func ranges(rules []*nfnl.Rule) bool {
-	for _, r := range rules {
-		if r.Ranges() {
-			return true
-		}
+// ranges reports whether some of a chain's rules have a set of ranges of their own, or may look up a new one.
+func (rs *ruleset) ranges(c *chain, rules []*nfnl.Rule) bool {
+	fresh := func(name string) bool {
+		s := rs.sets[name]
+		return s != nil && s.def.Interval && !s.there
 	}
-	return false
+	return len(rules) > 0 && slices.ContainsFunc(c.needs, fresh) || slices.ContainsFunc(rules, (*nfnl.Rule).Ranges)
 }
 
-// rangesIn reports whether a new chain has rules with ranges.
-func rangesIn(chains []planned) bool {
-	for _, c := range chains {
-		if c.fresh && ranges(c.rules) {
-			return true
-		}
-	}
-	return false
+// rangesIn reports whether a new chain has such rules.
+func (rs *ruleset) rangesIn(chains []planned) bool {
+	return slices.ContainsFunc(chains, func(c planned) bool { return c.fresh && rs.ranges(c.chain, c.rules) })
 }

@@ -105,3 +105,27 @@ func TestStageBetween(t *testing.T) {
 		}
 	})
 }
+
+// TestStageNewNetworks: rules that look up a new set of networks are in force only after it is filled, once it is there it is changed at
+// once.
+func TestStageNewNetworks(t *testing.T) {
+	netns.Host(t, func() {
+		f, told := open(t), 0
+		f.Update(netsWorld(workload(1), policyID("web"), model.ActionDeny, model.ActionAllow))
+		mustApply(t, f)
+		f.cfg.Between = func() {
+			told++
+			rules, staged, _ := strings.Cut(run(t, "nft", "list", "chain", "inet", TableName, render.RulesChain(policyID("web"), model.Inbound)), "\t\treturn")
+			if set := run(t, "nft", "list", "set", "inet", TableName, render.NetSetName(4, "known")); strings.Contains(rules, "@n4-") || !strings.Contains(staged, "@n4-") || !strings.Contains(set, "10.0.0.0/8") {
+				t.Errorf("between:\n%s\n%s\n%s", rules, staged, set)
+			}
+		}
+		for _, nets := range []string{"10.0.0.0/8", "10.0.0.0/9"} {
+			f.Update(netsChange(nets))
+			mustApply(t, f)
+		}
+		if told != 1 {
+			t.Errorf("staged %d times, want once", told)
+		}
+	})
+}

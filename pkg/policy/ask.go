@@ -68,7 +68,7 @@ func (e *evaluation) rules(ep *Endpoint, d model.Direction, id RulesID, untracke
 	if d == model.Outbound {
 		rules = all.Outbound
 	}
-	match := ruleMatch{sets: e.st.Sets, p: &e.p}
+	match := ruleMatch{sets: e.st.Sets, p: &e.p, podsOnly: id.PodsOnly()}
 	for i := range rules {
 		action, why := match.rule(&rules[i])
 		if action == "" {

@@ -14,6 +14,8 @@ type ruleMatch struct {
 	sets    map[SetID]*Set
 	p       *Packet
 	missing SetID // a set that the rule refers to and that doesn't exist
+	// podsOnly says that no network counts as a member of a set.
+	podsOnly bool
 }
 
 // rule returns the rule's action for the packet, "" if the rule does not match. why is set if the action isn't the one
@@ -49,7 +51,7 @@ func (m *ruleMatch) holds(c *Criteria) bool {
 		nets []netip.Prefix
 	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
 		for _, id := range side.sets {
-			if set := m.set(id); set != nil && !set.hasAddr(side.addr) {
+			if set := m.set(id); set != nil && !set.hasAddr(side.addr, m.podsOnly) {
 				return false
 			}
 		}
@@ -77,7 +79,7 @@ func (m *ruleMatch) holdsNone(c *Criteria) bool {
 		nets []netip.Prefix
 	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
 		for _, id := range side.sets {
-			if set := m.set(id); set != nil && set.hasAddr(side.addr) {
+			if set := m.set(id); set != nil && set.hasAddr(side.addr, m.podsOnly) {
 				return false
 			}
 		}

@@ -79,7 +79,7 @@ func (e *Engine) update(entry model.Entry) {
 		e.updateWorkload(key, entry)
 	case model.HostEndpointKey:
 		e.updateHost(key, entry)
-	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.TierKey, model.PoolKey:
+	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.TierKey, model.PoolKey, model.NetworkSetKey:
 		e.updateNamed(e.spellings.one(entry))
 	}
 }
@@ -102,6 +102,8 @@ func (e *Engine) updateNamed(entry model.Entry) {
 		}
 	case model.PoolKey:
 		e.pools.update(key, entry)
+	case model.NetworkSetKey:
+		e.updateNetworkSet(key, entry)
 	}
 }
 
@@ -129,7 +131,7 @@ func problemOf(entry model.Entry) error {
 func withoutInvalid(entry model.Entry) model.Entry {
 	keeps := false
 	switch entry.Key.(type) {
-	case model.PoolKey, model.HostEndpointKey, model.PolicyKey, model.ProfileTagsKey, model.ProfileLabelsKey:
+	case model.PoolKey, model.HostEndpointKey, model.PolicyKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.NetworkSetKey:
 		keeps = entry.Value != nil
 	}
 	if !entry.Exists() || entry.Err != nil && !keeps {
@@ -143,7 +145,7 @@ func (e *Engine) updateWorkload(key model.WorkloadEndpointKey, entry model.Entry
 	if !ok {
 		e.index.removeEndpoint(entry.Path)
 	} else {
-		e.index.putEndpoint(entry.Path, details{w.Labels, w.ProfileIDs, w.Addrs(), w.Ports})
+		e.index.putEndpoint(entry.Path, details{labels: w.Labels, profiles: w.ProfileIDs, addrs: w.Addrs(), ports: w.Ports})
 	}
 	if key.Host != e.host {
 		return
@@ -165,7 +167,7 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 		e.index.removeEndpoint(entry.Path)
 	} else {
 		addrs := append(slices.Clone(h.ExpectedIPv4Addrs), h.ExpectedIPv6Addrs...)
-		e.index.putEndpoint(entry.Path, details{h.Labels, h.ProfileIDs, addrs, nil})
+		e.index.putEndpoint(entry.Path, details{labels: h.Labels, profiles: h.ProfileIDs, addrs: addrs})
 	}
 	if key.Host != e.host {
 		return
@@ -178,6 +180,17 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 		l.invalid = entry.Err
 	}
 	e.locals.update(entry, l)
+}
+
+// updateNetworkSet processes a network set. To the selectors of rules it is an endpoint of another host that has networks.
+func (e *Engine) updateNetworkSet(key model.NetworkSetKey, entry model.Entry) {
+	s, ok := entry.Value.(model.NetworkSet)
+	if !ok {
+		e.index.removeEndpoint(key.Path())
+		return
+	}
+	labels, profiles := key.Matched(s.Labels)
+	e.index.putEndpoint(key.Path(), details{labels: labels, profiles: profiles, nets: s.Nets})
 }
 
 // hostOf returns a host endpoint. For an invalid one it returns only what identifies the interface: from the value if

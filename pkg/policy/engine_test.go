@@ -75,6 +75,9 @@ func describe(c Changes) []string {
 		for _, m := range s.Removed {
 			line += " -" + m.String()
 		}
+		if len(s.Nets) > 0 {
+			line += fmt.Sprintf(" nets %v", s.Nets)
+		}
 		out = append(out, line)
 	}
 	if c.Pools != nil {
@@ -135,6 +138,33 @@ func TestStories(t *testing.T) {
 				`db on "cali2", out a, profiles send`, "policy a: 0+1 rules", "port http new +10.0.0.1,tcp:8080 +fd00::1,tcp:8080"}},
 			{pod("x", "10.0.0.1", `, "ports": [{"name": "http", "protocol": "tcp", "port": 8080}, {"name": "http", "protocol": "udp", "port": 80}]`), []string{"port http +10.0.0.1,udp:80"}},
 			{map[string]string{web: strings.Replace(base()[web], "8080", "8081", 1)}, []string{"port http +10.0.0.1,tcp:8081 +fd00::1,tcp:8081 -fd00::1,tcp:8080"}},
+		},
+		"network sets": {
+			{map[string]string{pol + "a": fromWeb}, []string{`db on "cali2", in a, profiles send`, "policy a: 1+0 rules", `selector role == "web" new +10.0.0.1 +fd00::1`}},
+			{map[string]string{netset + "one": `{"nets": ["192.0.2.0/24", "10.0.0.0/8"], "labels": {"role": "web"}}`}, []string{`selector role == "web" nets [10.0.0.0/8 192.0.2.0/24]`}},
+			{map[string]string{netset + "two": `{"nets": ["10.1.0.0/16", "192.0.2.0/24", "::/0", "2001:db8::/32"], "labels": {"role": "web"}}`}, []string{`selector role == "web" nets [10.0.0.0/8 192.0.2.0/24 ::/0]`}},
+			{map[string]string{netset + "three": `{"nets": ["10.0.0.0/8"], "labels": {"role": "db"}}`}, nil},
+			{map[string]string{netset + "one": `{"nets": ["10.0.0.0/8"], "labels": {"role": "db"}}`}, []string{`selector role == "web" nets [10.1.0.0/16 192.0.2.0/24 ::/0]`}},
+			{pod("x", "10.0.1.9", `, "labels": {"role": "web"}`), []string{`selector role == "web" +10.0.1.9 nets [10.1.0.0/16 192.0.2.0/24 ::/0]`}},
+			{map[string]string{netset + "two": `{"nets": ["10.1.0.0/16"], "labels": {"role": "web"}}`}, []string{`selector role == "web" nets [10.1.0.0/16]`}},
+			{map[string]string{netset + "two": `{"nets": ["x"], "labels": {"role": "web"}}`}, []string{`selector role == "web"`}}, // the former value isn't known here
+			{map[string]string{netset + "two": `{"labels": {"role": "web"}}`}, nil},
+		},
+		"a namespace's network set has its namespace's labels, and no more of its own than it may": {
+			{map[string]string{pol + "a": `{"selector": "role == 'db'", "types": ["inbound"], "inbound_rules": [{"src_selector": "calico/k8s_ns == 'shop' && k8s_ns/label/team == 'a'"},
+				{"src_selector": "projectcalico.org/name == 'n' && projectcalico.org/kind == 'GlobalNetworkSet'"}, {"src_selector": "!has(role)"}, {"src_tag": "t"}]}`,
+				prof + "k8s_ns.shop/tags": `["t"]`}, []string{`db on "cali2", in a, profiles send`, "policy a: 4+0 rules", `selector !has(role) new`, "tag t new",
+				`selector calico/k8s_ns == "shop" && k8s_ns/label/team == "a" new`, `selector projectcalico.org/name == "n" && projectcalico.org/kind == "GlobalNetworkSet" new`}},
+			{map[string]string{netset + "shop%2Fn": `{"nets": ["10.1.0.0/16"], "labels": {"role": "x"}}`}, nil},
+			{map[string]string{prof + "k8s_ns.shop/labels": `{"k8s_ns/label/team": "a"}`}, []string{`selector calico/k8s_ns == "shop" && k8s_ns/label/team == "a" nets [10.1.0.0/16]`}},
+			{map[string]string{netset + "n": `{"nets": ["10.2.0.0/16"], "labels": {"calico/k8s_ns": "shop", "k8s_ns/label/team": "a", "role": "x"}}`}, []string{
+				`selector projectcalico.org/name == "n" && projectcalico.org/kind == "GlobalNetworkSet" nets [10.2.0.0/16]`}},
+			{map[string]string{netset + "other%2Fn": `{"nets": ["10.3.0.0/16"], "labels": {"calico/k8s_ns": "shop", "k8s_ns/label/team": "a", "projectcalico.org/kind": "GlobalNetworkSet"}}`}, []string{
+				`selector !has(role) nets [10.3.0.0/16]`}},
+			{map[string]string{prof + "k8s_ns.shop/labels": ""}, []string{`selector calico/k8s_ns == "shop" && k8s_ns/label/team == "a"`}},
+		},
+		"policies pick no network set": {
+			{map[string]string{pol + "a": `{"selector": "has(projectcalico.org/kind)", "inbound_rules": [{}]}`, netset + "n": `{"nets": ["10.0.0.1/32"]}`}, nil},
 		},
 		"host endpoints: by name, else address, lowest id first": {
 			{map[string]string{"/calico/v1/host/h1/endpoint/b": `{"expected_ipv4_addrs": ["192.0.2.10"]}`}, []string{`b on "eth0"`}},

@@ -100,8 +100,9 @@ import (
 // tier. If no policy of a tier decides: continue with the next tier if the tier is one of Passing, else dropped. After
 // the last tier: Profiles in order, where next-tier ends a profile without a decision; if none decides: dropped.
 // ForwardInbound and ForwardOutbound are evaluated likewise, except that a packet which no tier drops continues. Rules
-// that are Invalid or missing deny. A rule applies to one IP version as Rule.Family says. One that can't be expressed
-// as it is (Rule.Reduced, or a set that doesn't exist) drops everything that the rest of it matches.
+// that are Invalid or missing deny. A set also contains the addresses in its Nets, except for rules of which
+// RulesID.PodsOnly is true. A rule applies to one IP version as Rule.Family says. One that can't be expressed as it is
+// (Rule.Reduced, or a set that doesn't exist) drops everything that the rest of it matches.
 func Evaluate(s Settings, st *State, p Packet) Result {
 	e := evaluation{view: view{s, st}, p: p}
 	e.r.Verdict = Drop

@@ -22,6 +22,7 @@ const (
 	star   = "/calico/v1/host/h1/endpoint/star"
 	pol    = "/calico/v1/policy/tier/default/policy/"
 	prof   = "/calico/v1/policy/profile/"
+	netset = "/calico/v1/netset/"
 )
 
 // base is a host with two workloads, web and db; both may send, and web receive, by profile.

@@ -50,13 +50,13 @@ func (r *rig) setPrefixes(p []string) {
 // same compares what is told so far with what follows from the snapshot.
 func (r *rig) same() error {
 	c := r.engine.Flush()
-	if err := r.state.Apply(c); err != nil {
-		return err
-	}
 	for id, s := range c.Sets {
-		if !s.New && !s.Gone && len(s.Added)+len(s.Removed) == 0 {
+		if !s.New && !s.Gone && len(s.Added)+len(s.Removed) == 0 && slices.Equal(s.Nets, r.state.Sets[id].Nets) {
 			return fmt.Errorf("set %s is told without a change", id)
 		}
+	}
+	if err := r.state.Apply(c); err != nil {
+		return err
 	}
 	if diff := diffStates(r.slow.compute(), &r.state); diff != "" {
 		return errors.New(diff)

@@ -10,12 +10,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// endpoint has the data of a valid endpoint of any host.
+// endpoint has the data of a valid endpoint of any host, or of a network set.
 type endpoint struct {
 	path     string
 	labels   map[string]string // its own; shared with the value it came from
 	profiles []*profile        // in order
 	addrs    []netip.Addr      // each once
+	nets     []netip.Prefix    // a network set's
 	ports    []model.EndpointPort
 	matches  [2][]match // by matcher
 	local    *local     // nil = on another host
@@ -89,6 +90,7 @@ type details struct {
 	labels   map[string]string
 	profiles []string
 	addrs    []netip.Addr
+	nets     []netip.Prefix
 	ports    []model.EndpointPort
 }
 
@@ -132,14 +134,14 @@ func (x *index) putEndpoint(path string, d details) *endpoint {
 		x.all.enter(ep)
 	}
 	d.addrs = uniqueAddrs(d.addrs)
-	if !slices.Equal(ep.addrs, d.addrs) || !slices.Equal(ep.ports, d.ports) {
-		// End its memberships, which were made with the old addresses and ports.
+	if !slices.Equal(ep.addrs, d.addrs) || !slices.Equal(ep.nets, d.nets) || !slices.Equal(ep.ports, d.ports) {
+		// End its memberships, which were made with the old addresses, networks and ports.
 		x.all.unmatch(ep)
 		for _, a := range ep.addrs {
 			x.owners.remove(a, ep)
 		}
 		x.all.setPorts(ep, d.ports)
-		ep.addrs = d.addrs
+		ep.addrs, ep.nets = d.addrs, d.nets
 		for _, a := range ep.addrs {
 			x.owners.add(a, ep)
 		}

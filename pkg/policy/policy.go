@@ -30,6 +30,9 @@ type RulesID struct {
 
 func profileID(name string) RulesID { return RulesID{Kind: KindProfile, Name: name} }
 
+// PodsOnly reports whether the rules' selectors mean pods and hosts alone: Kubernetes' policies know no network sets.
+func (id RulesID) PodsOnly() bool { return id.Kind == KindPolicy && model.KubernetesPolicy(id.Name) }
+
 // String returns text like "policy web", or "policy tier/web" for a tier other than model.DefaultTier.
 func (id RulesID) String() string {
 	if id.Kind == KindPolicy && id.Tier != model.DefaultTier {
@@ -62,7 +65,7 @@ func (r Rule) Always() bool { return r.equal(Rule{Action: r.Action, LogPrefix: r
 // Criteria are conditions on a packet. A zero field does not constrain.
 type Criteria struct {
 	Protocol         model.Protocol
-	SrcSets, DstSets []SetID        // of addresses: in each of them; negated: in none
+	SrcSets, DstSets []SetID        // of addresses and networks: in each of them; negated: in none
 	SrcNets, DstNets []netip.Prefix // in any of them; negated: in none
 	// A port matches if it is in one of the ranges, or if address, protocol and port are in one of the sets of ports.
 	SrcPorts, DstPorts       []model.Port // without names
@@ -78,7 +81,7 @@ type SetID string
 type SetKind string
 
 const (
-	KindAddrs SetKind = "addrs" // Member.Addr alone
+	KindAddrs SetKind = "addrs" // Member.Addr alone; such a set may also have networks
 	KindPorts SetKind = "ports" // Member.Addr, Protocol and Port
 )
 
@@ -218,6 +221,9 @@ type SetChange struct {
 	Gone           bool   // no rule uses it any more
 	New            bool
 	Added, Removed []Member
+	// Nets are all networks in it now, those of network sets: sorted, none inside another. The caller must not modify
+	// them.
+	Nets []netip.Prefix
 }
 
 // EndpointToHost says what happens to a workload's packet for the host itself that none of the exemptions accepted.

@@ -32,7 +32,7 @@ func (q *query) matches(ep *endpoint) bool {
 	case q.selector != nil:
 		return q.selector.Matches(ep.label)
 	case q.tag != "":
-		return ep.tagged(q.tag)
+		return ep.nets == nil && ep.tagged(q.tag)
 	}
 	return ep.hasPort(q.port)
 }

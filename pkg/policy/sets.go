@@ -5,6 +5,8 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/selector"
 )
 
-// set is a set that rules refer to. Its members are not stored: they follow from the endpoints that its query matches.
+// set is a set that rules refer to. Its addresses are not stored: they follow from the endpoints that its query matches.
 type set struct {
 	id      SetID
 	kind    SetKind
@@ -21,6 +23,11 @@ type set struct {
 	refs    int             // number of Rules in use
 	told    bool            // Flush has returned it: changes are recorded from then on
 	pending map[Member]bool // since the last Flush; true = added
+	// nets has the networks of the network sets that the query matches, and how often each is in them. cover is the least
+	// that contains them all, or did before they became stale.
+	nets  map[netip.Prefix]int
+	cover []netip.Prefix
+	stale bool
 }
 
 // setID derives the ID from the definition of the set.
@@ -105,6 +112,7 @@ func (s *set) has(ep *endpoint, m Member) bool {
 // address is in it.
 func (ss *sets) membership(ep *endpoint, q *query, begins bool) {
 	s := q.set
+	ss.countNets(s, ep.nets, begins)
 	if !s.told {
 		return
 	}
@@ -124,6 +132,32 @@ func (ss *sets) membership(ep *endpoint, q *query, begins bool) {
 	})
 }
 
+// countNets counts networks that a set gains or loses.
+func (ss *sets) countNets(s *set, nets []netip.Prefix, begins bool) {
+	for _, p := range nets {
+		if s.nets == nil {
+			s.nets = map[netip.Prefix]int{}
+		}
+		if begins {
+			s.nets[p]++
+		} else if s.nets[p]--; s.nets[p] == 0 {
+			delete(s.nets, p)
+		}
+		s.stale = true
+		ss.touched[s] = struct{}{}
+	}
+}
+
+// coverAgain works out the cover, and reports whether it has changed.
+func (s *set) coverAgain() bool {
+	if !s.stale {
+		return false
+	}
+	before := s.cover
+	s.cover, s.stale = outermost(slices.Collect(maps.Keys(s.nets))), false
+	return !slices.Equal(s.cover, before)
+}
+
 // flush returns the changes of the sets that were touched.
 func (ss *sets) flush() map[SetID]*SetChange {
 	out := map[SetID]*SetChange{}
@@ -139,9 +173,10 @@ func (ss *sets) flush() map[SetID]*SetChange {
 		case !s.told:
 			ss.index.all.ask(s.query)
 			s.told = true
-			out[s.id] = &SetChange{Kind: s.kind, Text: s.text, New: true, Added: s.members()}
-		case len(s.pending) > 0:
-			c := &SetChange{Kind: s.kind, Text: s.text}
+			s.coverAgain()
+			out[s.id] = &SetChange{Kind: s.kind, Text: s.text, New: true, Added: s.members(), Nets: s.cover}
+		case s.coverAgain() || len(s.pending) > 0:
+			c := &SetChange{Kind: s.kind, Text: s.text, Nets: s.cover}
 			for m, added := range s.pending {
 				if added {
 					c.Added = append(c.Added, m)

@@ -44,6 +44,8 @@ type thing struct {
 	tags     map[string]bool
 	profiles []string
 	addrs    []netip.Addr
+	nets     []netip.Prefix
+	set      bool // a network set
 	ports    []model.EndpointPort
 	workload *model.WorkloadEndpoint
 	host     *model.HostEndpoint
@@ -77,6 +79,21 @@ func (s *slow) things() []thing {
 				t.labels, t.profiles = h.Labels, h.ProfileIDs
 			}
 			t.lost = !on
+		case model.NetworkSetKey:
+			v, ok := e.Value.(model.NetworkSet)
+			if !ok || counting[k].Path != path {
+				continue
+			}
+			t.set, t.nets, t.labels, t.invalid = true, v.Nets, map[string]string{"projectcalico.org/name": k.Name, "projectcalico.org/kind": "GlobalNetworkSet"}, nil
+			if before, after, ok := strings.Cut(k.Name, "/"); ok {
+				t.labels = map[string]string{"projectcalico.org/name": after, "projectcalico.org/kind": "NetworkSet", "calico/k8s_ns": before}
+				t.profiles = []string{"k8s_ns." + before}
+			}
+			for name, value := range v.Labels {
+				if !strings.Contains(name, "/") {
+					t.labels[name] = value
+				}
+			}
 		default:
 			continue
 		}

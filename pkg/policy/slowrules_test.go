@@ -102,9 +102,13 @@ func (s *slow) set(what, of string, things []thing) SetID {
 	id := setID(what, of)
 	set := &Set{Kind: kind, Text: what + " " + of, Members: map[Member]struct{}{}}
 	s.state.Sets[id] = set
+	var nets []netip.Prefix
 	for _, t := range things {
 		if t.invalid != nil {
 			continue
+		}
+		if what == "selector" && t.matches(of) {
+			nets = append(nets, t.nets...)
 		}
 		for _, a := range t.addrs {
 			switch {
@@ -119,7 +123,19 @@ func (s *slow) set(what, of string, things []thing) SetID {
 			}
 		}
 	}
+	set.Nets = slowCover(nets)
 	return id
+}
+
+// slowCover is, sorted and once each, those of networks that are in no larger one.
+func slowCover(in []netip.Prefix) (out []netip.Prefix) {
+	for _, p := range in {
+		if !slices.Contains(out, p) && !slices.ContainsFunc(in, func(o netip.Prefix) bool { return o.Bits() < p.Bits() && o.Contains(p.Addr()) }) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return out
 }
 
 func (s *slow) pools() {
@@ -132,16 +148,7 @@ func (s *slow) pools() {
 			}
 		}
 	}
-	top := func(in []netip.Prefix) (out []netip.Prefix) {
-		for _, p := range in {
-			if !slices.ContainsFunc(in, func(o netip.Prefix) bool { return o.Bits() < p.Bits() && o.Contains(p.Addr()) }) {
-				out = append(out, p)
-			}
-		}
-		slices.SortFunc(out, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-		return out
-	}
-	s.state.Pools = Pools{top(all), top(masquerade)}
+	s.state.Pools = Pools{slowCover(all), slowCover(masquerade)}
 }
 
 // invalid are the paths that something is wrong with.
@@ -153,7 +160,7 @@ func (s *slow) invalid() []string {
 		case model.TierKey:
 			v, _ := e.Value.(model.Tier)
 			oneOfKey, odd = true, k.Tier == "default" && (v.DefaultAction == "pass" || v.Order != nil && *v.Order != 1000000)
-		case model.PolicyKey, model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PoolKey:
+		case model.PolicyKey, model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PoolKey, model.NetworkSetKey:
 			oneOfKey = true
 		}
 		if e.Err != nil || odd || oneOfKey && counting[e.Key].Path != path {

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -48,12 +49,18 @@ type Set struct {
 	Kind    SetKind
 	Text    string
 	Members map[Member]struct{}
+	Nets    []netip.Prefix // as in SetChange
 }
 
-// hasAddr reports whether a set of addresses contains a.
-func (s *Set) hasAddr(a netip.Addr) bool {
-	_, ok := s.Members[Member{Addr: a}]
-	return ok
+// hasAddr reports whether a set of addresses contains a. podsOnly leaves out its networks.
+func (s *Set) hasAddr(a netip.Addr, podsOnly bool) bool {
+	if _, ok := s.Members[Member{Addr: a}]; ok || podsOnly {
+		return ok
+	}
+	after, _ := slices.BinarySearchFunc(s.Nets, a, func(p netip.Prefix, a netip.Addr) int {
+		return cmp.Or(p.Addr().Compare(a), -1) // the first that begins after a
+	})
+	return after > 0 && s.Nets[after-1].Contains(a)
 }
 
 // hasPort reports whether a set of ports contains this port of a.
@@ -134,6 +141,7 @@ func (st *State) applySet(id SetID, c *SetChange) error {
 		st.Sets[id] = &Set{Kind: c.Kind, Text: c.Text, Members: make(map[Member]struct{}, len(c.Added))}
 	}
 	set := st.Sets[id]
+	set.Nets = c.Nets
 	for _, m := range c.Removed {
 		delete(set.Members, m)
 	}

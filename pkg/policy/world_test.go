@@ -40,7 +40,7 @@ func (w world) labels() map[string]string {
 
 func (w world) selector() string {
 	return one(w, "", "all()", "a == 'x'", "a=='x'", "a == 'y' && has(b)", "b in {'x','y'}", "a != 'x'", "!has(c)", "!(a != 'x')",
-		"a == 'x' || b == 'x'", "c starts with 'x'", "has(d)", "a in {}", "a in {} || b in {}", "!all()", "d == '' && c != 'y'")
+		"calico/k8s_ns == 'p1'", "projectcalico.org/kind == 'NetworkSet' && b != 'x'", "a == 'x' || b == 'x'", "c starts with 'x'", "has(d)", "a in {}", "a in {} || b in {}", "!all()", "d == '' && c != 'y'")
 }
 
 func (w world) rule() model.Rule {
@@ -115,10 +115,27 @@ func (w world) tier() model.Tier {
 	return t
 }
 
+// nets are networks inside one another, beside one another, and all of them.
+func (w world) nets() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range some(w, 4, "0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/24", "10.0.0.0/25", "10.0.0.128/25", "10.0.1.0/24", "10.0.0.1/32", "::/0", "fd00::/64", "fd00::1/128") {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func (w world) networkSet() model.NetworkSet {
+	s := model.NetworkSet{Nets: w.nets(), Labels: w.labels()}
+	if w.pick(3) == 0 { // they don't count
+		s.Labels[one(w, "calico/k8s_ns", "projectcalico.org/kind", "projectcalico.org/name", "k8s_ns/label/a")] = one(w, "p1", "x")
+	}
+	return s
+}
+
 // entry is a write or a delete of a random key.
 func (w world) entry() model.Entry {
 	var e model.Entry
-	switch w.pick(9) {
+	switch w.pick(11) {
 	case 0, 1:
 		e.Key = model.WorkloadEndpointKey{Host: one(w, "h1", "h1", "h2"), Orchestrator: "k8s", Workload: "w", Endpoint: one(w, "1", "2", "3", "4")}
 		e.Value = w.workload()
@@ -142,12 +159,20 @@ func (w world) entry() model.Entry {
 		e.Key, e.Value = model.PoolKey{CIDR: p}, model.Pool{CIDR: p, Masquerade: w.pick(2) == 0}
 	case 8:
 		e.Key, e.Value = model.TierKey{Tier: one(w, "default", "t1", "t2", "t/3", "empty")}, w.tier()
+	case 9:
+		e.Key, e.Value = model.NetworkSetKey{Name: one(w, "n1", "n2", "p1/n1", "p2/n3")}, w.networkSet()
+	case 10:
+		e.Key, e.Value = model.ProfileLabelsKey{Profile: one(w, "k8s_ns.p1", "k8s_ns.p2")}, model.Labels(w.labels())
+		if w.pick(2) == 0 {
+			e.Key, e.Value = model.ProfileTagsKey{Profile: "k8s_ns.p1"}, model.Tags(some(w, 2, "a", "t"))
+		}
 	}
 	e.Path = e.Key.Path()
 	if k, ok := e.Key.(model.PolicyKey); ok && k.Policy == "odd one" && w.pick(2) == 0 {
 		e.Path = strings.TrimSuffix(e.Path, "odd%20one") + "odd" + one(w, " ", "%20") + "one"
 	}
-	if _, ok := e.Key.(model.TierKey); ok && w.pick(2) == 0 {
+	_, tier := e.Key.(model.TierKey)
+	if _, set := e.Key.(model.NetworkSetKey); tier && w.pick(2) == 0 || set && w.pick(4) == 0 {
 		e.Path = strings.Replace(e.Path, "%2F", "%2f", 1)
 	}
 	e.Revision, e.Created = 1, int64(1+w.pick(3))
@@ -168,7 +193,7 @@ func (w world) entry() model.Entry {
 			}
 		}
 		switch e.Value.(type) {
-		case model.Pool, model.HostEndpoint, model.Policy, model.Tags, model.Labels: // the value from before may be known
+		case model.Pool, model.HostEndpoint, model.Policy, model.Tags, model.Labels, model.NetworkSet: // the value from before may be known
 		default:
 			e.Value = nil
 		}
@@ -217,6 +242,13 @@ func (w world) edit(e model.Entry) model.Entry {
 		e.Value = v
 	case model.HostEndpoint:
 		v.Labels = w.labels()
+		e.Value = v
+	case model.NetworkSet:
+		if w.pick(2) == 0 {
+			v.Nets = w.nets()
+		} else {
+			v.Labels = w.labels()
+		}
 		e.Value = v
 	case model.Tier:
 		if o := w.tier(); w.pick(2) == 0 {

@@ -139,6 +139,8 @@ func TestCalicoStored(t *testing.T) {
 		"/calico/bgp/v1/host/host-7/peer_v6/2001:db8:7::fe":     `{"ip":"2001:db8:7::fe","as_num":"64530","port":1790,"max_restart_time":120,"source_address":"none","meta":{"name":"tor-v6"}}`,
 		"/calico/v1/host/host-7/endpoint/host-7-all":            `{"name":"*","expected_ipv4_addrs":["198.51.100.7"],"profile_ids":["projectcalico-default-allow"],"labels":{"zone":"z1"}}`,
 		"/calico/v1/host/host-7/workload/vms/vm1/endpoint/eth0": `{"state":"active","name":"cali7","profile_ids":[],"ipv4_nets":["10.70.0.9/32"],"ipv6_nets":[],"ports":[{"name":"www","protocol":"tcp","port":80}]}`,
+		"/calico/v1/netset/partners":                            `{"nets":["198.51.100.0/24","203.0.113.7/32","2001:db8:7::/48"],"labels":{"role":"partner"},"meta":{"annotations":{"owner":"sales"}}}`,
+		"/calico/v1/netset/shop%2Ffeeds":                        `{"nets":["192.0.2.0/24"],"labels":{"role":"feed"}}`,
 		"/calico/v1/policy/profile/stage/labels":                `{"stage":"test"}`,
 		"/calico/v1/policy/profile/stage/rules":                 `{"inbound_rules":[],"outbound_rules":[{"action":"allow"}]}`,
 		"/calico/v1/policy/tier/default/policy/nodes":           `{"selector":"has(node-role)","order":7,"inbound_rules":[{"action":"allow","src_nets":["198.51.100.0/24","203.0.113.9/32"]}],"outbound_rules":[],"pre_dnat":true,"apply_on_forward":true,"types":["inbound"]}`,

@@ -37,8 +37,6 @@ var unsupported = map[string]string{
 	"stagedglobalnetworkpolicy": "staged policies are not supported: see apply --diff", "stagedkubernetesnetworkpolicy": "staged policies are not supported: see apply --diff",
 	"blockaffinity": "use calicoctl ipam", "blockaffinitie": "use calicoctl ipam", "ipamblock": "use calicoctl ipam", "ipamhandle": "use calicoctl ipam",
 	"caliconodestatu": "use calicoctl node status", "caliconodestatuse": "use calicoctl node status",
-	"globalnetworkset": "not supported yet: no policy would see it", "gn": "not supported yet: no policy would see it",
-	"networkset": "not supported yet: no policy would see it", "netset": "not supported yet: no policy would see it",
 	"bgpfilter":                    "not supported yet: no peer would use it",
 	"kubecontrollersconfiguration": "not supported yet: set the controllers' environment",
 }

@@ -12,8 +12,8 @@ import (
 
 // kinds are all kinds that the operator can name, each defined in a file of its own.
 var kinds = []*Kind{
-	bgpConfigurationKind, bgpPeerKind, clusterInformationKind, dhcpSubnetKind, felixConfigurationKind, globalNetworkPolicyKind, hostEndpointKind,
-	ipamConfigurationKind, ipPoolKind, ipReservationKind, networkPolicyKind, nodeKind, profileKind, tierKind, workloadEndpointKind,
+	bgpConfigurationKind, bgpPeerKind, clusterInformationKind, dhcpSubnetKind, felixConfigurationKind, globalNetworkPolicyKind, globalNetworkSetKind, hostEndpointKind,
+	ipamConfigurationKind, ipPoolKind, ipReservationKind, networkPolicyKind, networkSetKind, nodeKind, profileKind, tierKind, workloadEndpointKind,
 }
 
 func order(f *float64) string {

@@ -39,11 +39,6 @@ type Policy struct {
 	PerformanceHints       []string     `json:"performanceHints,omitempty" input:"ignored" doc:"Without effect."`
 }
 
-// readOnly reports whether the name is one of Kubernetes' own policies.
-func readOnly(name string) bool {
-	return strings.HasPrefix(name, "knp.") || strings.HasPrefix(name, "kcnp.")
-}
-
 var (
 	globalNetworkPolicyKind = policyKind(Kind{Name: "GlobalNetworkPolicy", Plural: "GlobalNetworkPolicies", Aliases: []string{"gnp", "gnps"}})
 	networkPolicyKind       = policyKind(Kind{
@@ -183,7 +178,7 @@ func writePolicy(r writing[Policy]) (keys, error) {
 			return keys{}, r.at("spec.tier", "the policy is in tier %s: delete it there first", was)
 		}
 	}
-	if readOnly(r.Metadata.Name) {
+	if model.KubernetesPolicy(r.Metadata.Name) {
 		return keys{}, fmt.Errorf("%s: managed in Kubernetes: use kubectl", r.Title())
 	}
 	if r.old == nil {
@@ -273,7 +268,7 @@ func (r Resource) dnsName() error {
 }
 
 func deletablePolicy(s Stored, _ []model.Entry) error {
-	if readOnly(s.Metadata.Name) {
+	if model.KubernetesPolicy(s.Metadata.Name) {
 		return errors.New("managed in Kubernetes: use kubectl")
 	}
 	return nil

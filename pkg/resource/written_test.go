@@ -4,6 +4,7 @@ package resource_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +119,41 @@ func TestPoolsAndReservations(t *testing.T) {
 	}
 }
 
+// TestNetworkSetsWritten: networks are stored without host bits, addresses as networks, and each of two sets with one name in its own place.
+func TestNetworkSetsWritten(t *testing.T) {
+	const spec = "labels: {role: x}}\nspec: {nets: [10.1.2.3/8, 192.0.2.1, '2001:DB8::1/32', '::/0']}"
+	entries, _, err := stored(t, "kind: GlobalNetworkSet\nmetadata: {name: office, "+spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, change, err := stored(t, "kind: NetworkSet\nmetadata: {name: office, namespace: shop, "+spec, entries...)
+	if err != nil || len(change.Puts) != 1 {
+		t.Fatal(change.Puts, err)
+	}
+	for i, want := range []string{"/calico/v1/netset/office", "/calico/v1/netset/shop%2Foffice"} {
+		data, err := model.FormatValue(entries[i].Value)
+		if diff := cmp.Diff(want+` {"nets":["10.0.0.0/8","192.0.2.1/32","2001:db8::/32","::/0"],"labels":{"role":"x"}}`, entries[i].Path+" "+string(data)); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	}
+	if n := printed(t, entries); n != 2 {
+		t.Errorf("%d resources, want 2", n)
+	}
+	kind, err := resource.Find("gns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := kind.All(entries)
+	if len(all) != 1 || all[0].ID() != "office" || kind.Columns[0].Cell(all[0].Resource) != "10.0.0.0/8,192.0.2.1/32,2001:db8::/32,::/0" {
+		t.Errorf("%+v", all)
+	}
+	many := all[0].Resource
+	many.Spec = &resource.NetworkSet{Nets: slices.Repeat(all[0].Spec.(*resource.NetworkSet).Nets, 3)}
+	if got, want := kind.Columns[0].Cell(many), "10.0.0.0/8,192.0.2.1/32,2001:db8::/32,::/0,10.0.0.0/8,192.0.2.1/32,..."; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestOthersJudged: other objects that a write depends on are compared in its commit.
 func TestOthersJudged(t *testing.T) {
 	pool := "kind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.50.0.0/24, blockSize: 29}"
@@ -225,7 +261,7 @@ func TestWords(t *testing.T) {
 // TestNotes: labels and annotations of resources, and annotations of a policy's rules, are printed as they were written.
 func TestNotes(t *testing.T) {
 	for _, doc := range []string{
-		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration", "kind: IPReservation\nspec: {reservedCIDRs: [10.0.0.0/28]}",
+		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration", "kind: NetworkSet\nspec: {nets: [10.0.0.0/28]}", "kind: IPReservation\nspec: {reservedCIDRs: [10.0.0.0/28]}",
 		"kind: BGPPeer\nspec: {peerIP: 192.0.2.1, asNumber: 1}", "kind: DHCPSubnet\nspec: {cidr: 10.0.0.0/16, gatewayIP: 10.0.0.1}",
 		"kind: GlobalNetworkPolicy\nspec: {order: 1, ingress: [{action: Allow}, {action: Deny, metadata: {annotations: {why: x}}}], egress: [{action: Log, metadata: {annotations: {a: b}}}]}",
 		"kind: NetworkPolicy\nspec: {selector: all(), egress: [{action: Allow, metadata: {annotations: {why: x}}, destination: {selector: a == 'b'}}]}",

@@ -131,6 +131,11 @@ func (c chance) member(st *policy.State, id policy.SetID, p *probe, like netip.A
 			all = append(all, m)
 		}
 	}
+	for _, p := range set.Nets {
+		if p.Addr().Is4() == like.Is4() {
+			all = append(all, policy.Member{Addr: c.within(p, like)})
+		}
+	}
 	if len(all) == 0 {
 		return policy.Member{}
 	}

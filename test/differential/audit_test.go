@@ -23,7 +23,7 @@ import (
 func whole(st *policy.State) policy.Changes {
 	c := policy.Changes{Endpoints: maps.Clone(st.Endpoints), Rules: maps.Clone(st.Rules), Sets: map[policy.SetID]*policy.SetChange{}}
 	for id, s := range st.Sets {
-		c.Sets[id] = &policy.SetChange{Kind: s.Kind, Text: s.Text, New: true, Added: slices.Collect(maps.Keys(s.Members))}
+		c.Sets[id] = &policy.SetChange{Kind: s.Kind, Text: s.Text, New: true, Added: slices.Collect(maps.Keys(s.Members)), Nets: s.Nets}
 	}
 	pools := st.Pools
 	c.Pools = &pools

@@ -39,7 +39,7 @@ func (c chance) labels() map[string]string {
 
 func (c chance) selector() string {
 	return one(c, "all()", "all()", "a == 'x'", "b == 'x'", "a == 'y' && has(b)", "b in {'x','y'}", "a != 'x'", "!has(c)", "a == 'x' || b == 'x'",
-		"c starts with 'x'", "has(a)", "has(t)", "!all()", "global()")
+		"c starts with 'x'", "projectcalico.org/kind == 'GlobalNetworkSet'", "calico/k8s_ns == 'p'", "has(a)", "has(t)", "!all()", "global()")
 }
 
 // addr is any that a packet or a rule may be about.

@@ -21,7 +21,7 @@ func (c chance) change(w *world, revision int64) {
 	case len(paths) > 36 || len(paths) > 0 && c.in(4):
 		delete(w.Items, one(c, paths...))
 	default:
-		path, data := c.object(c.IntN(17))
+		path, data := c.object(c.IntN(19))
 		if workloads(w) < pods-2 {
 			path, data = c.object(0)
 		}
@@ -70,7 +70,7 @@ func (c chance) object(kind int) (path, data string) {
 	case 9:
 		key, value = model.ProfileLabelsKey{Profile: one(c, "p1", "p2", "p3")}, model.Labels(c.labels())
 	case 10, 11, 12:
-		key, value = model.PolicyKey{Tier: one(c, "default", "default", "t1", "t/2", "kube-admin"), Policy: one(c, "q1", "q2", "q3", "odd one/ä")}, c.policy()
+		key, value = model.PolicyKey{Tier: one(c, "default", "default", "t1", "t/2", "kube-admin"), Policy: one(c, "q1", "q2", "q3", "odd one/ä", "knp.q4")}, c.policy()
 		bad = []string{`{"selector":"a == 'x'","inbound_rules":[{"src_sel":"x"}]}`, `{"selector":"==="}`, `{"selector":"all()","staged":true}`, `{"selector":"all()","untracked":true,"outbound_rules":[{"dst_ports":[80]}]}`}
 	case 13, 14, 15:
 		t := model.Tier{DefaultAction: one(c, model.TierDeny, model.TierPass, model.TierPass)}
@@ -80,6 +80,9 @@ func (c chance) object(kind int) (path, data string) {
 		}
 		key, value = model.TierKey{Tier: one(c, "default", "t1", "t1", "t/2", "t/2", "kube-admin", "kube-admin")}, t
 		bad = []string{`{"order":"first"}`, `{"default_action":"drop"}`}
+	case 16, 17:
+		key, value = model.NetworkSetKey{Name: one(c, "n1", "n2", "p/n1")}, model.NetworkSet{Nets: c.nets(), Labels: c.labels()}
+		bad = []string{`{"nets":["10.0.0.0/99"],"labels":{"a":"x"}}`}
 	default:
 		p := one(c, netip.MustParsePrefix("10.65.0.0/16"), netip.MustParsePrefix("10.65.2.0/24"), netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd65::/64"), netip.MustParsePrefix("fd65::2:0/112"))
 		key, value = model.PoolKey{CIDR: p}, model.Pool{CIDR: p, Masquerade: c.in(2), IPAM: true}

@@ -102,10 +102,15 @@ func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 			continue
 		}
 		r.suspectMembers(set, moved)
+		var nets []netip.Prefix
+		if old := r.state.Sets[id]; old != nil {
+			nets = old.Nets
+			r.work.All = r.work.All || !set.Gone && !slices.Equal(nets, set.Nets) // whose addresses they are isn't known
+		}
 		if set.Gone {
 			r.counts.members -= len(r.state.Sets[id].Members)
 		}
-		r.counts.members += len(set.Added) - len(set.Removed)
+		r.counts.members += len(set.Added) - len(set.Removed) + len(set.Nets) - len(nets)
 	}
 	r.addOwn(c)
 	r.mu.Lock()

@@ -18,6 +18,8 @@ type matcher struct {
 	protocol model.Protocol
 	match    []table.Statement
 	never    bool // a negated criterion excludes everything
+	nets     func(policy.SetID, int) bool
+	ways     [][]alternative // of each, one must match
 }
 
 func (m *matcher) add(s table.Statement) { m.match = append(m.match, s) }
@@ -37,7 +39,19 @@ func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destinatio
 		}
 	}
 	for _, id := range sets {
-		m.add(table.InSet{Fields: []table.Field{field}, Not: not, Set: PolicySetName(m.version, id, policy.KindAddrs)})
+		in := table.InSet{Fields: []table.Field{field}, Not: not, Set: PolicySetName(m.version, id, policy.KindAddrs)}
+		nets := table.InSet{Fields: in.Fields, Not: not, Set: NetSetName(m.version, id)}
+		switch {
+		case m.nets == nil || !m.nets(id, m.version):
+			m.add(in)
+		case not:
+			m.add(in)
+			m.add(nets)
+		default:
+			out := in
+			out.Not = true
+			m.ways = append(m.ways, []alternative{{in, out}, {in: nets}})
+		}
 	}
 }
 
@@ -62,7 +76,7 @@ func (m *matcher) icmp(match, not policy.Criteria) {
 	}
 }
 
-// alternative is one of several ways to match a port.
+// alternative is one of several ways to match a port or an address.
 type alternative struct{ in, out table.Statement } // out is the opposite of in
 
 // ports returns the alternatives for one end; none = any port.
@@ -110,13 +124,17 @@ func portRanges(ports []model.Port) []table.Element {
 	return out
 }
 
-// product combines each alternative of one end with each of the other. If apart, no packet matches two of them.
-func product(src, dst []alternative, apart bool) [][]table.Statement {
-	var out [][]table.Statement
-	for _, s := range combinations(src, apart) {
-		for _, d := range combinations(dst, apart) {
-			out = append(out, slices.Concat(s, d))
+// product combines each alternative of a list with each of the others. If apart, no packet matches two of them.
+func product(lists [][]alternative, apart bool) [][]table.Statement {
+	out := [][]table.Statement{nil}
+	for _, list := range lists {
+		var more [][]table.Statement
+		for _, before := range out {
+			for _, one := range combinations(list, apart) {
+				more = append(more, slices.Concat(before, one))
+			}
 		}
+		out = more
 	}
 	return out
 }

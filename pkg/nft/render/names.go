@@ -58,6 +58,7 @@ const (
 	setCut        = "cut"                  // flows that can't begin a connection
 	setAddrs      = "s"                    // + IP version - ID
 	setPorts      = "p"                    // + IP version - ID
+	setNets       = "n"                    // + IP version - ID
 )
 
 // ChainMetrics is the chain of the metrics ports' endpoint.
@@ -102,6 +103,11 @@ func PolicySetName(version int, id policy.SetID, kind policy.SetKind) string {
 		name = setPorts
 	}
 	return Versioned(name, version) + "-" + string(id)
+}
+
+// NetSetName returns the name of the set of the networks in a policy's set.
+func NetSetName(version int, id policy.SetID) string {
+	return Versioned(setNets, version) + "-" + string(id)
 }
 
 // RulesChain returns the chain of one direction of a policy or profile: for example in-policy-web, or in-tier-tier/web for a policy of a

@@ -20,6 +20,8 @@ type Renderer struct {
 	Tunnels  Tunnels
 	// Known reports whether a set exists.
 	Known func(policy.SetID) bool
+	// Nets reports whether a set has networks of an IP version, which are in NetSet; nil = none has.
+	Nets func(id policy.SetID, version int) bool
 	// expand is how many rules may replace a set.
 	expand int
 	// Fits reports whether the kernel accepts a rule of these statements.
@@ -42,7 +44,9 @@ func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) t
 	if d == model.Outbound {
 		list = r.Outbound
 	}
-	x.expand = maxExpand
+	if x.expand = maxExpand; id.PodsOnly() {
+		x.Nets = nil
+	}
 	if len(list) > manyRules {
 		x.expand = maxExpandMany
 	}
@@ -135,7 +139,7 @@ func (x Renderer) missing(id policy.SetID, err *error) bool {
 
 // family renders a rule for one IP version.
 func (x Renderer) family(r policy.Rule, version int, name string) []table.Rule {
-	m := matcher{version: version, protocol: r.Match.Protocol}
+	m := matcher{version: version, protocol: r.Match.Protocol, nets: x.Nets}
 	m.addresses(r.Match.SrcSets, r.Match.SrcNets, false, false)
 	m.addresses(r.Match.DstSets, r.Match.DstNets, true, false)
 	m.addresses(r.Not.SrcSets, r.Not.SrcNets, false, true)
@@ -154,8 +158,9 @@ func (x Renderer) family(r policy.Rule, version int, name string) []table.Rule {
 		return nil
 	}
 	var out []table.Rule
-	for _, ports := range product(m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true), r.Action == model.ActionLog) {
-		for _, match := range expand(slices.Concat(m.match, ports), x.expand) {
+	ways := append(m.ways, m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true))
+	for _, way := range product(ways, r.Action == model.ActionLog) {
+		for _, match := range expand(slices.Concat(m.match, way), x.expand) {
 			out = append(out, x.fit(slices.Concat(m.demands(match, !neutral(r)), match), x.action(r), name))
 		}
 	}

@@ -72,6 +72,14 @@ func TestRules(t *testing.T) {
 		{"none of nets", allow(none, policy.Criteria{SrcNets: cidrs("10.0.0.0/8", "192.0.2.1/32")}), "ip saddr != 10.0.0.0/8 ip saddr != 192.0.2.1" + ok},
 		{"in both sets", allow(policy.Criteria{SrcSets: []policy.SetID{"a", "b"}}, none), "ip saddr @s4-a ip saddr @s4-b" + ok + "ip6 saddr @s6-a ip6 saddr @s6-b" + ok},
 		{"in no set", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Not: policy.Criteria{DstSets: []policy.SetID{"a", "b"}}}, "ip daddr != @s4-a ip daddr != @s4-b" + ok},
+		{"in a set with networks", allow(policy.Criteria{SrcSets: []policy.SetID{"a", "nets"}}, none), "ip saddr @s4-a ip saddr @s4-nets" + ok + "ip saddr @s4-a ip saddr @n4-nets" + ok +
+			"ip6 saddr @s6-a ip6 saddr @s6-nets" + ok},
+		{"in sets with networks at both ends", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{SrcSets: []policy.SetID{"nets"}, DstSets: []policy.SetID{"nets2"}}},
+			"ip saddr @s4-nets ip daddr @s4-nets2" + ok + "ip saddr @s4-nets ip daddr @n4-nets2" + ok + "ip saddr @n4-nets ip daddr @s4-nets2" + ok + "ip saddr @n4-nets ip daddr @n4-nets2" + ok},
+		{"in no set with networks", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Not: policy.Criteria{DstSets: []policy.SetID{"nets"}}}, "ip daddr != @s4-nets ip daddr != @n4-nets" + ok},
+		{"logged once by a set with networks", policy.Rule{Action: model.ActionLog, LogPrefix: "x", IPVersion: 4, Match: policy.Criteria{SrcSets: []policy.SetID{"nets"}}},
+			"ip saddr @s4-nets counter log prefix \"x: \" log prefix \"x\" group 2 comment \"rule\"\n" +
+				"ip saddr != @s4-nets ip saddr @n4-nets counter log prefix \"x: \" log prefix \"x\" group 2 comment \"rule\"\n"},
 		{"positive and negated", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{SrcSets: []policy.SetID{"a"}}, Not: policy.Criteria{SrcNets: cidrs("10.0.0.0/8")}},
 			"ip saddr @s4-a ip saddr != 10.0.0.0/8" + ok},
 		{"port", allow(policy.Criteria{Protocol: tcp, DstPorts: port(80)}, none), "tcp dport 80" + ok},
@@ -94,6 +102,7 @@ func TestRules(t *testing.T) {
 			s := settings()
 			s.FlowLogGroup = 2
 			x := Renderer{Settings: s, Known: func(id policy.SetID) bool { return id != "gone" }, expand: maxExpand, Fits: nfnl.Fits}
+			x.Nets = func(id policy.SetID, version int) bool { return strings.HasPrefix(string(id), "nets") && version == 4 }
 			got := rendered(x.rule(c.rule, func(why string) string { return "rule" + why }))
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -111,6 +120,17 @@ func TestInvalidAndMissingDeny(t *testing.T) {
 	want = "\tchain out-profile-p {\n\t\tcomment \"profile p, outbound\"\n\t\tcounter drop comment \"profile p: it is not there\"\n\t}\n"
 	if got := x.Rules(profileID("p"), nil, model.Outbound).String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestKubernetesKnowsNoNetworks: what pods and hosts are is all that Kubernetes' policies look up.
+func TestKubernetesKnowsNoNetworks(t *testing.T) {
+	x := Renderer{Settings: settings(), Known: func(policy.SetID) bool { return true }, Nets: func(policy.SetID, int) bool { return true }, Fits: nfnl.Fits}
+	r := &policy.Rules{Inbound: []policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{SrcSets: []policy.SetID{"a"}}, Not: policy.Criteria{DstSets: []policy.SetID{"b"}}}}}
+	for id, want := range map[policy.RulesID]bool{policyID("web"): true, policyID("knp.a.web"): false, tierID("kube-admin", "kcnp.web"): false, profileID("knp.a"): true, policyID("a/knp.web"): true} {
+		if got := strings.Contains(x.Rules(id, r, model.Inbound).String(), "@n4-"); got != want {
+			t.Errorf("%s looks up networks: %t, want %t", id, got, want)
+		}
 	}
 }
 

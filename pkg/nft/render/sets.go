@@ -57,3 +57,11 @@ func PolicySet(version int, id policy.SetID, kind policy.SetKind, text string) t
 	}
 	return s
 }
+
+// NetSet returns the set of the networks in a policy's set for one IP version, empty.
+func NetSet(version int, id policy.SetID) table.Set {
+	return table.Set{
+		Name: NetSetName(version, id), Key: []table.Type{address(version, false).Type}, Interval: true,
+		Comment: "networks that the selector of @" + PolicySetName(version, id, policy.KindAddrs) + " picks",
+	}
+}
