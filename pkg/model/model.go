@@ -309,7 +309,7 @@ type BGPPeer struct {
 // PeerOptions are options that few peers need. Zero values are the defaults.
 type PeerOptions struct {
 	// Port is the TCP port of the peer, 0 = 179, or that of the hosts if it is one of them.
-	Port int
+	Port int `json:",omitempty"`
 	// AllowedLocalAS is how often a route's AS path may contain the AS of this end.
 	AllowedLocalAS int
 	// LocalAS is the AS of this end in the session.
