@@ -39,6 +39,6 @@ var unsupported = map[string]string{
 	"caliconodestatu": "use calicoctl node status", "caliconodestatuse": "use calicoctl node status",
 	"globalnetworkset": "not supported yet: no policy would see it", "gn": "not supported yet: no policy would see it",
 	"networkset": "not supported yet: no policy would see it", "netset": "not supported yet: no policy would see it",
-	"bgpfilter": "not supported yet: no peer would use it", "ipreservation": "not supported yet: addresses would be handed out all the same",
+	"ipreservation":                "not supported yet: addresses would be handed out all the same",
 	"kubecontrollersconfiguration": "not supported yet: set the controllers' environment",
 }
