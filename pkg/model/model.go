@@ -304,7 +304,7 @@ type PeerHosts struct {
 // PeerOptions are options that few peers need. Zero values are the defaults.
 type PeerOptions struct {
 	// Port is the TCP port of the peer, 0 = 179, or that of the hosts if it is one of them.
-	Port int
+	Port int `json:",omitempty"`
 	// AllowedLocalAS is how often a route's AS path may contain the AS of this end.
 	AllowedLocalAS int
 	// LocalAS is the AS of this end in the session.
@@ -340,14 +340,15 @@ type RouteFilter struct {
 	Action string       // "accept" or "reject"
 	// Match is how a prefix relates to CIDR; "" = MatchIn. Min and Max are the lengths of the prefixes that are in it,
 	// 0 = its own length, and the longest.
-	Match    MatchOperator
-	Min, Max int
+	Match MatchOperator `json:",omitempty"`
+	Min   int           `json:",omitempty"`
+	Max   int           `json:",omitempty"`
 	// Learned says that the route came from a BGP peer.
-	Learned bool
+	Learned bool `json:",omitempty"`
 	// PeerType is that of the peer that it comes from or goes to, "" = any.
-	PeerType  PeerType
-	Community string // that it has, see ParseCommunity; "" = any
-	ASPath    string // AS numbers that its AS path begins with, separated by spaces
+	PeerType  PeerType `json:",omitempty"`
+	Community string   `json:",omitempty"` // that it has, see ParseCommunity; "" = any
+	ASPath    string   `json:",omitempty"` // AS numbers that its AS path begins with, separated by spaces
 }
 
 // MatchOperator is how a prefix relates to a CIDR.
