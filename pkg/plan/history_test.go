@@ -414,6 +414,7 @@ func TestHistories(t *testing.T) {
 
 func FuzzHistories(f *testing.F) {
 	f.Add(uint64(1), uint8(20))
+	f.Add(uint64(1424), uint8(60))  // an endpoint of a host whose agent is gone
 	f.Add(uint64(185), uint8(0x88)) // an endpoint of a host that has no entry, and an agent that is gone
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) { run(t, seed, int(steps)) })
 }
