@@ -104,7 +104,7 @@ func TestRoutingFieldsDocumented(t *testing.T) {
 	}
 	for _, key := range found(`"bgp/v1/([^"]+)", func`, readText(t, "pkg/model/kinds.go"), 1) {
 		for _, version := range []string{"4", "6"} {
-			key := strings.NewReplacer("host/*", "host/<host>", "v?/*", "v"+version+"/<address>").Replace(key)
+			key := strings.NewReplacer("host/*", "host/<host>", "peer/*", "peer/<name>", "filter/*", "filter/<name>", "v?/*", "v"+version+"/<address>").Replace(key)
 			if !strings.Contains(page, "`"+key+"`") {
 				t.Errorf("docs/routing.md does not have bgp/v1/%s", key)
 			}

@@ -227,5 +227,6 @@ var unfuzzed = map[string]string{
 	"pkg/nsmgrpc.RequestProxyConnection":    "every request is refused",
 	"pkg/nsmgrpc.RequestRemoteConnection":   "remoteRequestFrom reads the message: FuzzRemoteRequest",
 	"pkg/plan.UnmarshalJSON":                "encoding/json calls it: FuzzState",
+	"pkg/resource.readBGPFilter":            "it reads what the model has just written",
 	"pkg/store":                             "files of this process's own configuration: certificates, which crypto/tls reads, passwords and tokens, which go to etcd as they are",
 }

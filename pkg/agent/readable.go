@@ -72,7 +72,7 @@ func alsoOn(a, b model.HostEndpoint) model.HostEndpoint {
 // untilCorrected says what effect an unreadable key has; kept is false if its former value is not used.
 func untilCorrected(key model.Key) (until string, kept bool) {
 	switch key.(type) {
-	case model.PoolKey, model.NetworkSetKey, model.HostBirdIPKey, model.BGPHostKey, model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey:
+	case model.PoolKey, model.NetworkSetKey, model.HostMetadataKey, model.HostBirdIPKey, model.BGPHostKey, model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey, model.BGPFilterKey:
 		return "what it held before counts", true
 	case model.HostEndpointKey:
 		return "", true // policy says it: it knows where the endpoint is

@@ -127,8 +127,6 @@ func TestRefused(t *testing.T) {
 		"hops":         {func(n *plan.Neighbour) { n.Multihop = 256 }, "0 to 255"},
 		"limit":        {func(n *plan.Neighbour) { n.MaxPrefixes = -1 }, "prefixes"},
 		"client":       {func(n *plan.Neighbour) { n.Client = true }, "cluster id"},
-		"import":       {func(n *plan.Neighbour) { n.Import = make([]model.RouteFilter, 1) }, "no prefix"},
-		"export":       {func(n *plan.Neighbour) { n.Export = make([]model.RouteFilter, 1) }, "no prefix"},
 		"password":     {func(n *plan.Neighbour) { n.PasswordFile = "/nonexistent" }, "password_file"},
 	} {
 		n := sound

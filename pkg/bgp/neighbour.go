@@ -81,16 +81,6 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	case (n.Client || n.Reflector) && !speaker.ClusterID.Is4():
 		return s, errors.New("it is a client or a reflector, but this host is no route reflector: set its cluster id")
 	}
-	for _, f := range n.Import {
-		if !f.CIDR.IsValid() {
-			return s, errors.New("an import filter has no prefix")
-		}
-	}
-	for _, f := range n.Export {
-		if !f.CIDR.IsValid() {
-			return s, errors.New("an export filter has no prefix")
-		}
-	}
 	var err error
 	if n.PasswordFile != "" {
 		s.password, err = readPassword(n.PasswordFile)

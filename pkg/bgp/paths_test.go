@@ -10,6 +10,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -35,5 +36,26 @@ func TestRanks(t *testing.T) {
 	}
 	if got := pathsOf([]*apiutil.Path{path(1, false, 0)}, 64512); len(got) > 0 {
 		t.Errorf("without a best one: %v", []plan.Path(got))
+	}
+}
+
+// TestSends: conditions of filters on what this host advertises.
+func TestSends(t *testing.T) {
+	a := plan.Advertisement{Prefix: netip.MustParsePrefix("10.1.1.0/26")}
+	communities := []model.Community{{CIDR: netip.MustParsePrefix("10.1.1.0/24"), Value: "64512:1"}, {CIDR: netip.MustParsePrefix("10.2.0.0/16"), Value: "64512:2"}}
+	for _, tc := range []struct {
+		reject model.RouteFilter
+		want   bool
+	}{
+		{model.RouteFilter{}, false}, {model.RouteFilter{Community: "64512:1"}, false}, {model.RouteFilter{Community: "64512:2"}, true},
+		{model.RouteFilter{Learned: true}, true}, {model.RouteFilter{ASPath: "64512"}, true},
+		{model.RouteFilter{CIDR: netip.MustParsePrefix("10.1.0.0/16"), Match: model.MatchIn, Max: 25}, true},
+		{model.RouteFilter{CIDR: netip.MustParsePrefix("10.1.0.0/16")}, false},
+	} {
+		tc.reject.Action = "reject"
+		n := plan.Neighbour{Address: netip.MustParseAddr("192.0.2.1"), Export: []model.RouteFilter{tc.reject}}
+		if got := sends(n, a, communities); got != tc.want {
+			t.Errorf("%s: %v", tc.reject, got)
+		}
 	}
 }

@@ -49,6 +49,7 @@ type filters struct {
 type neighbourFilters struct {
 	address netip.Addr
 	in, out []model.RouteFilter
+	prepend model.ASNumber // that comes before the AS path of what is sent to it, when it is filtered; 0 = none
 }
 
 // filtersOf returns the part of the desired state that the policies express.
@@ -67,7 +68,11 @@ func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) f
 			f.nextHopUs = append(f.nextHopUs, a)
 		}
 		if len(n.Import) > 0 || len(n.Export) > 0 {
-			f.neighbours = append(f.neighbours, neighbourFilters{a, n.Import, n.Export})
+			own := neighbourFilters{address: a, in: n.Import, out: n.Export}
+			if us := cmp.Or(n.Options.LocalAS, speaker.AS); n.AS != us {
+				own.prepend = us
+			}
+			f.neighbours = append(f.neighbours, own)
 		}
 	}
 	if !others { // the library tells clients from non-clients by itself
@@ -89,7 +94,7 @@ func (f filters) sameExport(g filters) bool {
 	return f.reflector == g.reflector && slices.Equal(f.mesh, g.mesh) && slices.Equal(f.nonClients, g.nonClients) &&
 		slices.Equal(f.nextHopUs, g.nextHopUs) && slices.Equal(f.communities, g.communities) &&
 		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
-			return a.address == b.address && slices.Equal(a.out, b.out)
+			return a.address == b.address && a.prepend == b.prepend && slices.Equal(a.out, b.out)
 		})
 }
 
@@ -117,18 +122,18 @@ func (b *policyBuilder) take(name string) *api.Policy {
 
 // inside matches all prefixes inside p; exactly matches p only.
 func (b *policyBuilder) inside(p netip.Prefix) *api.MatchSet {
-	return b.prefixes(p, uint32(p.Addr().BitLen()))
+	return b.prefixes(p, uint32(p.Bits()), uint32(p.Addr().BitLen()))
 }
 
 func (b *policyBuilder) exactly(p netip.Prefix) *api.MatchSet {
-	return b.prefixes(p, uint32(p.Bits()))
+	return b.prefixes(p, uint32(p.Bits()), uint32(p.Bits()))
 }
 
-func (b *policyBuilder) prefixes(p netip.Prefix, longest uint32) *api.MatchSet {
+func (b *policyBuilder) prefixes(p netip.Prefix, shortest, longest uint32) *api.MatchSet {
 	return b.set(&api.DefinedSet{
 		DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX,
 		Prefixes: []*api.Prefix{{
-			IpPrefix: p.String(), MaskLengthMin: uint32(p.Bits()), MaskLengthMax: longest,
+			IpPrefix: p.String(), MaskLengthMin: shortest, MaskLengthMax: longest,
 		}},
 	})
 }
@@ -154,10 +159,50 @@ func decide(accept bool) *api.Actions {
 	return &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
 }
 
-// filter adds a neighbour's own filters: the first one whose prefix contains the route decides.
-func (b *policyBuilder) filter(neighbour netip.Addr, list []model.RouteFilter) {
+// filter adds a neighbour's own filters: the first one that matches decides.
+func (b *policyBuilder) filter(neighbour netip.Addr, list []model.RouteFilter, prepend model.ASNumber) {
 	for _, f := range list {
-		b.add(&api.Conditions{PrefixSet: b.inside(f.CIDR.Masked()), NeighborSet: b.neighbours(neighbour)}, decide(f.Action == "accept"))
+		sources := []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_UNSPECIFIED}
+		if f.Learned {
+			sources = []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL}
+		}
+		for _, source := range sources {
+			c := &api.Conditions{NeighborSet: b.neighbours(neighbour), RouteType: source}
+			b.conditions(c, f, prepend)
+			b.add(c, decide(f.Action == "accept"))
+		}
+	}
+}
+
+// conditions adds what a filter requires of a route.
+func (b *policyBuilder) conditions(c *api.Conditions, f model.RouteFilter, prepend model.ASNumber) {
+	if f.CIDR.IsValid() {
+		least, most := f.Lengths()
+		if f.Match == model.MatchEqual || f.Match == model.MatchNotEqual {
+			most = f.CIDR.Bits()
+		}
+		c.PrefixSet = b.prefixes(f.CIDR.Masked(), uint32(least), uint32(most))
+		if f.Match == model.MatchNotEqual || f.Match == model.MatchNotIn {
+			c.PrefixSet.Type = api.MatchSet_TYPE_INVERT
+		}
+	}
+	if f.Community != "" {
+		s := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_COMMUNITY, List: []string{f.Community}}
+		if model.IsLarge(f.Community) {
+			s.DefinedType = api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY
+			c.LargeCommunitySet = b.set(s)
+		} else {
+			c.CommunitySet = b.set(s)
+		}
+	}
+	if f.ASPath != "" {
+		path := f.ASPath
+		if prepend != 0 { // the library has put it there by then
+			path = prepend.String() + " " + path
+		}
+		c.AsPathSet = b.set(&api.DefinedSet{
+			DefinedType: api.DefinedType_DEFINED_TYPE_AS_PATH, List: []string{"^" + strings.ReplaceAll(path, " ", "_") + "_"},
+		})
 	}
 }
 
@@ -177,7 +222,7 @@ func (f filters) policies() *api.SetPoliciesRequest {
 		b.add(&api.Conditions{RouteType: internal, NeighborSet: b.neighbours(f.nonClients...)}, &api.Actions{LargeCommunity: mark})
 	}
 	for _, n := range f.neighbours {
-		b.filter(n.address, n.in)
+		b.filter(n.address, n.in, 0)
 	}
 	for _, p := range f.importFrom {
 		b.add(&api.Conditions{PrefixSet: b.inside(p.Masked())}, decide(true))
@@ -195,7 +240,7 @@ func (f filters) policies() *api.SetPoliciesRequest {
 	for _, c := range f.communities {
 		add := &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: []string{c.Value}}
 		do := &api.Actions{Community: add}
-		if strings.Count(c.Value, ":") == 2 {
+		if model.IsLarge(c.Value) {
 			do = &api.Actions{LargeCommunity: add}
 		}
 		b.add(&api.Conditions{RouteType: ours.RouteType, PrefixSet: b.inside(c.CIDR)}, do)
@@ -219,7 +264,7 @@ func (f filters) policies() *api.SetPoliciesRequest {
 		}
 	}
 	for _, n := range f.neighbours {
-		b.filter(n.address, n.out)
+		b.filter(n.address, n.out, n.prepend)
 	}
 	out := b.take(exportPolicy)
 
@@ -240,12 +285,15 @@ func assignments() []*api.PolicyAssignment {
 }
 
 // sends reports whether an advertisement goes to a neighbour. It repeats the export policy, for counting.
-func sends(n plan.Neighbour, a plan.Advertisement) bool {
+func sends(n plan.Neighbour, a plan.Advertisement, communities []model.Community) bool {
 	if a.Prefix.Addr().Is4() != n.Address.Is4() || a.NoMesh && n.Kind == plan.FromMesh {
 		return false
 	}
 	for _, f := range n.Export {
-		if f.CIDR.Bits() <= a.Prefix.Bits() && f.CIDR.Contains(a.Prefix.Addr()) {
+		has := f.Community == "" || slices.ContainsFunc(communities, func(c model.Community) bool {
+			return c.Value == f.Community && model.RouteFilter{CIDR: c.CIDR}.Matches(a.Prefix)
+		})
+		if has && !f.Learned && f.ASPath == "" && f.Matches(a.Prefix) {
 			return f.Action == "accept"
 		}
 	}

@@ -94,7 +94,7 @@ func (s *Speaker) Status(ctx context.Context) ([]PeerStatus, error) {
 			continue
 		}
 		for _, a := range s.run.advertise {
-			if a.taken && sends(s.desired.Neighbours[p.Address], a.Advertisement) {
+			if a.taken && sends(s.desired.Neighbours[p.Address], a.Advertisement, s.desired.Speaker.Communities) {
 				p.Sent++
 			}
 		}

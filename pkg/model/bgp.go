@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/selector"
 )
 
 // ParseASNumber parses asplain and asdot (RFC 5396): "65000" or "1.10".
@@ -105,6 +107,10 @@ func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 	p := BGPPeer{IP: ip}
 	err := r.record(
 		field{"ip", func(r *reader) (err error) {
+			if k.Name != "" {
+				p.IP, err = parseAnyAddr(r)
+				return err
+			}
 			var a netip.Addr
 			if a, err = r.addr(ip.Is6()); err == nil && a.IsValid() && a != ip {
 				err = fmt.Errorf("%s, but the key says %s", a, ip)
@@ -125,9 +131,36 @@ func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 		into("next_hop_mode", &p.Options.NextHop, parseNextHopMode),
 		into("import", &p.Import, each(parseFilter)),
 		into("export", &p.Export, each(parseFilter)),
+		into("filters", &p.Filters, (*reader).strings),
+		into("node", &p.Host, (*reader).optionalStr),
+		into("node_selector", &p.NodeSelector, (*reader).optionalStr),
+		into("peer_selector", &p.PeerSelector, (*reader).optionalStr),
+		into("reverse_peering", &p.OneWay, parseOneWay),
 		into("meta", &p.Meta, parseMeta),
 	)
+	if err == nil && k.Name == "" && p.PeerHosts != (PeerHosts{}) {
+		err = fmt.Errorf("only a peer at %speer/<name> has node, node_selector, peer_selector or reverse_peering", bgpRoot)
+	}
 	return p, err
+}
+
+func parseOneWay(r *reader) (bool, error) {
+	s, err := r.optionalStr()
+	if err != nil {
+		return false, err
+	}
+	return ParseReversePeering(s)
+}
+
+// ParseReversePeering parses auto and manual, and reports whether it is manual. Nothing means auto.
+func ParseReversePeering(s string) (oneWay bool, err error) {
+	switch strings.ToLower(s) {
+	case "", "auto":
+		return false, nil
+	case "manual":
+		return true, nil
+	}
+	return false, fmt.Errorf("%.64q: want Auto or Manual", s)
 }
 
 func parseOptionalAS(r *reader) (ASNumber, error) {
@@ -218,11 +251,20 @@ func parseFilter(r *reader) (f RouteFilter, err error) {
 }
 
 func (p BGPPeer) check() error {
+	if p.PeerSelector != "" {
+		if err := p.checkSelected(); err != nil {
+			return err
+		}
+	}
 	switch {
-	case !p.IP.IsValid():
+	case p.PeerSelector == "" && !p.IP.IsValid():
 		return missing("ip")
-	case p.AS == 0:
+	case p.PeerSelector == "" && p.AS == 0:
 		return missing("as_num")
+	case p.OneWay && p.PeerSelector == "":
+		return inField("reverse_peering", errors.New("only beside peer_selector"))
+	case p.Host != "" && p.NodeSelector != "":
+		return inField("node_selector", errors.New("a peer has node or node_selector, not both"))
 	case p.EBGPMultihop < 0 || p.EBGPMultihop > 255:
 		return inField("ebgp_multihop", fmt.Errorf("%d: want 0 to 255", p.EBGPMultihop))
 	}
@@ -232,8 +274,20 @@ func (p BGPPeer) check() error {
 	if a := p.Options.Source.Address; a.IsValid() && a.Is4() != p.IP.Is4() {
 		return inField("source_address", fmt.Errorf("%s is not of the family of the peer, %s", a, p.IP))
 	}
-	if err := checkFamily(p.IP, p.IP.Is6()); err != nil {
-		return inField("ip", err)
+	if p.IP.IsValid() {
+		if err := checkPeerIP(p.IP); err != nil {
+			return inField("ip", err)
+		}
+	}
+	for _, s := range []struct{ field, text string }{{"node_selector", p.NodeSelector}, {"peer_selector", p.PeerSelector}} {
+		if _, err := selector.Parse(s.text); err != nil {
+			return inField(s.field, err)
+		}
+	}
+	for i, name := range p.Filters {
+		if name == "" {
+			return inField("filters", atIndex(i, errors.New("want the name of a BGPFilter")))
+		}
 	}
 	if err := checkFilters(p.Import); err != nil {
 		return inField("import", err)
@@ -242,6 +296,33 @@ func (p BGPPeer) check() error {
 		return inField("export", err)
 	}
 	return nil
+}
+
+// checkSelected requires that a peer by selector has nothing that only one with an address can have.
+func (p BGPPeer) checkSelected() error {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"ip", p.IP.IsValid()}, {"as_num", p.AS != 0}, {"port", p.Options.Port != 0}, {"local_as", p.Options.LocalAS != 0},
+		{"source_address", p.Options.Source.Address.IsValid()},
+	} {
+		if f.given {
+			return inField(f.name, errors.New("not beside peer_selector: the nodes say it"))
+		}
+	}
+	return nil
+}
+
+// checkPeerIP returns an error if an address can't be that of a peer.
+func checkPeerIP(a netip.Addr) error {
+	switch {
+	case a.Is6() && a.IsLinkLocalUnicast():
+		return fmt.Errorf("%s is link-local, which the address of a BGP peer can't be", a)
+	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("%s is nobody's address, so it can't be that of a BGP peer", a)
+	}
+	return checkFamily(a, a.Is6())
 }
 
 func (o PeerOptions) check(multihop int) error {
@@ -284,7 +365,7 @@ func checkFilters(filters []RouteFilter) error {
 func (p BGPPeer) format(w *writer) error {
 	w.open('{')
 	w.addr("ip", p.IP)
-	w.str("as_num", p.AS.String())
+	w.optional("as_num", p.AS.text())
 	w.optional("password_file", p.PasswordFile)
 	if p.EBGPMultihop > 0 {
 		w.integer("ebgp_multihop", p.EBGPMultihop)
@@ -292,6 +373,15 @@ func (p BGPPeer) format(w *writer) error {
 	w.options(p.Options)
 	w.filters("import", p.Import)
 	w.filters("export", p.Export)
+	if len(p.Filters) > 0 {
+		w.strings("filters", p.Filters)
+	}
+	w.optional("node", p.Host)
+	w.optional("node_selector", p.NodeSelector)
+	w.optional("peer_selector", p.PeerSelector)
+	if p.OneWay {
+		w.str("reverse_peering", "manual")
+	}
 	w.meta(p.Meta)
 	w.close('}')
 	return nil
@@ -344,12 +434,19 @@ func ParseCommunity(cidr, value string) (Community, error) {
 	if err != nil || p != p.Masked() {
 		return Community{}, fmt.Errorf("%.64q: want the prefix that a community is for, as 10.1.0.0/16", cidr)
 	}
+	return Community{p, value}, checkCommunity(value)
+}
+
+func checkCommunity(value string) error {
 	numbers := strings.Split(value, ":")
 	bits := map[int]int{2: 16, 3: 32}[len(numbers)]
 	for _, n := range numbers {
 		if v, err := strconv.ParseUint(n, 10, max(bits, 1)); err != nil || bits == 0 || strconv.FormatUint(v, 10) != n {
-			return Community{}, fmt.Errorf("community %.64q: want two numbers to 65535, as 64512:100, or three to 4294967295", value)
+			return fmt.Errorf("community %.64q: want two numbers to 65535, as 64512:100, or three to 4294967295", value)
 		}
 	}
-	return Community{p, value}, nil
+	return nil
 }
+
+// IsLarge reports whether a community has three numbers (RFC 8092).
+func IsLarge(community string) bool { return strings.Count(community, ":") == 2 }

@@ -65,12 +65,16 @@ type (
 	// BGPMeshKey switches the node-to-node mesh. Value: Mesh. Legacy is /calico/v1/config/bgp_node_mesh.
 	BGPMeshKey struct{ Legacy bool }
 	// BGPPeerKey is one explicit peer; Host "" means a peer of all hosts. Value: BGPPeer. Legacy is
-	// /calico/v1/config/bgp_peer_v4/<ip>, /calico/v1/host/<host>/bgp_peer_v4/<ip>.
+	// /calico/v1/config/bgp_peer_v4/<ip>, /calico/v1/host/<host>/bgp_peer_v4/<ip>. If it has a Name, the value says all
+	// else: a peer with a selector.
 	BGPPeerKey struct {
 		Host   string
 		IP     netip.Addr
 		Legacy bool
+		Name   string
 	}
+	// BGPFilterKey is one filter that peers name. Value: BGPFilter.
+	BGPFilterKey struct{ Name string }
 	// BGPHostKey is one BGP setting of a host. Value: Text (empty = not set).
 	BGPHostKey struct {
 		Host  string
@@ -177,6 +181,8 @@ func (k BGPMeshKey) Path() string {
 func (k BGPPeerKey) Path() string {
 	var dir string
 	switch {
+	case k.Name != "":
+		return join(bgpRoot+"peer/*", k.Name)
 	case k.Legacy && k.Host == "":
 		dir = v1Root + "config/bgp_peer_"
 	case k.Legacy:
@@ -188,6 +194,8 @@ func (k BGPPeerKey) Path() string {
 	}
 	return dir + vFamily(k.IP.Is6()) + "/" + k.IP.String()
 }
+
+func (k BGPFilterKey) Path() string { return join(FilterPrefix()+"*", k.Name) }
 
 func (LeaderKey) Path() string { return v1Root + "controllers/leader" }
 

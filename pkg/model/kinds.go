@@ -150,13 +150,19 @@ var kinds = []kind{
 	{
 		key: BGPPeerKey{}, parse: objectOf(parsePeer),
 		fields: []string{"ip", "as_num", "password_file", "ebgp_multihop", "port", "num_allowed_local_as_numbers", "local_as", "ttl_security",
-			"keepalive_time", "hold_time", "max_restart_time", "source_address", "next_hop_mode", "import", "export", "meta"},
+			"keepalive_time", "hold_time", "max_restart_time", "source_address", "next_hop_mode", "import", "export", "meta",
+			"filters", "node", "node_selector", "peer_selector", "reverse_peering"},
 		places: slices.Concat(
 			families("bgp/v1/global/peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey("", n[0], v6, false) }),
 			families("bgp/v1/host/*/peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey(n[0], n[1], v6, false) }),
 			families("v1/config/bgp_peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey("", n[0], v6, true) }),
 			families("v1/host/*/bgp_peer_v?/*", func(n names, v6 bool) (Key, error) { return parsePeerKey(n[0], n[1], v6, true) }),
+			[]place{at("bgp/v1/peer/*", func(n names) Key { return BGPPeerKey{Name: n[0]} })},
 		),
+	},
+	{
+		key: BGPFilterKey{}, parse: object(parseBGPFilter), fields: []string{"import_v4", "export_v4", "import_v6", "export_v6", "meta"},
+		places: []place{at("bgp/v1/filter/*", func(n names) Key { return BGPFilterKey{n[0]} })},
 	},
 	{
 		key: GlobalConfigKey{}, parse: plain(parseText),

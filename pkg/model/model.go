@@ -294,7 +294,7 @@ type Mesh struct{ Enabled bool }
 // ASNumber is a BGP autonomous system number, read as decimal or as high.low (RFC 5396).
 type ASNumber uint32
 
-// BGPPeer is one explicit BGP neighbour.
+// BGPPeer is one explicit BGP neighbour, or if it has a PeerSelector, one for each host that it selects.
 type BGPPeer struct {
 	IP           netip.Addr
 	AS           ASNumber
@@ -303,7 +303,19 @@ type BGPPeer struct {
 	Options      PeerOptions
 	Import       []RouteFilter
 	Export       []RouteFilter
-	Meta         // without a name, it is named after its address
+	Filters      []string // names of BGPFilters, which decide after Import and Export
+	PeerHosts
+	Meta // without a name, it is named after its address
+}
+
+// PeerHosts are the hosts at both ends of a peer by name.
+type PeerHosts struct {
+	// Host or NodeSelector are the hosts that have the peer, both "" = all.
+	Host, NodeSelector string
+	// PeerSelector selects the hosts that it leads to, "" = it has an address.
+	PeerSelector string
+	// OneWay says that the hosts that PeerSelector selects don't peer back.
+	OneWay bool
 }
 
 // PeerOptions are options that few peers need. Zero values are the defaults.
@@ -338,10 +350,48 @@ const (
 	NextHopKeep NextHopMode = "keep" // unchanged
 )
 
-// RouteFilter accepts or rejects routes inside CIDR. The first match decides.
+// RouteFilter accepts or rejects routes that meet all conditions. The first match decides. That of a BGPPeer has only a
+// CIDR.
 type RouteFilter struct {
-	CIDR   netip.Prefix
-	Action string // "accept" or "reject"
+	CIDR   netip.Prefix // invalid = any
+	Action string       // "accept" or "reject"
+	// Match is how a prefix relates to CIDR; "" = MatchIn. Min and Max are the lengths of the prefixes that are in it,
+	// 0 = its own length, and the longest.
+	Match MatchOperator `json:",omitempty"`
+	Min   int           `json:",omitempty"`
+	Max   int           `json:",omitempty"`
+	// Learned says that the route came from a BGP peer.
+	Learned bool `json:",omitempty"`
+	// PeerType is that of the peer that it comes from or goes to, "" = any.
+	PeerType  PeerType `json:",omitempty"`
+	Community string   `json:",omitempty"` // that it has, see ParseCommunity; "" = any
+	ASPath    string   `json:",omitempty"` // AS numbers that its AS path begins with, separated by spaces
+}
+
+// MatchOperator is how a prefix relates to a CIDR.
+type MatchOperator string
+
+// The operators.
+const (
+	MatchEqual    MatchOperator = "Equal"
+	MatchNotEqual MatchOperator = "NotEqual"
+	MatchIn       MatchOperator = "In"
+	MatchNotIn    MatchOperator = "NotIn"
+)
+
+// PeerType is external if the peer's AS is another one.
+type PeerType string
+
+// The types of peers.
+const (
+	ExternalPeer PeerType = "eBGP"
+	InternalPeer PeerType = "iBGP"
+)
+
+// BGPFilter is a list of route filters for each direction and family.
+type BGPFilter struct {
+	ImportV4, ExportV4, ImportV6, ExportV6 []RouteFilter
+	Meta
 }
 
 // Status is an agent's report on itself.

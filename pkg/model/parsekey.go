@@ -89,11 +89,11 @@ func parseAffinityKey(n names, v6 bool) (Key, error) {
 
 func parsePeerKey(host, s string, v6, legacy bool) (Key, error) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Is6() && a.IsLinkLocalUnicast() {
-		return nil, fmt.Errorf("%s is link-local, which the address of a BGP peer can't be", a)
+		return nil, checkPeerIP(a)
 	}
 	a, err := parseIPName(s, v6)
-	if err == nil && (a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})) {
-		return nil, fmt.Errorf("%s is nobody's address, so it can't be that of a BGP peer", a)
+	if err == nil {
+		err = checkPeerIP(a)
 	}
 	return BGPPeerKey{Host: host, IP: a, Legacy: legacy}, err
 }

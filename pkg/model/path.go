@@ -61,6 +61,9 @@ func NetworkSetPrefix() string { return v1Root + "netset/" }
 // BGPPrefix returns the prefix of BGP's settings and peers.
 func BGPPrefix() string { return bgpRoot }
 
+// FilterPrefix returns the prefix of BGP's filters.
+func FilterPrefix() string { return bgpRoot + "filter/" }
+
 // BGPHostPrefix returns the prefix of hosts' BGP settings, which include their addresses.
 func BGPHostPrefix() string { return bgpRoot + "host/" }
 

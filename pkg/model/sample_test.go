@@ -46,6 +46,8 @@ var sampleKeys = map[string]string{
 	"bgp-mesh":                 "/calico/v1/config/bgp_node_mesh",
 	"bgp-peer-v4":              "/calico/v1/config/bgp_peer_v4/192.0.2.1",
 	"bgp-peer-v6":              "/calico/bgp/v1/global/peer_v6/2001:db8::1",
+	"bgp-peer-named":           "/calico/bgp/v1/peer/p",
+	"bgp-filter":               "/calico/bgp/v1/filter/f",
 	"bgp-host-ipv4":            "/calico/bgp/v1/host/a/ip_addr_v4",
 	"bgp-host-ipv6":            "/calico/bgp/v1/host/a/ip_addr_v6",
 	"bgp-host-as":              "/calico/bgp/v1/host/a/as_num",

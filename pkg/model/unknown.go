@@ -86,7 +86,7 @@ func UnknownKey(path string) (host string, err error) {
 	if strings.HasPrefix(rest, "bgp/v1/global/") {
 		return "", fmt.Errorf("%s%sglobal/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/global/", "<address>"))
 	}
-	return "", fmt.Errorf("%s%s, global/<name> or host/<host>/<name>", unknown, bgpRoot)
+	return "", fmt.Errorf("%s%s, global/<name>, host/<host>/<name>, peer/<name> or filter/<name>", unknown, bgpRoot)
 }
 
 // hostOf returns the host whose name a path begins with.

@@ -413,6 +413,7 @@ func TestMeta(t *testing.T) {
 		"/calico/v1/policy/tier/default/policy/p": `{"selector":"all()","inbound_rules":[],"outbound_rules":[]`, "/calico/v1/policy/tier/t/metadata": `{"order":1`,
 		"/calico/v1/host/a/endpoint/e": `{"name":"eth0","profile_ids":[],"labels":{"own":"1"}`, "/calico/v1/ipam/v4/pool/10.0.0.0-16": `{"cidr":"10.0.0.0/16","masquerade":false`,
 		"/calico/bgp/v1/global/peer_v4/192.0.2.1": `{"ip":"192.0.2.1","as_num":"1"`, "/calico/dhcp/v1/subnet/s": `{"network_id":"calico","cidr":"10.0.0.0/16","gateway_ip":"10.0.0.1"`,
+		"/calico/bgp/v1/filter/f": `{"import_v4":[{"action":"Accept"}]`, "/calico/bgp/v1/peer/p": `{"peer_selector":"all()"`,
 		"/calico/v1/netset/s": `{"nets":["10.0.0.0/28"],"labels":{"own":"1"}`, "/calico/ipam/v2/reservation/r": `{"cidrs":["10.0.0.0/28"]`, "/calico/ipam/v2/config": `{"strict_affinity":false,"auto_allocate_blocks":true`,
 	}
 	for path, value := range values {
@@ -438,6 +439,34 @@ func TestMeta(t *testing.T) {
 			if err := model.UnknownFields(key, []byte(value+`,"meta":`+meta+`}`)); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
+		}
+	}
+}
+
+// TestRouteFilter: which prefixes a filter matches, and how it is said.
+func TestRouteFilter(t *testing.T) {
+	const prefixes = "0.0.0.0/0 10.0.0.0/8 10.0.0.0/16 10.1.2.0/26 10.1.2.3/32 11.0.0.0/8 fd00::/64"
+	ten := cidr("10.0.0.0/8")
+	for _, tt := range []struct {
+		f          model.RouteFilter
+		text, want string
+	}{
+		{model.RouteFilter{Action: "accept"}, "accept", prefixes},
+		{model.RouteFilter{Action: "accept", CIDR: ten}, "accept 10.0.0.0/8", "10.0.0.0/8 10.0.0.0/16 10.1.2.0/26 10.1.2.3/32"},
+		{model.RouteFilter{Action: "accept", CIDR: ten, Match: model.MatchEqual}, "accept equal 10.0.0.0/8", "10.0.0.0/8"},
+		{model.RouteFilter{Action: "reject", CIDR: ten, Match: model.MatchNotEqual}, "reject notequal 10.0.0.0/8", "0.0.0.0/0 10.0.0.0/16 10.1.2.0/26 10.1.2.3/32 11.0.0.0/8"},
+		{model.RouteFilter{Action: "reject", CIDR: ten, Match: model.MatchIn, Min: 9, Max: 26}, "reject in 10.0.0.0/8{9,26}", "10.0.0.0/16 10.1.2.0/26"},
+		{model.RouteFilter{Action: "reject", CIDR: ten, Match: model.MatchNotIn, Max: 26}, "reject notin 10.0.0.0/8{8,26}", "0.0.0.0/0 10.1.2.3/32 11.0.0.0/8"},
+		{model.RouteFilter{Action: "reject", Learned: true, PeerType: model.ExternalPeer, Community: "1:2", ASPath: "1 2"}, "reject learned peer eBGP community 1:2 as path 1 2", prefixes},
+	} {
+		var got []string
+		for s := range strings.FieldsSeq(prefixes) {
+			if tt.f.Matches(cidr(s)) {
+				got = append(got, s)
+			}
+		}
+		if s := strings.Join(got, " "); s != tt.want || tt.f.String() != tt.text {
+			t.Errorf("%s matches %s\nwant %s matches %s", tt.f, s, tt.text, tt.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -66,23 +67,25 @@ func (e *engine) asOf(h host) model.ASNumber {
 	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects.byKey[model.BGPGlobalASKey{}]), defaultAS)
 }
 
-// isPeer reports whether this host has an explicit peer with this address.
-func (e *engine) isPeer(a netip.Addr) bool {
+// isPeer reports whether this host has an explicit peer with this address, other than by a peer selector.
+func (v *view) isPeer(e *engine, a netip.Addr) bool {
 	hosts := e.peers[a]
 	_, own := hosts[e.self]
 	_, all := hosts[""]
-	return own || all
+	return own || all || slices.ContainsFunc(v.named, func(p namedPeer) bool { return p.IP == a && p.isOf(e, e.self) })
 }
 
 // setNeighbours determines the sessions with other hosts and peers.
 func (v *view) setNeighbours(e *engine) {
-	for a := range e.peers {
-		v.addNeighbour(e, a)
-	}
-	for a := range v.hosts.claims {
-		if e.peers[a] == nil {
-			v.addNeighbour(e, a)
+	addrs := slices.AppendSeq(slices.Collect(maps.Keys(e.peers)), maps.Keys(v.hosts.claims))
+	for _, p := range v.named {
+		if p.IP.IsValid() {
+			addrs = append(addrs, p.IP)
 		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	for _, a := range slices.Compact(addrs) {
+		v.addNeighbour(e, a)
 	}
 }
 
@@ -97,11 +100,9 @@ func (v *view) addNeighbour(e *engine, a netip.Addr) {
 // one of this host over one of all hosts. One that cannot be read makes no session, so that none runs without its
 // filters.
 func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
-	own, isOwn := e.objects.peer(model.BGPPeerKey{Host: e.self, IP: a})
-	global, isGlobal := e.objects.peer(model.BGPPeerKey{IP: a})
 	me, local := v.hosts.byName[e.self], v.hosts.me()[familyOf(a)]
 	if v.isSelf(a) {
-		if isOwn {
+		if own, ok := e.objects.peer(model.BGPPeerKey{Host: e.self, IP: a}); ok {
 			v.report(selfPeer, own.path, fmt.Sprintf("peer %s of host %s is that host itself, so there is no session: delete it", a, e.self))
 		}
 		return Neighbour{}, false
@@ -112,22 +113,22 @@ func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 	name := v.hosts.at(a)
 	other := v.hosts.byName[name]
 	n := Neighbour{Address: a, Local: local, Host: name, MaxPrefixes: e.settings.MaxPrefixes}
-	switch {
-	case isOwn:
-		n.Kind = FromOwn
-		n.explicit(valueOf[model.BGPPeer](own))
-	case isGlobal:
-		n.Kind = FromGlobal
-		n.explicit(valueOf[model.BGPPeer](global))
+	file, named := "", false
+	if me.cluster.IsValid() {
+		file, named = v.namedBy(e, name, local)
+	}
+	switch explicit := v.peerings(e, a); {
+	case len(explicit) > 0:
+		n.use(e, v, explicit[0])
+		v.reportSame(e, n, explicit)
 	case name == "":
 		return Neighbour{}, false
-	case me.cluster.IsValid() && e.peerOf(name, local) != nil:
-		n.Kind, n.AS, n.Multihop = FromReflects, e.asOf(other), meshMultihop
-		n.PasswordFile = valueOf[model.BGPPeer](e.peerOf(name, local)).PasswordFile
+	case named:
+		n.Kind, n.AS, n.Multihop, n.PasswordFile = FromReflects, e.asOf(other), meshMultihop, file
 	case e.objects.mesh():
 		n.Kind, n.AS, n.Multihop = FromMesh, e.asOf(other), meshMultihop
 	}
-	if n.AS == cmp.Or(n.Options.LocalAS, v.speaker.AS) {
+	if n.isInternal(v.speaker.AS) {
 		n.Multihop = 0 // iBGP allows any number of hops
 		n.Reflector = me.cluster.IsValid() && other.cluster.IsValid()
 		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !n.Reflector
@@ -135,32 +136,30 @@ func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 	return n, n.AS != 0
 }
 
-func (n *Neighbour) explicit(p model.BGPPeer) {
-	n.AS, n.PasswordFile, n.Multihop, n.Options = p.AS, p.PasswordFile, p.EBGPMultihop, p.Options
-	if source := p.Options.Source; source != (model.PeerSource{}) {
-		n.Local = source.Address // invalid means any
+// namedBy reports whether another host has an explicit peer with our address local, and returns the file with its password:
+// both ends sign with it. Its own peer comes before one of all hosts, and peers by name last.
+func (v *view) namedBy(e *engine, name string, local netip.Addr) (file string, ok bool) {
+	for _, host := range []string{name, ""} {
+		if o, ok := e.objects.peer(model.BGPPeerKey{Host: host, IP: local}); ok {
+			return valueOf[model.BGPPeer](o).PasswordFile, true
+		}
 	}
-	n.Import, n.Export = slices.Clone(p.Import), slices.Clone(p.Export)
+	for _, p := range v.named {
+		if p.IP == local && p.isOf(e, name) {
+			return p.PasswordFile, true
+		}
+	}
+	return "", false
 }
 
-// peerOf returns the explicit peer with which another host names our address local, its own before that of all hosts;
-// nil if there is none. Both ends sign with the password that it names.
-func (e *engine) peerOf(name string, local netip.Addr) *object {
-	if own, ok := e.objects.peer(model.BGPPeerKey{Host: name, IP: local}); ok {
-		return own
-	}
-	global, _ := e.objects.peer(model.BGPPeerKey{IP: local})
-	return global
-}
-
-// takes reports whether a neighbour may send a prefix.
+// takes reports whether a neighbour may send a prefix. A filter with conditions that only BGP knows may accept it.
 func (n *Neighbour) takes(p netip.Prefix, imports []netip.Prefix) bool {
 	if p.Addr().Is4() != n.Address.Is4() {
 		return false
 	}
 	for _, f := range n.Import {
-		if within(p, f.CIDR.Masked()) {
-			return f.Action == "accept"
+		if accept, knows := f.Action == "accept", f.Community == "" && f.ASPath == ""; f.Matches(p) && (accept || knows) {
+			return accept
 		}
 	}
 	return slices.ContainsFunc(imports, func(outer netip.Prefix) bool { return within(p, outer) })

@@ -32,7 +32,9 @@ func (e *engine) follow(key model.Key, before, now *object) {
 			e.pools.set(key.CIDR, valueOf[poolFact](now))
 		}
 	case model.HostMetadataKey:
-		e.followHost(key.Host)
+		if e.followHost(key.Host); before != nil && now != nil && len(e.named) == 0 {
+			return // its labels are for peers by name
+		}
 	case model.StatusKey:
 		e.followHost(key.Host)
 	case model.LastStatusKey:
@@ -42,7 +44,11 @@ func (e *engine) follow(key model.Key, before, now *object) {
 	case model.BGPHostKey:
 		e.followHost(key.Host)
 	case model.BGPPeerKey:
-		if _, ok := e.objects.peer(key); ok {
+		if key.Name != "" {
+			if delete(e.named, key.Name); now != nil {
+				e.named[key.Name] = struct{}{}
+			}
+		} else if _, ok := e.objects.peer(key); ok {
 			e.peers.add(key.IP, key.Host)
 		} else {
 			e.peers.remove(key.IP, key.Host)
@@ -87,7 +93,7 @@ func (e *engine) followEndpoint(before, now map[netip.Addr]end) {
 func (e *engine) touchEnd(a netip.Addr) {
 	e.touch(single(a))
 	_, etcd := e.etcd[a]
-	e.changed = e.changed || etcd || e.isPeer(a)
+	e.changed = e.changed || etcd || e.view.isPeer(e, a)
 }
 
 func (e *engine) touch(p netip.Prefix) { e.touched[p] = struct{}{} }

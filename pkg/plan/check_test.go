@@ -48,6 +48,12 @@ func checkState(t *testing.T, w world, st State) {
 		if path == e.Key.Path() {
 			s.objects[e.Key] = e
 		}
+		switch k := e.Key.(type) { // a dead host counts for less
+		case model.HostMetadataKey:
+			s.names = append(s.names, k.Host)
+		case model.HostBirdIPKey:
+			s.names = append(s.names, k.Host)
+		}
 	}
 	for p := range st.Advertisements {
 		block, ok := s.block(p)

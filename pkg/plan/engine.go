@@ -29,6 +29,7 @@ type engine struct {
 	objects     objects
 	said        map[string]host            // what etcd says about each existing host
 	peers       groups[netip.Addr, string] // hosts with an explicit peer at this address, "" = all hosts
+	named       map[string]struct{}        // peers by name
 	pools       index[poolFact]            // including pools that can't be read
 	allocations allocations
 	learned     index[learnedRoute]
@@ -49,7 +50,7 @@ type engine struct {
 func newEngine(self string, settings Settings) *engine {
 	e := &engine{
 		self: self, settings: settings.withDefaults(), handles: map[string]TunnelKind{},
-		objects: newObjects(), said: map[string]host{}, peers: groups[netip.Addr, string]{}, pools: newIndex[poolFact](),
+		objects: newObjects(), said: map[string]host{}, peers: groups[netip.Addr, string]{}, named: map[string]struct{}{}, pools: newIndex[poolFact](),
 		learned: newIndex[learnedRoute](), links: newLinks(Links{}),
 		changed: true, touched: map[netip.Prefix]struct{}{}, view: &view{},
 		decisions: map[netip.Prefix]decision{}, raised: map[ProblemID]int{},

@@ -150,7 +150,10 @@ func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 			f.gives = f.gives && entry.Err == nil
 			o.value = f
 		}
-	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
+	case model.HostMetadataKey: // one that can't be read says that the host exists
+		m, _ := entry.Value.(model.HostMetadata)
+		return object{path: entry.Path, value: m.Labels}, true
+	case model.StatusKey, model.LastStatusKey:
 		return object{path: entry.Path}, true // only its existence counts
 	case model.WorkloadStatusKey:
 		status, _ := entry.Value.(model.EndpointStatus) // reporting an invalid status is its writer's business
@@ -165,10 +168,13 @@ func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 		_, ok = entry.Value.(model.Mesh)
 	case model.BGPPeerKey:
 		var p model.BGPPeer
-		if p, ok = entry.Value.(model.BGPPeer); ok && (p.AS == 0 || p.IP != key.IP) {
+		if p, ok = entry.Value.(model.BGPPeer); ok && key.Name == "" && (p.AS == 0 || p.IP != key.IP) {
 			wrong = fmt.Errorf("a peer with address %s and AS number %s: want the key's address, and an AS number from 1", p.IP, p.AS)
 		}
 		o.value = p
+	case model.BGPFilterKey:
+		o.value = entry.Value
+		_, ok = entry.Value.(model.BGPFilter)
 	default:
 		return o, false
 	}

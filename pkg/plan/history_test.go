@@ -38,7 +38,11 @@ func (h *history) hostAddr() string {
 // key is a random key of those that matter.
 func (h *history) key() model.Key {
 	host := h.host()
-	switch h.r.IntN(16) {
+	switch h.r.IntN(18) {
+	case 16:
+		return model.BGPPeerKey{Name: pick(h, "p", "q", "r")}
+	case 17:
+		return pick[model.Key](h, model.BGPFilterKey{Name: pick(h, "f", "g")}, model.BGPPeerKey{Name: "p"})
 	case 14, 15:
 		return model.WorkloadStatusKey{Host: host, Orchestrator: "k8s", Workload: fmt.Sprint("w", h.r.IntN(3)), Endpoint: "eth0"}
 	case 0:
@@ -91,7 +95,7 @@ func (h *history) value(k model.Key) any {
 	case model.WorkloadStatusKey:
 		return pick(h, model.EndpointUp, model.EndpointUp, model.EndpointDown)
 	case model.HostMetadataKey:
-		return model.HostMetadata{}
+		return model.HostMetadata{Labels: pick(h, nil, map[string]string{"rack": "1"}, map[string]string{"rack": "2"})}
 	case model.StatusKey, model.LastStatusKey:
 		return model.Status{}
 	case model.HostBirdIPKey:
@@ -107,10 +111,33 @@ func (h *history) value(k model.Key) any {
 			LocalAS: model.ASNumber(pick(h, 0, 0, 64512, 64000)), HoldTime: pick(h, 0, 9),
 			Source: pick(h, model.PeerSource{}, model.PeerSource{}, model.PeerSource{Any: true}, model.PeerSource{Address: netip.MustParseAddr("192.0.2.7")}),
 		}}
+		p.Filters = pick(h, nil, nil, []string{"f"}, []string{"g", "f"})
+		if k.Name != "" {
+			p.Host, p.NodeSelector = pick(h, "", "", "a", "b"), pick(h, "", "", "rack == '1'", "!has(rack)")
+			if p.Host != "" {
+				p.NodeSelector = ""
+			}
+			p.IP = netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.254", "10.1.0.12", "fd18::2"))
+			if h.r.IntN(2) == 0 {
+				p.PeerSelector, p.OneWay = pick(h, "all()", "rack == '2'", "has(rack)"), h.r.IntN(3) == 0
+				p.IP, p.AS, p.Options = netip.Addr{}, 0, model.PeerOptions{}
+			}
+		}
 		for range h.r.IntN(3) {
 			p.Import = append(p.Import, model.RouteFilter{CIDR: netip.MustParsePrefix(pick(h, "10.0.0.0/8", "0.0.0.0/0", "10.2.0.0/16", "::/0")), Action: pick(h, "accept", "reject")})
 		}
 		return p
+	}
+	if _, ok := k.(model.BGPFilterKey); ok {
+		f := model.BGPFilter{ExportV6: []model.RouteFilter{{Action: "reject", PeerType: model.ExternalPeer}}}
+		for range h.r.IntN(3) {
+			f.ImportV4 = append(f.ImportV4, model.RouteFilter{
+				CIDR: netip.MustParsePrefix(pick(h, "10.0.0.0/8", "10.1.0.0/29", "10.2.0.0/16")), Action: pick(h, "accept", "reject"),
+				Match: pick(h, model.MatchIn, model.MatchNotIn, model.MatchEqual, model.MatchNotEqual), Community: pick(h, "", "", "64512:1"),
+				PeerType: pick(h, "", model.ExternalPeer, model.InternalPeer),
+			})
+		}
+		return f
 	}
 	return model.Text("x")
 }
@@ -369,7 +396,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	e.SetEtcd(nil)
 	told.Apply(e.compute())
 	check(t, world{self: "a"}, h.settings, told)
-	if n := len(e.objects.byKey) + len(e.objects.spelled) + len(e.peers) + len(e.pools.all) + len(e.allocations.blocks.all) + len(e.allocations.ends) +
+	if n := len(e.objects.byKey) + len(e.objects.spelled) + len(e.named) + len(e.peers) + len(e.pools.all) + len(e.allocations.blocks.all) + len(e.allocations.ends) +
 		len(e.learned.all) + len(e.etcd) + len(e.decisions) + len(e.raised); n != 0 || len(e.said) > 1 {
 		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.said)
 	}
@@ -387,6 +414,7 @@ func TestHistories(t *testing.T) {
 
 func FuzzHistories(f *testing.F) {
 	f.Add(uint64(1), uint8(20))
+	f.Add(uint64(1424), uint8(60))  // an endpoint of a host whose agent is gone
 	f.Add(uint64(185), uint8(0x88)) // an endpoint of a host that has no entry, and an agent that is gone
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) { run(t, seed, int(steps)) })
 }

@@ -151,6 +151,7 @@ const (
 	FromGlobal   NeighbourKind = "global"    // a peer of all hosts
 	FromOwn      NeighbourKind = "own"       // a peer of this host
 	FromReflects NeighbourKind = "reflector" // another host that has us, a reflector, as its peer
+	FromBack     NeighbourKind = "reverse"   // another host that has us as its peer, by a selector
 )
 
 // Neighbour is one BGP session. It carries only the family of its address.
@@ -172,8 +173,8 @@ type Neighbour struct {
 	// Reflector says that it is a reflector like us: routes of our clients and of its clients pass in both directions,
 	// and nothing else that came by iBGP.
 	Reflector bool `json:"reflector,omitempty"`
-	// Import decides first about routes that it sends: the first filter that contains the prefix counts, and if none
-	// does, Speaker.Import. Export decides about routes sent to it; a prefix in none of its filters is sent.
+	// Import decides first about routes that it sends: the first filter that matches counts, and if none does,
+	// Speaker.Import. Export decides about routes sent to it; one that matches none of its filters is sent.
 	Import []model.RouteFilter `json:"import,omitempty"`
 	Export []model.RouteFilter `json:"export,omitempty"`
 	// MaxPrefixes limits how many routes it may send, accepted or not, because they cost memory. If it sends more, it
@@ -215,6 +216,10 @@ const (
 	noNeighbour ProblemKind = "no-neighbour"
 	// selfPeer is a peer of this host that is this host itself.
 	selfPeer ProblemKind = "self-peer"
+	// samePeer is a peer that leads to the same address as another one, which is used.
+	samePeer ProblemKind = "same-peer"
+	// noFilter is a peer with a BGP filter that doesn't exist.
+	noFilter ProblemKind = "no-filter"
 	// noNextHop is a next hop without a route, or one that is a broadcast address.
 	noNextHop ProblemKind = "no-next-hop"
 	// refusedRoute is a learned route that must not be taken.
@@ -232,7 +237,7 @@ const (
 func ProblemKinds() []ProblemKind {
 	return []ProblemKind{
 		BadValue, sameAddress, sameEndpointAddress, noHostAddress, deadHost, poolOverlap, HostInBlock, noPool,
-		noNeighbour, selfPeer, noNextHop, refusedRoute, foreignRoute, smallMTU, largeMTU,
+		noNeighbour, selfPeer, samePeer, noFilter, noNextHop, refusedRoute, foreignRoute, smallMTU, largeMTU,
 	}
 }
 

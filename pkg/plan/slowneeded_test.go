@@ -24,11 +24,14 @@ func (s *slow) hitHosts(p netip.Prefix) bool {
 		}
 	}
 	for key := range s.objects {
-		if k, ok := key.(model.BGPPeerKey); ok && (k.Host == "" || k.Host == s.self) && p.Contains(k.IP) && len(s.ends(k.IP)) == 0 {
+		if k, ok := key.(model.BGPPeerKey); ok && k.Name == "" && (k.Host == "" || k.Host == s.self) && p.Contains(k.IP) && len(s.ends(k.IP)) == 0 {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(s.named(), func(e model.Entry) bool {
+		peer := e.Value.(model.BGPPeer)
+		return p.Contains(peer.IP) && len(s.ends(peer.IP)) == 0 && s.hasPeer(peer, s.self)
+	})
 }
 
 // hit reports whether these or hosts' subnets would be.

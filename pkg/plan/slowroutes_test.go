@@ -32,8 +32,13 @@ func (s *slow) explicit(host string, a netip.Addr) (model.Entry, bool) {
 func (s *slow) neighbours(settings Settings) {
 	addrs := maps.Clone(s.st.Hosts)
 	for key := range s.objects {
-		if k, ok := key.(model.BGPPeerKey); ok && (k.Host == "" || k.Host == s.self) {
+		if k, ok := key.(model.BGPPeerKey); ok && k.Name == "" && (k.Host == "" || k.Host == s.self) {
 			addrs[k.IP] = s.st.Hosts[k.IP]
+		}
+	}
+	for _, entry := range s.named() {
+		if p := entry.Value.(model.BGPPeer); p.PeerSelector == "" && s.hasPeer(p, s.self) {
+			addrs[p.IP] = s.st.Hosts[p.IP]
 		}
 	}
 	mesh := true
@@ -57,26 +62,21 @@ func (s *slow) neighbours(settings Settings) {
 		if !reflects {
 			forPeer, reflects = s.explicit("", local)
 		}
-		global, isGlobal := s.explicit("", a)
-		entry, kind := own, FromOwn
-		if !isOwn {
-			entry, kind = global, FromGlobal
-		}
-		switch {
-		case isOwn || isGlobal:
-			p, _ := entry.Value.(model.BGPPeer)
-			n.Kind, n.AS, n.PasswordFile, n.Multihop, n.Import, n.Export = kind, p.AS, p.PasswordFile, p.EBGPMultihop, p.Import, p.Export
-			n.Options = p.Options
-			switch {
-			case p.Options.Source.Any:
-				n.Local = netip.Addr{}
-			case p.Options.Source.Address.IsValid():
-				n.Local = p.Options.Source.Address
+		p, _ := forPeer.Value.(model.BGPPeer)
+		file := p.PasswordFile
+		for _, entry := range s.named() {
+			if p := entry.Value.(model.BGPPeer); !reflects && p.PeerSelector == "" && p.IP == local && s.hasPeer(p, name) {
+				file, reflects = p.PasswordFile, true
 			}
+		}
+		all := s.explicitAt(a, name)
+		switch {
+		case len(all) > 0:
+			s.sameAs(n, all)
+			n = s.session(n, all[0])
 		case s.cluster(s.self).IsValid() && reflects:
 			n.Kind, n.AS, n.Multihop = FromReflects, s.as(name), 255
-			p, _ := forPeer.Value.(model.BGPPeer)
-			n.PasswordFile = p.PasswordFile
+			n.PasswordFile = file
 		case mesh:
 			n.Kind, n.AS, n.Multihop = FromMesh, s.as(name), 255
 		}
@@ -361,7 +361,14 @@ func (s *slow) paths(p netip.Prefix) []Path {
 		for _, outer := range s.st.Speaker.Import {
 			filters = append(filters, model.RouteFilter{CIDR: outer, Action: "accept"})
 		}
-		i := slices.IndexFunc(filters, func(f model.RouteFilter) bool { return within(p, f.CIDR) })
+		i := slices.IndexFunc(filters, func(f model.RouteFilter) bool {
+			is := within(p, f.CIDR)
+			if f.Match == model.MatchEqual || f.Match == model.MatchNotEqual {
+				is = p == f.CIDR
+			}
+			not := f.Match == model.MatchNotIn || f.Match == model.MatchNotEqual
+			return is != not && p.Addr().Is4() == f.CIDR.Addr().Is4() && (f.Community == "" || f.Action == "accept")
+		})
 		if i >= 0 && filters[i].Action == "accept" {
 			paths = append(paths, path)
 		}

@@ -145,7 +145,7 @@ func (n Neighbour) String() string {
 	}
 	filters := func(name string, all []model.RouteFilter) {
 		for _, f := range all {
-			fmt.Fprintf(&b, "; %s %s %s", name, f.Action, f.CIDR)
+			fmt.Fprintf(&b, "; %s %s", name, f)
 		}
 	}
 	filters("import", n.Import)

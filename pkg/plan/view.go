@@ -32,6 +32,7 @@ type view struct {
 	remotes    map[RemoteID]Remote
 	mtu        mtu
 	speaker    Speaker
+	named      []namedPeer
 	neighbours map[netip.Addr]Neighbour
 	sessions   [2]int // number of neighbours of each family
 	problems   map[ProblemID]Problem
@@ -47,6 +48,7 @@ func (e *engine) newView() *view {
 	for _, p := range v.hosts.shared() {
 		v.problems[p.ProblemID] = p
 	}
+	v.named = e.namedPeers()
 	v.findNeeded(e)
 	uplinks := v.links.uplinks(v.hosts.me())
 	for _, l := range uplinks {
@@ -68,9 +70,12 @@ func (e *engine) newView() *view {
 	return v
 }
 
+// report reports a problem. Of several with the same subject, the first one counts.
 func (v *view) report(kind ProblemKind, subject, reason string) {
 	id := ProblemID{kind, subject}
-	v.problems[id] = Problem{id, reason}
+	if _, ok := v.problems[id]; !ok {
+		v.problems[id] = Problem{id, reason}
+	}
 }
 
 // etcdName is etcd's name in needed.
@@ -79,8 +84,12 @@ const etcdName = "etcd"
 // findNeeded finds the addresses of etcd and of this host's explicit peers, without those that are workloads of the
 // cluster: these are reached through routes to workloads.
 func (v *view) findNeeded(e *engine) {
-	for a := range e.peers {
-		if e.isPeer(a) && len(e.allocations.ends[a]) == 0 {
+	addrs := slices.Collect(maps.Keys(e.peers))
+	for _, p := range v.named {
+		addrs = append(addrs, p.IP)
+	}
+	for _, a := range addrs {
+		if a.IsValid() && v.isPeer(e, a) && len(e.allocations.ends[a]) == 0 {
 			v.needed[a] = "a BGP neighbour"
 		}
 	}

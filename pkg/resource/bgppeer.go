@@ -18,11 +18,15 @@ type RouteFilter struct {
 	Action string `json:"action" doc:"accept or reject."`
 }
 
-// BGPPeer is a BGP neighbour of all nodes, or of one node.
+// BGPPeer is a BGP neighbour of all nodes, or of some, or leads from them to other nodes.
 type BGPPeer struct {
 	Node                     string        `json:"node,omitempty" doc:"The node whose peer it is. Default: all nodes'."`
-	PeerIP                   *PeerAddress  `json:"peerIP,omitempty" doc:"Its address. Required. A TCP port other than 179 may follow, as 192.0.2.1:1790 or [2001:db8::1]:1790."`
-	ASNumber                 *ASNumber     `json:"asNumber,omitempty" doc:"Its AS number. Required."`
+	NodeSelector             string        `json:"nodeSelector,omitempty" doc:"Selector of the nodes whose peer it is, instead of node."`
+	PeerIP                   *PeerAddress  `json:"peerIP,omitempty" doc:"Its address. Required without peerSelector. A TCP port other than 179 may follow, as 192.0.2.1:1790 or [2001:db8::1]:1790."`
+	ASNumber                 *ASNumber     `json:"asNumber,omitempty" doc:"Its AS number. Required with peerIP."`
+	PeerSelector             string        `json:"peerSelector,omitempty" doc:"Instead of peerIP and asNumber: selector of the nodes that it leads to, at each of their addresses."`
+	ReversePeering           string        `json:"reversePeering,omitempty" doc:"Auto (the default): the nodes that peerSelector selects have the others for their peers, with the same settings. Manual: they don't."`
+	Filters                  []string      `json:"filters,omitempty" doc:"BGPFilters, in order: of all their rules the first that matches decides, after import and export. A peer with one that doesn't exist is not used."`
 	PasswordFile             string        `json:"passwordFile,omitempty" doc:"Ours. File on the nodes with the password of the session (RFC 2385)."`
 	EBGPMultihop             int           `json:"ebgpMultihop,omitempty" doc:"Ours. How many hops away a peer of another AS may be, 0 to 255."`
 	NumAllowedLocalASNumbers int           `json:"numAllowedLocalASNumbers,omitempty" doc:"How often a route's AS path may have the AS that the nodes have: 1 to 10, as where all racks are of one AS."`
@@ -36,10 +40,7 @@ type BGPPeer struct {
 	Import                   []RouteFilter `json:"import,omitempty" doc:"Ours. Which of its routes are taken: the first filter that matches decides."`
 	Export                   []RouteFilter `json:"export,omitempty" doc:"Ours. Which routes it is told, likewise."`
 
-	NodeSelector          string `json:"nodeSelector,omitempty" refused:"peers by selector are not supported yet: write a peer for each node"`
-	PeerSelector          string `json:"peerSelector,omitempty" refused:"peers by selector are not supported yet: write peerIP and asNumber"`
 	Password              string `json:"password,omitempty" refused:"secrets are not supported: write passwordFile, a file on the nodes"`
-	Filters               string `json:"filters,omitempty" refused:"BGPFilter is not supported yet: write import and export"`
 	KeepOriginalNextHop   bool   `json:"keepOriginalNextHop,omitempty" only:"false" refused:"write nextHopMode: Keep"`
 	LocalWorkloadSelector string `json:"localWorkloadSelector,omitempty" refused:"not supported"`
 	ReachableBy           string `json:"reachableBy,omitempty" only:"" refused:"the agent sets no routes to peers: set one on the nodes"`
@@ -51,18 +52,31 @@ var bgpPeerKind = newKind(one(readPeer), writePeer, Kind{
 	words: []string{"as_num", "asNumber"}, fields: map[string]string{"ip": "peerIP"},
 	Columns: []Column{
 		cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
-		cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, "(global)") }),
+		cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, p.NodeSelector, "(global)") }),
 		cell("ASN", false, func(p *BGPPeer) string { return text(p.ASNumber) }),
 	},
 })
 
 func readPeer(key model.BGPPeerKey, p *model.BGPPeer, s *Stored) *BGPPeer {
-	s.Metadata.Name = peerName(key.Host, key.IP)
-	spec := &BGPPeer{Node: key.Host, PeerIP: &PeerAddress{Addr: key.IP}}
-	if p != nil {
-		spec.ASNumber, spec.PasswordFile, spec.EBGPMultihop = &ASNumber{p.AS}, p.PasswordFile, p.EBGPMultihop
-		spec.setOptions(p.Options)
-		spec.Import, spec.Export = filters(p.Import), filters(p.Export)
+	s.Metadata.Name = cmp.Or(key.Name, peerName(key.Host, key.IP))
+	spec := &BGPPeer{Node: key.Host}
+	if key.Name == "" {
+		spec.PeerIP = &PeerAddress{Addr: key.IP}
+	}
+	if p == nil {
+		return spec
+	}
+	if p.IP.IsValid() {
+		spec.PeerIP, spec.ASNumber = &PeerAddress{p.IP, uint16(p.Options.Port)}, &ASNumber{p.AS}
+	}
+	spec.PasswordFile, spec.EBGPMultihop = p.PasswordFile, p.EBGPMultihop
+	spec.Node, spec.NodeSelector, spec.PeerSelector = cmp.Or(key.Host, p.Host), p.NodeSelector, p.PeerSelector
+	if p.OneWay {
+		spec.ReversePeering = "Manual"
+	}
+	spec.setOptions(p.Options)
+	spec.Import, spec.Export, spec.Filters = filters(p.Import), filters(p.Export), p.Filters
+	if key.Name == "" {
 		s.Metadata.Name = cmp.Or(p.Name, s.Metadata.Name)
 	}
 	return spec
@@ -87,30 +101,47 @@ func modelFilters(list []RouteFilter) []model.RouteFilter {
 func writePeer(w writing[BGPPeer]) (keys, error) {
 	spec := w.spec
 	switch {
+	case spec.PeerSelector != "":
 	case spec.PeerIP == nil:
 		return keys{}, w.at("spec.peerIP", "missing")
 	case spec.ASNumber == nil:
 		return keys{}, w.at("spec.asNumber", "missing")
 	}
-	key := model.BGPPeerKey{Host: spec.Node, IP: spec.PeerIP.Addr}
 	options, err := spec.options(w.Resource)
 	if err != nil {
 		return keys{}, err
 	}
-	p := model.BGPPeer{Options: options, IP: key.IP, AS: spec.ASNumber.ASNumber, PasswordFile: spec.PasswordFile, EBGPMultihop: spec.EBGPMultihop, Import: modelFilters(spec.Import), Export: modelFilters(spec.Export), Meta: w.meta}
-	if w.Metadata.Name != peerName(key.Host, key.IP) {
+	p := model.BGPPeer{Options: options, PasswordFile: spec.PasswordFile, EBGPMultihop: spec.EBGPMultihop, Import: modelFilters(spec.Import), Export: modelFilters(spec.Export), Filters: spec.Filters, Meta: w.meta}
+	if spec.PeerIP != nil {
+		p.IP = spec.PeerIP.Addr
+	}
+	if spec.ASNumber != nil {
+		p.AS = spec.ASNumber.ASNumber
+	}
+	if p.OneWay, err = model.ParseReversePeering(spec.ReversePeering); err != nil {
+		return keys{}, w.at("spec.reversePeering", "%w", err)
+	}
+	key := model.BGPPeerKey{Host: spec.Node, IP: p.IP}
+	switch {
+	case spec.NodeSelector != "" || spec.PeerSelector != "": // which older keys can't say
+		key = model.BGPPeerKey{Name: w.Metadata.Name}
+		p.Host, p.NodeSelector, p.PeerSelector = spec.Node, spec.NodeSelector, spec.PeerSelector
+	case w.Metadata.Name != peerName(key.Host, key.IP):
 		p.Name = w.Metadata.Name
 	}
 	k := keys{vacant: []string{model.BGPPrefix()}} // another peer with this address or name
 	if w.old != nil {
 		was := w.old.Entries[0].Key.(model.BGPPeerKey)
-		if key.Host == was.Host && key.IP == was.IP {
+		if key.Host == was.Host && key.IP == was.IP && key.Name == was.Name {
 			key = was // it is written back to its place
 		} else {
 			k.deletes = append(k.deletes, was)
 		}
 	}
 	for _, e := range w.entries {
+		if key.Name != "" {
+			break // it has no other place
+		}
 		if at, ok := e.Key.(model.BGPPeerKey); ok && at.Host == key.Host && at.IP == key.IP && at != key || w.old == nil && e.Key == key {
 			return keys{}, w.at("spec.peerIP", "%s is a peer already, at %s", key.IP, e.Path)
 		}
@@ -133,7 +164,10 @@ func (p *BGPPeer) times(o *model.PeerOptions) []peerTime {
 }
 
 func (p *BGPPeer) options(r Resource) (model.PeerOptions, error) {
-	o := model.PeerOptions{Port: int(p.PeerIP.Port), AllowedLocalAS: p.NumAllowedLocalASNumbers, TTLSecurity: p.TTLSecurity}
+	o := model.PeerOptions{AllowedLocalAS: p.NumAllowedLocalASNumbers, TTLSecurity: p.TTLSecurity}
+	if p.PeerIP != nil {
+		o.Port = int(p.PeerIP.Port)
+	}
 	if p.LocalASNumber != nil {
 		o.LocalAS = p.LocalASNumber.ASNumber
 	}
@@ -158,7 +192,7 @@ func (p *BGPPeer) options(r Resource) (model.PeerOptions, error) {
 }
 
 func (p *BGPPeer) setOptions(o model.PeerOptions) {
-	p.PeerIP.Port, p.NumAllowedLocalASNumbers, p.TTLSecurity = uint16(o.Port), o.AllowedLocalAS, o.TTLSecurity
+	p.NumAllowedLocalASNumbers, p.TTLSecurity = o.AllowedLocalAS, o.TTLSecurity
 	if o.LocalAS != 0 {
 		p.LocalASNumber = &ASNumber{o.LocalAS}
 	}

@@ -137,6 +137,10 @@ func TestCalicoStored(t *testing.T) {
 		"/calico/v1/config/VXLANMTU": "1410", "/calico/v1/config/VXLANMTUV6": "1390", "/calico/v1/config/VXLANPort": "4790", "/calico/v1/config/VXLANVNI": "4097",
 		"/calico/bgp/v1/global/peer_v4/198.51.100.254":          `{"ip":"198.51.100.254","as_num":"65546","port":179,"meta":{"name":"tor"}}`,
 		"/calico/bgp/v1/host/host-7/peer_v6/2001:db8:7::fe":     `{"ip":"2001:db8:7::fe","as_num":"64530","port":1790,"max_restart_time":120,"source_address":"none","meta":{"name":"tor-v6"}}`,
+		"/calico/bgp/v1/peer/rack-1":                            `{"ip":"198.51.100.1","as_num":"64530","filters":["blocks","v6"],"node_selector":"rack == '1'"}`,
+		"/calico/bgp/v1/peer/reflectors":                        `{"next_hop_mode":"self","node_selector":"all()","peer_selector":"has(route-reflector)","reverse_peering":"manual"}`,
+		"/calico/bgp/v1/filter/blocks":                          `{"import_v4":[{"cidr":"0.0.0.0/0","match_operator":"Equal","action":"Reject"},{"communities":{"values":["64530:7"]},"as_path_prefix":["64530","64531"],"action":"Accept"}],"export_v4":[{"cidr":"10.70.0.0/16","match_operator":"In","prefix_length":{"min":24,"max":26},"action":"Accept"},{"source":"RemotePeers","peer_type":"eBGP","action":"Reject"}]}`,
+		"/calico/bgp/v1/filter/v6":                              `{"import_v6":[{"cidr":"2001:db8::/32","match_operator":"NotIn","action":"Reject"}],"export_v6":[{"action":"Accept"}]}`,
 		"/calico/v1/host/host-7/endpoint/host-7-all":            `{"name":"*","expected_ipv4_addrs":["198.51.100.7"],"profile_ids":["projectcalico-default-allow"],"labels":{"zone":"z1"}}`,
 		"/calico/v1/host/host-7/workload/vms/vm1/endpoint/eth0": `{"state":"active","name":"cali7","profile_ids":[],"ipv4_nets":["10.70.0.9/32"],"ipv6_nets":[],"ports":[{"name":"www","protocol":"tcp","port":80}]}`,
 		"/calico/v1/netset/partners":                            `{"nets":["198.51.100.0/24","203.0.113.7/32","2001:db8:7::/48"],"labels":{"role":"partner"},"meta":{"annotations":{"owner":"sales"}}}`,
@@ -147,7 +151,7 @@ func TestCalicoStored(t *testing.T) {
 		"/calico/v1/policy/tier/default/policy/shop%2Fweb":      `{"selector":"calico/k8s_ns == \"shop\" && (app == 'web')","inbound_rules":[],"outbound_rules":[{"action":"allow","protocol":"tcp","dst_ports":[443,"8000:8080"],"!dst_net":"2001:db8:7::/64"}],"types":["outbound"]}`,
 	}
 	got := map[string]string{}
-	for _, file := range []string{"felixconfiguration", "bgppeer", "policy"} {
+	for _, file := range []string{"felixconfiguration", "bgpfilter", "bgppeer", "policy"} {
 		for _, r := range calicos(t, "testdata/calico/"+file+".yaml") {
 			kind, err := resource.Find(r.Kind)
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // kinds are all kinds that the operator can name, each defined in a file of its own.
 var kinds = []*Kind{
-	bgpConfigurationKind, bgpPeerKind, clusterInformationKind, dhcpSubnetKind, felixConfigurationKind, globalNetworkPolicyKind, globalNetworkSetKind, hostEndpointKind,
+	bgpConfigurationKind, bgpFilterKind, bgpPeerKind, clusterInformationKind, dhcpSubnetKind, felixConfigurationKind, globalNetworkPolicyKind, globalNetworkSetKind, hostEndpointKind,
 	ipamConfigurationKind, ipPoolKind, ipReservationKind, networkPolicyKind, networkSetKind, nodeKind, profileKind, tierKind, workloadEndpointKind,
 }
 

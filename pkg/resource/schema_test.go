@@ -83,7 +83,10 @@ func page(k *resource.Kind) string {
 }
 
 // described are the fields whose own fields are described elsewhere.
-var described = map[string]string{"ingress": " See [rules](rule.md).", "egress": " See [rules](rule.md).", "destination": " Fields as of `source`.", "notICMP": " Fields as of `icmp`."}
+var described = map[string]string{
+	"ingress": " See [rules](rule.md).", "egress": " See [rules](rule.md).",
+	"importV4": " Fields as of `exportV4`.", "exportV6": " Fields as of `exportV4`.", "importV6": " Fields as of `exportV4`.", "destination": " Fields as of `source`.", "notICMP": " Fields as of `icmp`.",
+}
 
 // rows describes the fields of an object, each followed by its own fields.
 func rows(b *strings.Builder, prefix string, s *resource.Schema) {

@@ -193,6 +193,33 @@ func TestOthersJudged(t *testing.T) {
 	}
 }
 
+// TestPeerPlaces: a peer that the older keys can say is at one of them, and moves when that changes.
+func TestPeerPlaces(t *testing.T) {
+	const named, global, own = "/calico/bgp/v1/peer/p", "/calico/bgp/v1/global/peer_v4/192.0.2.1", "/calico/bgp/v1/host/a/peer_v4/192.0.2.1"
+	other := entry(t, "/calico/bgp/v1/peer/q", []byte(`{"peer_selector":"has(rr)"}`), 3)
+	now, at := []model.Entry{other}, ""
+	for _, step := range []struct{ spec, path string }{
+		{"{peerIP: 192.0.2.1, asNumber: 1}", global}, {"{peerIP: 192.0.2.1, asNumber: 1, filters: [f]}", global},
+		{"{peerIP: 192.0.2.1, asNumber: 1, nodeSelector: has(rr)}", named}, {"{node: a, peerSelector: has(rr)}", named}, {"{node: a, peerIP: 192.0.2.1, asNumber: 1}", own},
+	} {
+		_, change, err := stored(t, "kind: BGPPeer\nmetadata: {name: p}\nspec: "+step.spec, now...)
+		if err != nil || len(change.Puts) != 1 || change.Puts[0].Key.Path() != step.path {
+			t.Fatalf("%s: %v, %v, want it at %s", step.spec, change.Puts, err, step.path)
+		}
+		if moved := at != "" && at != step.path; (len(change.Deletes) == 1) != moved || moved && change.Deletes[0].Path() != at {
+			t.Errorf("%s: deletes %v, and it was at %s", step.spec, change.Deletes, at)
+		}
+		data, err := model.FormatValue(change.Puts[0].Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, now = step.path, []model.Entry{other, entry(t, step.path, data, 4)}
+	}
+	if _, _, err := stored(t, "kind: BGPPeer\nmetadata: {name: r}\nspec: {node: a, peerIP: 192.0.2.1, asNumber: 1}", now...); err == nil || !strings.Contains(err.Error(), "is a peer already, at "+own) {
+		t.Errorf("another peer of the same node and address: %v", err)
+	}
+}
+
 // TestDeletedMeanwhile: nothing appears unnoticed on a node, or in a tier, while it is deleted.
 func TestDeletedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
@@ -263,6 +290,7 @@ func TestNotes(t *testing.T) {
 	for _, doc := range []string{
 		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration", "kind: NetworkSet\nspec: {nets: [10.0.0.0/28]}", "kind: IPReservation\nspec: {reservedCIDRs: [10.0.0.0/28]}",
 		"kind: BGPPeer\nspec: {peerIP: 192.0.2.1, asNumber: 1}", "kind: DHCPSubnet\nspec: {cidr: 10.0.0.0/16, gatewayIP: 10.0.0.1}",
+		"kind: BGPPeer\nspec: {peerSelector: all()}", "kind: BGPFilter\nspec: {importV4: [{action: Reject}]}",
 		"kind: GlobalNetworkPolicy\nspec: {order: 1, ingress: [{action: Allow}, {action: Deny, metadata: {annotations: {why: x}}}], egress: [{action: Log, metadata: {annotations: {a: b}}}]}",
 		"kind: NetworkPolicy\nspec: {selector: all(), egress: [{action: Allow, metadata: {annotations: {why: x}}, destination: {selector: a == 'b'}}]}",
 	} {
