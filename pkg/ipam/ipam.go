@@ -63,7 +63,7 @@ type Request struct {
 	Now time.Time
 }
 
-// AnyNamespace, as a request's namespace, stands for pods of all namespaces: any pool may serve one of them, at least if
+// AnyNamespace is the namespace of a request for a pod of whichever namespace: any pool may serve one, at least if
 // the pod asks for it.
 const AnyNamespace = "*"
 
