@@ -20,17 +20,26 @@ import (
 
 // A Client works on the resources of one cluster. It is safe for concurrent use, but for dry runs and Preview.
 type Client struct {
-	store *store.Client
+	store Store
 	// DryRun makes writes report what they would do, without doing it. Each takes into account what those before it would have
 	// done.
 	DryRun bool
 	would  []model.Change // changes of dry runs
+	// By is who writes.
+	By resource.By
 	// Kept, nil = none, is called for each written value that has fields unknown to this version, which are preserved.
 	Kept func(path string, unknown error)
 }
 
 // New returns a client on an open store, which the caller closes.
-func New(s *store.Client) *Client { return &Client{store: s} }
+func New(s Store) *Client { return &Client{store: s} }
+
+// A Store is etcd, as [store.Client] is.
+type Store interface {
+	Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error)
+	Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (revision int64, err error)
+	Watch(ctx context.Context, prefixes []string, fn func(model.Update) error) error
+}
 
 // An Outcome is the result of a write.
 type Outcome string
@@ -107,6 +116,7 @@ func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []mod
 		if err != nil {
 			return model.Change{}, err
 		}
+		r.By = c.By
 		change, created, err := kind.Write(ranges, entries, r, mode)
 		switch outcome = Configured; {
 		case created:
@@ -130,6 +140,7 @@ func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, afte
 	dry.DryRun, dry.Kept = true, nil
 	defer func() { c.would = dry.would }()
 	err = dry.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
+		r.By = c.By
 		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
 		if err != nil {
 			return change, err
@@ -193,16 +204,18 @@ func (c *Client) Modify(ctx context.Context, kind *resource.Kind, namespace, nam
 // A pool is disabled first, so that no address is allocated from it between the check for those in use and the delete. A
 // Delete that is killed in between leaves the pool disabled.
 func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, name, resourceVersion string) error {
+	of := resource.Resource{Metadata: resource.Metadata{Namespace: namespace, Name: name, ResourceVersion: resourceVersion}, By: c.By}
 	var was *resource.Stored
 	retired := false
 	remove := func(ranges []model.Range, entries []model.Entry) (change model.Change, err error) {
-		if change, err = kind.Delete(entries, namespace, name, resourceVersion); err != nil || retired { // the error says what prevents it
+		if change, err = kind.Delete(entries, of); err != nil || retired { // the error says what prevents it
 			return change, err
 		}
 		if was, err = kind.Lookup(kind.All(entries), namespace, name); err != nil {
 			return change, err
 		}
 		if r, retires := kind.Retired(was); retires {
+			r.By = c.By
 			retire, _, err := kind.Write(ranges, entries, r, resource.Apply)
 			return retire, err
 		}
@@ -212,7 +225,7 @@ func (c *Client) Delete(ctx context.Context, kind *resource.Kind, namespace, nam
 	if err := c.transact(ctx, kind.DeleteRanges(), remove); err != nil || was == nil {
 		return err
 	}
-	retired, resourceVersion = true, ""
+	retired, of.Metadata.ResourceVersion = true, ""
 	err := c.transact(ctx, kind.DeleteRanges(), remove)
 	if err != nil {
 		was.Metadata.ResourceVersion = ""

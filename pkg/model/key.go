@@ -40,6 +40,8 @@ type (
 	TierKey struct{ Tier string }
 	// PolicyKey is one selector-based policy. Value: Policy.
 	PolicyKey struct{ Tier, Policy string }
+	// MetaKey is what a resource has besides its spec, if the values of the resource have no place for it. Value: Meta.
+	MetaKey struct{ Kind, Name string }
 	// NetworkSetKey is one set of networks. Name is <namespace>/<name> for a set of a namespace. Value: NetworkSet.
 	NetworkSetKey struct{ Name string }
 	// PoolKey is one IP pool; the CIDR decides the family. Value: Pool.
@@ -129,6 +131,7 @@ func (k HostMetadataKey) Path() string {
 	return join(v1Root+"host/*/metadata", k.Host)
 }
 func (k HostBirdIPKey) Path() string   { return join(v1Root+"host/*/bird_ip", k.Host) }
+func (k MetaKey) Path() string         { return join(v1Root+"meta/*/*", k.Kind, k.Name) }
 func (k HostEndpointKey) Path() string { return join(v1Root+"host/*/endpoint/*", k.Host, k.Endpoint) }
 
 // Pod returns the Kubernetes pod that the interface belongs to, "" if none.

@@ -133,6 +133,10 @@ var kinds = []kind{
 		places: []place{at("v1/policy/tier/*/metadata", func(n names) Key { return TierKey{n[0]} })},
 	},
 	{
+		key: MetaKey{}, parse: object(parseMeta),
+		places: []place{at("v1/meta/*/*", func(n names) Key { return MetaKey{n[0], n[1]} })},
+	},
+	{
 		key: NetworkSetKey{}, parse: object(parseNetworkSet), fields: []string{"nets", "labels", "meta"},
 		places: []place{at("v1/netset/*", func(n names) Key { return NetworkSetKey{n[0]} })},
 	},

@@ -6,11 +6,19 @@ package model
 // except for a pool's name. Maps are JSON text, so that values with a Meta stay comparable.
 type Meta struct {
 	Name        string // as a resource; "" = as the key says
-	Owner       string // whose it is, in the form of its maker; "" = the operator's
+	Owner       string // whose it is: see OwnerAPI; "" = its writer's, who had no rival
+	Created     string // when its owner's object was made (RFC 3339)
 	Labels      string // a JSON object of strings; "" = none. Those that something selects by are a value's own
 	Annotations string // likewise
 	Source      string // the spec as it was applied, in JSON, if it says more than is stored of it; "" = it doesn't
 }
+
+// OwnerAPI begins the Owner of a resource that an object of the Kubernetes API makes, and the object's uid follows. OwnerOperator is that of
+// one that the operator has taken from such an object.
+const (
+	OwnerAPI      = "k8s:"
+	OwnerOperator = "operator"
+)
 
 // ResourceMeta returns the Meta of a value that embeds one.
 func (m Meta) ResourceMeta() Meta { return m }
@@ -22,6 +30,7 @@ func parseMeta(r *reader) (Meta, error) {
 	err := (&reader{data: r.raw()}).record(
 		into("name", &m.Name, (*reader).optionalStr),
 		into("owner", &m.Owner, (*reader).optionalStr),
+		into("created", &m.Created, (*reader).optionalStr),
 		into("labels", &labels, (*reader).stringMap),
 		into("annotations", &annotations, (*reader).stringMap),
 		field{"source", func(r *reader) error { m.Source = string(r.raw()); return nil }},
@@ -58,9 +67,19 @@ func (w *writer) meta(m Meta) {
 		return
 	}
 	w.name("meta")
+	w.metaValue(m)
+}
+
+func (m Meta) format(w *writer) error {
+	w.metaValue(m)
+	return nil
+}
+
+func (w *writer) metaValue(m Meta) {
 	w.open('{')
 	w.optional("name", m.Name)
 	w.optional("owner", m.Owner)
+	w.optional("created", m.Created)
 	for _, f := range []struct{ name, text string }{{"labels", m.Labels}, {"annotations", m.Annotations}, {"source", m.Source}} {
 		if f.text != "" {
 			w.name(f.name)

@@ -55,6 +55,9 @@ func ConfigPrefix() string { return v1Root + "config/" }
 // PolicyPrefix returns the prefix of profiles, tiers and policies.
 func PolicyPrefix() string { return v1Root + "policy/" }
 
+// MetaPrefix returns the prefix of what resources of a kind have besides their specs, where their values have no place for it.
+func MetaPrefix(kind string) string { return v1Root + "meta/" + EscapeName(kind) + "/" }
+
 // NetworkSetPrefix returns the prefix of network sets.
 func NetworkSetPrefix() string { return v1Root + "netset/" }
 

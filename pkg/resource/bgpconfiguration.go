@@ -83,9 +83,10 @@ func isBGPSetting(name string) bool {
 }
 
 var bgpConfigurationKind = newKind(readBGPConfiguration, writeBGPConfiguration, Kind{
-	Name: "BGPConfiguration", Plural: "BGPConfigurations", Plain: true, Aliases: []string{"bgpconfig", "bgpconfigs"},
+	Name: "BGPConfiguration", Plural: "BGPConfigurations", apart: true, Aliases: []string{"bgpconfig", "bgpconfigs"},
 	ranges: append(keyRanges(model.BGPMeshKey{}, model.BGPGlobalASKey{}), model.PrefixRange(model.ConfigPrefix())),
 	of:     ofBGPConfiguration, always: isDefault,
+	custom: &custom{columns: []string{"Mesh", "nodeToNodeMeshEnabled", "ASN", "asNumber"}, rules: onlyDefault},
 	Columns: []Column{
 		cell("MESH", false, func(c *BGPConfiguration) string {
 			return fmt.Sprint(c.NodeToNodeMeshEnabled == nil || *c.NodeToNodeMeshEnabled)

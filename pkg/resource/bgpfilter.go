@@ -51,6 +51,7 @@ func count(list []BGPFilterRule) string { return strconv.Itoa(len(list)) }
 
 var bgpFilterKind = newKind(one(readBGPFilter), writeBGPFilter, Kind{
 	Name: "BGPFilter", Plural: "BGPFilters",
+	custom: &custom{},
 	ranges: prefix(model.FilterPrefix()), of: keyed[model.BGPFilterKey],
 	Columns: []Column{
 		cell("NUMEXPORTV4", false, func(f *BGPFilter) string { return count(f.ExportV4) }),

@@ -28,10 +28,10 @@ type BGPPeer struct {
 	ReversePeering           string        `json:"reversePeering,omitempty" doc:"Auto (the default): the nodes that peerSelector selects have the others for their peers, with the same settings. Manual: they don't."`
 	Filters                  []string      `json:"filters,omitempty" doc:"BGPFilters, in order: of all their rules the first that matches decides, after import and export. A peer with one that doesn't exist is not used."`
 	PasswordFile             string        `json:"passwordFile,omitempty" doc:"Ours. File on the nodes with the password of the session (RFC 2385)."`
-	EBGPMultihop             int           `json:"ebgpMultihop,omitempty" doc:"Ours. How many hops away a peer of another AS may be, 0 to 255."`
-	NumAllowedLocalASNumbers int           `json:"numAllowedLocalASNumbers,omitempty" doc:"How often a route's AS path may have the AS that the nodes have: 1 to 10, as where all racks are of one AS."`
+	EBGPMultihop             int           `json:"ebgpMultihop,omitempty" range:"0,255" doc:"Ours. How many hops away a peer of another AS may be, 0 to 255."`
+	NumAllowedLocalASNumbers int           `json:"numAllowedLocalASNumbers,omitempty" range:"0,10" doc:"How often a route's AS path may have the AS that the nodes have: 1 to 10, as where all racks are of one AS."`
 	LocalASNumber            *ASNumber     `json:"localASNumber,omitempty" doc:"AS that the nodes have in this session."`
-	TTLSecurity              int           `json:"ttlSecurity,omitempty" doc:"How many hops away it is at most (RFC 5082); not beside ebgpMultihop."`
+	TTLSecurity              int           `json:"ttlSecurity,omitempty" range:"0,254" doc:"How many hops away it is at most (RFC 5082); not beside ebgpMultihop."`
 	KeepaliveTime            string        `json:"keepaliveTime,omitempty" doc:"As of the BGPConfiguration, for this peer."`
 	HoldTime                 string        `json:"holdTime,omitempty" doc:"Ours. As of the BGPConfiguration, for this peer."`
 	MaxRestartTime           string        `json:"maxRestartTime,omitempty" doc:"How long its routes are kept while it restarts, as 120s."`
@@ -40,16 +40,25 @@ type BGPPeer struct {
 	Import                   []RouteFilter `json:"import,omitempty" doc:"Ours. Which of its routes are taken: the first filter that matches decides."`
 	Export                   []RouteFilter `json:"export,omitempty" doc:"Ours. Which routes it is told, likewise."`
 
-	Password              string `json:"password,omitempty" refused:"secrets are not supported: write passwordFile, a file on the nodes"`
-	KeepOriginalNextHop   bool   `json:"keepOriginalNextHop,omitempty" only:"false" refused:"write nextHopMode: Keep"`
-	LocalWorkloadSelector string `json:"localWorkloadSelector,omitempty" refused:"not supported"`
-	ReachableBy           string `json:"reachableBy,omitempty" only:"" refused:"the agent sets no routes to peers: set one on the nodes"`
+	Password              anything `json:"password,omitempty" refused:"secrets are not supported: write passwordFile, a file on the nodes"`
+	KeepOriginalNextHop   bool     `json:"keepOriginalNextHop,omitempty" only:"false" refused:"write nextHopMode: Keep"`
+	LocalWorkloadSelector string   `json:"localWorkloadSelector,omitempty" refused:"not supported"`
+	ReachableBy           string   `json:"reachableBy,omitempty" only:"" refused:"the agent sets no routes to peers: set one on the nodes"`
+}
+
+func (BGPPeer) validations() []Validation {
+	return []Validation{
+		{"has(self.peerIP) != has(self.peerSelector)", "peerIP: a peer has peerIP or peerSelector"},
+		{"has(self.peerIP) == has(self.asNumber)", "asNumber: with peerIP, and with that alone"},
+		{"!has(self.node) || !has(self.nodeSelector)", "nodeSelector: a peer has node or nodeSelector, not both"},
+	}
 }
 
 var bgpPeerKind = newKind(one(readPeer), writePeer, Kind{
 	Name: "BGPPeer", Plural: "BGPPeers",
 	ranges: prefix(model.BGPPrefix(), model.ConfigPrefix(), model.HostPrefix("")), of: keyed[model.BGPPeerKey],
 	words: []string{"as_num", "asNumber"}, fields: map[string]string{"ip": "peerIP"},
+	custom: &custom{columns: []string{"Node", "node", "Node selector", "nodeSelector", "Peer-IP", "peerIP", "Peer selector", "peerSelector", "ASN", "asNumber"}},
 	Columns: []Column{
 		cell("PEERIP", false, func(p *BGPPeer) string { return text(p.PeerIP) }),
 		cell("NODE", false, func(p *BGPPeer) string { return cmp.Or(p.Node, p.NodeSelector, "(global)") }),

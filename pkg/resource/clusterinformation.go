@@ -18,9 +18,10 @@ type ClusterInformation struct {
 }
 
 var clusterInformationKind = newKind(readClusterInformation, writeClusterInformation, Kind{
-	Name: "ClusterInformation", Plural: "ClusterInformations", Plain: true, Aliases: []string{"clusterinfo", "clusterinfos"},
+	Name: "ClusterInformation", Plural: "ClusterInformations", apart: true, Aliases: []string{"clusterinfo", "clusterinfos"},
 	ranges: append(keyRanges(model.ReadyKey{}), model.PrefixRange(model.ConfigPrefix())), of: ofClusterInformation,
 	mayDelete: func(Stored, []model.Entry) error { return errors.New("it is always there") },
+	custom:    &custom{columns: []string{"Ready", "datastoreReady"}, rules: onlyDefault},
 	Columns: []Column{
 		cell("CLUSTERGUID", false, func(c *ClusterInformation) string { return c.ClusterGUID }),
 		cell("READY", false, func(c *ClusterInformation) string { return fmt.Sprint(orZero(c.DatastoreReady)) }),

@@ -33,6 +33,7 @@ var dhcpSubnetKind = newKind(one(readSubnet), writeSubnet, Kind{
 		cell("GATEWAY", false, func(s *DHCPSubnet) string { return text(s.GatewayIP) }),
 		cell("NETWORK", true, func(s *DHCPSubnet) string { return s.NetworkID }),
 	},
+	custom: &custom{columns: []string{"CIDR", "cidr", "Gateway", "gatewayIP"}},
 	narrow: func(r Resource) []model.Range { return keyRanges(model.DHCPSubnetKey{ID: r.Metadata.Name}) },
 })
 

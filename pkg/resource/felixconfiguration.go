@@ -176,9 +176,10 @@ func (c FelixConfiguration) DropUnknown() []string {
 }
 
 var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
-	Name: "FelixConfiguration", Plural: "FelixConfigurations", Plain: true, Aliases: []string{"felixconfig", "felixconfigs"},
+	Name: "FelixConfiguration", Plural: "FelixConfigurations", apart: true, Aliases: []string{"felixconfig", "felixconfigs"},
 	newSpec: func() any { return &FelixConfiguration{} }, // not nil, which is null in JSON
 	ranges:  prefix(model.ConfigPrefix(), model.HostPrefix("")), of: felixOf,
+	custom: &custom{rules: defaultOrNode},
 	always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
 	narrow: func(r Resource) []model.Range {
 		if host, isNode := strings.CutPrefix(r.Metadata.Name, "node."); isNode {

@@ -19,8 +19,13 @@ type HostEndpoint struct {
 	Ports         []string  `json:"ports,omitempty" only:"[]" refused:"named ports of host endpoints are not supported yet: write numbers in the rules"`
 }
 
+func (HostEndpoint) validations() []Validation {
+	return []Validation{{"has(self.interfaceName) || has(self.expectedIPs)", "interfaceName: missing, and no expectedIPs"}}
+}
+
 var hostEndpointKind = newKind(one(readHostEndpoint), writeHostEndpoint, Kind{
 	Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true,
+	custom: &custom{short: []string{"hep"}, columns: []string{"Node", "node", "Interface", "interfaceName"}},
 	ranges: prefix(model.HostPrefix("")), of: keyed[model.HostEndpointKey],
 	words: []string{"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles"}, fields: map[string]string{"name": "interfaceName"},
 	Columns: []Column{

@@ -21,6 +21,7 @@ type IPAMConfiguration struct {
 var ipamConfigurationKind = newKind(one(readIPAMConfiguration), writeIPAMConfiguration, Kind{
 	Name: "IPAMConfiguration", Plural: "IPAMConfigurations", Aliases: []string{"ipamconfig", "ipamconfigs"},
 	ranges: keyRanges(model.IPAMConfigKey{}), of: keyed[model.IPAMConfigKey], always: isDefault,
+	custom: &custom{columns: []string{"Strict affinity", "strictAffinity"}, rules: onlyDefault},
 	Columns: []Column{
 		cell("STRICTAFFINITY", false, func(c *IPAMConfiguration) string { return fmt.Sprint(orZero(c.StrictAffinity)) }),
 		cell("AUTOALLOCATEBLOCKS", false, func(c *IPAMConfiguration) string {

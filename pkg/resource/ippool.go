@@ -62,6 +62,13 @@ type IPPool struct {
 	AssignmentMode    AssignmentMode `json:"assignmentMode,omitempty" doc:"Manual: only pods and configurations that ask for the pool, or for an address of it, get addresses, and tunnels: see allowedUses. Default Automatic."`
 }
 
+func (IPPool) validations() []Validation {
+	return []Validation{
+		{"self.cidr == oldSelf.cidr", "cidr: it can't change: make a new pool, disable this one, move its workloads"},
+		{"!has(self.ipipMode) || !has(self.vxlanMode) || self.ipipMode == 'Never' || self.vxlanMode == 'Never'", "vxlanMode: a pool has ipipMode or vxlanMode, not both"},
+	}
+}
+
 var encapModes = map[Encapsulation]model.EncapMode{"": model.EncapNever, Never: model.EncapNever, Always: model.EncapAlways, CrossSubnet: model.EncapCrossSubnet}
 
 func encapsulation(m model.EncapMode) Encapsulation {
@@ -78,9 +85,10 @@ const tunnelDevice = "tunl0"
 var ipPoolKind = newKind(one(readPool), writePool, Kind{
 	Name: "IPPool", Plural: "IPPools", Aliases: []string{"ipp", "ipps", "pool", "pools"},
 	ranges: prefix(model.PoolPrefix()), judged: prefix(model.BlockPrefix(false), model.BlockPrefix(true)), of: keyed[model.PoolKey], mayDelete: poolInUse,
-	words: []string{"ipip", "ipipMode"},
-	also:  func(s *Stored) string { return cidrOf(s).String() },
-	alike: func(s *Stored) []string { return []string{strings.ReplaceAll(cidrOf(s).String(), "/", "-")} },
+	words:  []string{"ipip", "ipipMode"},
+	custom: &custom{short: []string{"ipp"}, columns: []string{"CIDR", "cidr", "IPIP", "ipipMode", "VXLAN", "vxlanMode", "NAT", "natOutgoing", "Disabled", "disabled"}},
+	also:   func(s *Stored) string { return cidrOf(s).String() },
+	alike:  func(s *Stored) []string { return []string{strings.ReplaceAll(cidrOf(s).String(), "/", "-")} },
 	Columns: []Column{
 		cell("CIDR", false, func(p *IPPool) string { return p.CIDR.String() }),
 		cell("NAT", true, func(p *IPPool) string { return fmt.Sprint(p.NATOutgoing) }),

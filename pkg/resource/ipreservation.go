@@ -18,6 +18,7 @@ var ipReservationKind = newKind(one(readReservation), writeReservation, Kind{
 	ranges: prefix(model.ReservationPrefix()), of: keyed[model.ReservationKey],
 	fields:  map[string]string{"cidrs": "reservedCIDRs"},
 	Columns: []Column{cell("CIDRS", true, func(s *IPReservation) string { return joined(s.ReservedCIDRs) })},
+	custom:  &custom{},
 	narrow:  func(r Resource) []model.Range { return keyRanges(model.ReservationKey{Name: r.Metadata.Name}) },
 })
 

@@ -25,8 +25,11 @@ type Kind struct {
 	Namespaced   bool
 	Labelled     bool // selectors pick it by its labels
 	Plain        bool // annotations, and labels that no selector picks it by, are not kept
+	apart        bool // they are kept at a key of their own
 	Columns      []Column
 
+	// custom, nil = none, says what is particular to the kind in the Kubernetes API.
+	custom *custom
 	// ranges hold the resources; judged hold what else decides whether one may be written or deleted.
 	ranges, judged []model.Range
 	// elsewhere: a resource may be stored in a place other than the one that a write looks at first.

@@ -16,11 +16,12 @@ type NetworkSet struct {
 }
 
 var (
-	globalNetworkSetKind = setKind(Kind{Name: "GlobalNetworkSet", Plural: "GlobalNetworkSets", Aliases: []string{"gns"}})
-	networkSetKind       = setKind(Kind{Name: "NetworkSet", Plural: "NetworkSets", Aliases: []string{"netset", "netsets"}, Namespaced: true})
+	globalNetworkSetKind = setKind(Kind{Name: "GlobalNetworkSet", Plural: "GlobalNetworkSets", Aliases: []string{"gns"}}, "gns")
+	networkSetKind       = setKind(Kind{Name: "NetworkSet", Plural: "NetworkSets", Aliases: []string{"netset", "netsets"}, Namespaced: true}, "netset")
 )
 
-func setKind(k Kind) *Kind {
+func setKind(k Kind, short ...string) *Kind {
+	k.custom = &custom{short: short}
 	k.Labelled, k.ranges = true, prefix(model.NetworkSetPrefix())
 	k.Columns = []Column{cell("NETS", true, func(s *NetworkSet) string {
 		text := joined(s.Nets)

@@ -31,22 +31,32 @@ type Policy struct {
 	NamespaceSelector      string       `json:"namespaceSelector,omitempty" doc:"Of a GlobalNetworkPolicy: selector of these endpoints' namespaces."`
 	ServiceAccountSelector string       `json:"serviceAccountSelector,omitempty" doc:"Selector of these endpoints' service accounts."`
 	Types                  []PolicyType `json:"types,omitempty" doc:"Ingress, Egress or both. Default: Egress where it has only such rules, both where it has both, else Ingress."`
-	Ingress                []Rule       `json:"ingress,omitempty" doc:"Rules of packets to these endpoints, at most 1,024; the first that matches decides."`
-	Egress                 []Rule       `json:"egress,omitempty" doc:"Rules of packets from these endpoints, likewise."`
+	Ingress                []Rule       `json:"ingress,omitempty" most:"1024" doc:"Rules of packets to these endpoints, at most 1,024; the first that matches decides."`
+	Egress                 []Rule       `json:"egress,omitempty" most:"1024" doc:"Rules of packets from these endpoints, likewise."`
 	DoNotTrack             bool         `json:"doNotTrack,omitempty" doc:"Of host endpoints: decides on each packet before connections are tracked, those of replies as well."`
 	PreDNAT                bool         `json:"preDNAT,omitempty" doc:"Of host endpoints, ingress only: decides before any destination is translated."`
 	ApplyOnForward         bool         `json:"applyOnForward,omitempty" doc:"Of host endpoints: decides on forwarded packets as well."`
 	PerformanceHints       []string     `json:"performanceHints,omitempty" input:"ignored" doc:"Without effect."`
 }
 
+func (Policy) validations() []Validation {
+	return []Validation{
+		{"!has(self.preDNAT) || !self.preDNAT || !has(self.doNotTrack) || !self.doNotTrack", "preDNAT: a policy has preDNAT or doNotTrack, not both"},
+		{"!has(self.preDNAT) || !self.preDNAT || !has(self.egress)", "egress: a policy with preDNAT is about what comes in"},
+	}
+}
+
 var (
-	globalNetworkPolicyKind = policyKind(Kind{Name: "GlobalNetworkPolicy", Plural: "GlobalNetworkPolicies", Aliases: []string{"gnp", "gnps"}})
+	globalNetworkPolicyKind = policyKind(Kind{Name: "GlobalNetworkPolicy", Plural: "GlobalNetworkPolicies", Aliases: []string{"gnp", "gnps"}}, "gnp", "cgnp")
 	networkPolicyKind       = policyKind(Kind{
 		Name: "NetworkPolicy", Plural: "NetworkPolicies", Aliases: []string{"np", "nps", "policy", "policies", "pol"}, Namespaced: true,
 	})
 )
 
-func policyKind(k Kind) *Kind {
+func policyKind(k Kind, short ...string) *Kind {
+	k.custom = &custom{short: short, columns: []string{"Tier", "tier", "Order", "order"}, rules: []Validation{
+		{"!self.metadata.name.startsWith('knp.') && !self.metadata.name.startsWith('kcnp.')", "metadata.name: names that begin with knp. or kcnp. are those of Kubernetes' own policies"},
+	}}
 	k.ranges, k.elsewhere, k.mayDelete = prefix(model.PolicyPrefix()), true, deletablePolicy // elsewhere: in another tier
 	k.words = ruleWords
 	k.Columns = []Column{

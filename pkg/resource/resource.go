@@ -46,6 +46,8 @@ type Resource struct {
 	Metadata   Metadata `json:"metadata"`
 	Spec       any      `json:"spec"`
 
+	By By `json:"-"` // who writes it; nothing is read into it
+
 	file  string
 	nodes nodes
 	as    string // of a Node: its AS number, its own or the default

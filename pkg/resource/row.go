@@ -2,7 +2,12 @@
 
 package resource
 
-import "github.com/calico-go/calico/pkg/model"
+import (
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
 
 // keyRanges returns the ranges of some keys.
 func keyRanges(keys ...model.Key) []model.Range { return converted(keys, model.KeyRange) }
@@ -13,11 +18,17 @@ func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T
 	if k.newSpec == nil {
 		k.newSpec = func() any { return new(T) }
 	}
+	if k.apart {
+		k.keptApart()
+	}
 	k.read = func(id string, s *Stored) bool {
 		spec := reads(id, s)
 		s.Spec = spec
 		meta := metaOf(s)
 		s.Metadata.Annotations = model.TextMap(meta.Annotations)
+		if uid, is := strings.CutPrefix(meta.Owner, model.OwnerAPI); is {
+			s.Metadata.UID, s.Metadata.CreationTimestamp = uid, meta.Created
+		}
 		if !k.Labelled {
 			s.Metadata.Labels = model.TextMap(meta.Labels)
 		}
@@ -25,14 +36,25 @@ func newKind[T any](reads func(id string, s *Stored) *T, writes func(w writing[T
 	}
 	k.write = func(r Resource, old *Stored, entries []model.Entry, alone bool) (keys, error) {
 		w := writing[T]{Resource: r, spec: specOf[T](r), old: old, was: new(T), entries: entries, alone: alone}
-		w.meta = model.Meta{Annotations: model.MapText(r.Metadata.Annotations)}
+		if old != nil {
+			w.was = specOf[T](old.Resource)
+		}
+		w.meta = r.By.meta(old)
+		w.meta.Annotations = model.MapText(r.Metadata.Annotations)
 		if !k.Labelled {
 			w.meta.Labels = model.MapText(r.Metadata.Labels)
 		}
-		if old != nil {
-			w.was, w.meta.Owner = specOf[T](old.Resource), metaOf(old).Owner
+		written, err := writes(w)
+		if err == nil && k.apart {
+			key := model.MetaKey{Kind: k.Name, Name: r.Metadata.Name}
+			switch had := old != nil && slices.ContainsFunc(old.Entries, func(e model.Entry) bool { return e.Key == key }); {
+			case w.meta != (model.Meta{}):
+				written.put(key, w.meta)
+			case had:
+				written.deletes = append(written.deletes, key)
+			}
 		}
-		return writes(w)
+		return written, err
 	}
 	return &k
 }
@@ -46,6 +68,26 @@ type writing[T any] struct {
 	meta    model.Meta
 	entries []model.Entry
 	alone   bool // nothing was read: the resource is checked on its own
+}
+
+// keptApart adds the keys at which a kind's resources keep what they have besides their specs. The ids of such a kind are its names.
+func (k *Kind) keptApart() {
+	of, narrow := k.of, k.narrow
+	k.ranges = append(k.ranges, model.PrefixRange(model.MetaPrefix(k.Name)))
+	k.of = func(e model.Entry) string {
+		if key, is := e.Key.(model.MetaKey); is {
+			if key.Kind == k.Name {
+				return key.Name
+			}
+			return ""
+		}
+		return of(e)
+	}
+	if narrow != nil {
+		k.narrow = func(r Resource) []model.Range {
+			return append(narrow(r), model.KeyRange(model.MetaKey{Kind: k.Name, Name: r.Metadata.Name}))
+		}
+	}
 }
 
 // metaOf returns the Meta of the resource's entry that has one.

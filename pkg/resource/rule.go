@@ -26,23 +26,23 @@ var actions = map[RuleAction]model.Action{"Allow": model.ActionAllow, "Deny": mo
 
 // ICMP is an ICMP type, with or without a code.
 type ICMP struct {
-	Type *int `json:"type,omitempty" doc:"0 to 254."`
-	Code *int `json:"code,omitempty" doc:"0 to 255, with a type."`
+	Type *int `json:"type,omitempty" range:"0,254" doc:"0 to 254."`
+	Code *int `json:"code,omitempty" range:"0,255" doc:"0 to 255, with a type."`
 }
 
 // EntityRule is one side of a rule.
 type EntityRule struct {
-	Nets              []Net            `json:"nets,omitempty" doc:"An address in any of these, at most 256, of one family. Host bits are cleared."`
-	NotNets           []Net            `json:"notNets,omitempty" doc:"An address in none of these."`
+	Nets              []Net            `json:"nets,omitempty" most:"256" doc:"An address in any of these, at most 256, of one family. Host bits are cleared."`
+	NotNets           []Net            `json:"notNets,omitempty" most:"256" doc:"An address in none of these."`
 	Selector          string           `json:"selector,omitempty" doc:"Selector of endpoints; in a NetworkPolicy, of those in its namespace."`
 	NotSelector       string           `json:"notSelector,omitempty" doc:"Selector of endpoints that it is none of."`
 	NamespaceSelector string           `json:"namespaceSelector,omitempty" doc:"Selector of namespaces that the endpoint is in; global() is an endpoint in none."`
 	ServiceAccounts   *ServiceAccounts `json:"serviceAccounts,omitempty" doc:"An endpoint with one of these service accounts."`
-	Ports             []Port           `json:"ports,omitempty" doc:"Any of these, at most 50: numbers, ranges as 80:90, or names of the endpoint's ports. With a protocol that has ports."`
-	NotPorts          []Port           `json:"notPorts,omitempty" doc:"None of these."`
+	Ports             []Port           `json:"ports,omitempty" most:"50" doc:"Any of these, at most 50: numbers, ranges as 80:90, or names of the endpoint's ports. With a protocol that has ports."`
+	NotPorts          []Port           `json:"notPorts,omitempty" most:"50" doc:"None of these."`
 	Tag               string           `json:"tag,omitempty" doc:"Ours. An endpoint with a profile of this tag."`
 	NotTag            string           `json:"notTag,omitempty" doc:"Ours. No such endpoint."`
-	Services          string           `json:"services,omitempty" refused:"rules by service are not supported yet: use selector or nets"`
+	Services          anything         `json:"services,omitempty" refused:"rules by service are not supported yet: use selector or nets"`
 }
 
 // RuleNotes are what people and programs note of a rule.
@@ -61,8 +61,25 @@ type Rule struct {
 	Source      *EntityRule `json:"source,omitempty" doc:"Where the packet comes from."`
 	Destination *EntityRule `json:"destination,omitempty" doc:"Where it goes to."`
 	LogPrefix   string      `json:"logPrefix,omitempty" doc:"Ours. The packet is logged, whatever the action, in a line that begins so."`
-	HTTP        string      `json:"http,omitempty" refused:"http needs a proxy: not supported"`
+	HTTP        anything    `json:"http,omitempty" refused:"http needs a proxy: not supported"`
 	Metadata    *RuleNotes  `json:"metadata,omitempty" doc:"Notes, without effect."`
+}
+
+func (ICMP) validations() []Validation {
+	return []Validation{{"has(self.type)", "type: missing"}}
+}
+
+func (Rule) validations() []Validation {
+	const ported = "has(self.protocol) && string(self.protocol) in ['TCP', 'UDP', 'SCTP', 'UDPLite', '6', '17', '132', '136']"
+	var all []Validation
+	for _, end := range []string{"source", "destination"} {
+		for _, field := range []string{"ports", "notPorts"} {
+			at := end + "." + field
+			all = append(all, Validation{"!has(self." + end + ") || !has(self." + at + ") || " + ported, at + ": needs protocol TCP, UDP, SCTP or UDPLite"})
+		}
+	}
+	const icmp = " || has(self.protocol) && string(self.protocol) in ['ICMP', 'ICMPv6', '1', '58']"
+	return append(all, Validation{"!has(self.icmp)" + icmp, "icmp: needs protocol ICMP or ICMPv6"}, Validation{"!has(self.notICMP)" + icmp, "notICMP: needs protocol ICMP or ICMPv6"})
 }
 
 func (r Resource) rules(field string, list []Rule, namespace string) ([]model.Rule, error) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -21,6 +22,11 @@ type Schema struct {
 	Type       any                `json:"type,omitempty"`
 	Format     string             `json:"format,omitempty"`
 	Const      string             `json:"const,omitempty"`
+	Default    any                `json:"default,omitempty"`
+	Minimum    *int               `json:"minimum,omitempty"`
+	Maximum    *int               `json:"maximum,omitempty"`
+	MaxItems   int                `json:"maxItems,omitempty"`
+	MaxLength  int                `json:"maxLength,omitempty"`
 	Enum       []string           `json:"enum,omitempty"`
 	Items      *Schema            `json:"items,omitempty"`
 	Properties map[string]*Schema `json:"properties,omitempty"`
@@ -28,6 +34,15 @@ type Schema struct {
 	Order      []string `json:"-"`
 	Required   []string `json:"required,omitempty"`
 	Additional any      `json:"additionalProperties,omitempty"` // false, a Schema, or nil = any
+	// Refused are the properties that a document may not have, although Calico has them, and Validations what must hold for several of
+	// the others.
+	Refused     []refusedField `json:"-"`
+	Validations []Validation   `json:"-"`
+}
+
+type refusedField struct {
+	name, reason string
+	schema       *Schema
 }
 
 // Schema returns the schema of the kind's documents.
@@ -49,8 +64,12 @@ func (k *Kind) Schema() *Schema {
 	}
 }
 
+// anything is an object of which nothing is known.
+type anything map[string]any
+
 // values maps types that are written as text to their schemas.
 var values = map[reflect.Type]Schema{
+	reflect.TypeFor[anything]():         {Type: "object"},
 	reflect.TypeFor[Address]():          {Type: "string", Format: "ip"},
 	reflect.TypeFor[InterfaceAddress](): {Type: "string", Format: "ip or CIDR"},
 	reflect.TypeFor[CIDR]():             {Type: "string", Format: "CIDR"},
@@ -59,7 +78,7 @@ var values = map[reflect.Type]Schema{
 	reflect.TypeFor[PeerAddress]():      {Type: "string", Format: "ip or ip:port"},
 	reflect.TypeFor[model.MAC]():        {Type: "string", Format: "mac"},
 	reflect.TypeFor[ASNumber]():         {Type: []string{"integer", "string"}},
-	reflect.TypeFor[Protocol]():         {Type: []string{"string", "integer"}},
+	reflect.TypeFor[Protocol]():         {Type: []string{"string", "integer"}, MaxLength: len("UDPLite")},
 	reflect.TypeFor[Port]():             {Type: []string{"integer", "string"}},
 	reflect.TypeFor[Setting]():          {Type: []string{"string", "number", "boolean"}},
 }
@@ -90,6 +109,9 @@ func schemaOf(t reflect.Type) *Schema {
 
 func structSchema(t reflect.Type) *Schema {
 	s := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
+	if of, ok := reflect.Zero(t).Interface().(validated); ok {
+		s.Validations = of.validations()
+	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -99,6 +121,7 @@ func structSchema(t reflect.Type) *Schema {
 		case neutral:
 			s.Properties[name], doc = &Schema{}, onlyDoc(only, reason)
 		case reason != "":
+			s.Refused = append(s.Refused, refusedField{name, reason, schemaOf(f.Type)})
 			continue
 		case f.Tag.Get("input") == "ignored":
 			s.Properties[name] = &Schema{}
@@ -106,12 +129,37 @@ func structSchema(t reflect.Type) *Schema {
 			s.Properties[name] = schemaOf(f.Type)
 		}
 		s.Properties[name].Description = doc
+		s.Properties[name].bounds(f.Tag)
 		s.Order = append(s.Order, name)
 		if options == "" {
 			s.Required = append(s.Required, name)
 		}
 	}
 	return s
+}
+
+// bounds sets what the tags of a field say of its values: default:"x", range:"low,high", and most:"n" elements.
+func (s *Schema) bounds(tag reflect.StructTag) {
+	if text, ok := tag.Lookup("default"); ok {
+		s.Default = text
+		if s.Type == "boolean" {
+			s.Default = text == "true"
+		}
+	}
+	number := func(text string) *int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			panic(err) // a tag of this package
+		}
+		return &n
+	}
+	if text, ok := tag.Lookup("range"); ok {
+		low, high, _ := strings.Cut(text, ",")
+		s.Minimum, s.Maximum = number(low), number(high)
+	}
+	if text, ok := tag.Lookup("most"); ok {
+		s.MaxItems = *number(text)
+	}
 }
 
 // settingsSchema returns the schema of FelixConfiguration, whose fields are the agents' parameters.

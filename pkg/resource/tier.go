@@ -32,6 +32,11 @@ var tierKind = newKind(one(readTier), writeTier, Kind{
 		cell("ORDER", false, func(t *Tier) string { return order(t.Order) }),
 		cell("DEFAULTACTION", false, func(t *Tier) string { return string(t.DefaultAction) }),
 	},
+	custom: &custom{columns: []string{"Order", "order", "Default action", "defaultAction"}, rules: []Validation{
+		{"self.metadata.name != 'default' || (!has(self.spec.order) || self.spec.order == 1000000.0) && (!has(self.spec.defaultAction) || self.spec.defaultAction == 'Deny')",
+			"spec: the tier default has order 1000000 and action Deny"},
+		{"size(self.metadata.name) <= 63", "metadata.name: at most 63 characters"},
+	}},
 	narrow: func(r Resource) []model.Range { return keyRanges(model.TierKey{Tier: r.Metadata.Name}) },
 })
 

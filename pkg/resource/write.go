@@ -52,7 +52,10 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 		if r.Metadata.Name != old.Metadata.Name {
 			r.Metadata.Name = old.Metadata.Name // it was named by its CIDR
 		}
-		if old.Err == nil && equal(r, old.Resource) {
+		if err := k.mayWrite(r, old, entries); err != nil {
+			return change, false, err
+		}
+		if old.Err == nil && equal(r, old.Resource) && r.By.meta(old) == r.By.was(old) {
 			return change, false, nil
 		}
 	}
@@ -163,14 +166,17 @@ func camel(text string) string {
 
 var snake = regexp.MustCompile("[a-z0-9]_[a-z]")
 
-// Delete returns the change that deletes all keys of a resource. Its NoneSince still need the revision of the entries.
-func (k *Kind) Delete(entries []model.Entry, namespace, name, resourceVersion string) (model.Change, error) {
+// Delete returns the change that deletes all keys of the resource that r names. Its NoneSince still need the revision of the entries.
+func (k *Kind) Delete(entries []model.Entry, r Resource) (model.Change, error) {
 	var change model.Change
-	s, err := k.Lookup(k.All(entries), namespace, name)
+	s, err := k.Lookup(k.All(entries), r.Metadata.Namespace, r.Metadata.Name)
 	if err != nil {
 		return change, err
 	}
-	if err := stale(*s, resourceVersion); err != nil {
+	if err := stale(*s, r.Metadata.ResourceVersion); err != nil {
+		return change, err
+	}
+	if err := k.mayDeleteBy(r.By, s); err != nil {
 		return change, err
 	}
 	if k.mayDelete != nil {

@@ -233,7 +233,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		change, err := kind.Delete([]model.Entry{entry(t, tc.path, []byte("{}"), 4)}, "", tc.name, "")
+		change, err := kind.Delete([]model.Entry{entry(t, tc.path, []byte("{}"), 4)}, resource.Resource{Metadata: resource.Metadata{Name: tc.name}})
 		var got []string
 		for _, n := range change.NoneSince {
 			got = append(got, n.Prefix)

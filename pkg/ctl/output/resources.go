@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -221,10 +222,17 @@ func table(wide bool) Printer {
 			heads = append(heads, "NAMESPACE")
 		}
 		heads = append(heads, "NAME")
-		for _, c := range kind.Columns {
-			if wide || !c.Wide {
-				heads = append(heads, c.Head)
-			}
+		columns := slices.DeleteFunc(slices.Clone(kind.Columns), func(c resource.Column) bool { return c.Wide && !wide })
+		if slices.ContainsFunc(list, func(r resource.Resource) bool { return r.Metadata.UID != "" }) {
+			columns = append(columns, resource.Column{Head: "OWNER", Cell: func(r resource.Resource) string {
+				if r.Metadata.UID == "" {
+					return ""
+				}
+				return "kubernetes"
+			}})
+		}
+		for _, c := range columns {
+			heads = append(heads, c.Head)
 		}
 		var rows [][]string
 		for _, r := range list {
@@ -233,10 +241,8 @@ func table(wide bool) Printer {
 				row = append(row, r.Metadata.Namespace)
 			}
 			row = append(row, r.Metadata.Name)
-			for _, c := range kind.Columns {
-				if wide || !c.Wide {
-					row = append(row, c.Cell(r))
-				}
+			for _, c := range columns {
+				row = append(row, c.Cell(r))
 			}
 			rows = append(rows, row)
 		}

@@ -125,13 +125,19 @@ func warn(env *session.Env, r resource.Resource) {
 	}
 }
 
+// writeFlags adds the flags of every command that writes.
+func writeFlags(cmd *cobra.Command, env *session.Env) {
+	cmd.Flags().BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().BoolVar(&env.TakeOver, "take-over", false, "write also what an object of the Kubernetes API makes, which then has no effect on it")
+}
+
 func newClient(cmd *cobra.Command, env *session.Env) (*client.Client, error) {
 	s, err := env.Store(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
 	c := client.New(s)
-	c.DryRun = env.DryRun
+	c.DryRun, c.By.TakeOver = env.DryRun, env.TakeOver
 	c.Kept = func(path string, unknown error) { fmt.Fprintf(env.Stderr, "calicoctl: %s: kept: %v\n", path, unknown) }
 	return c, nil
 }

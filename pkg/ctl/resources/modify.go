@@ -68,7 +68,7 @@ func NewPatch(env *session.Env) *cobra.Command {
 	f.StringVar(&patchFile, "patch-file", "", "file with the patch")
 	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge; strategic is the same")
 	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
-	f.BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	writeFlags(cmd, env)
 	return cmd
 }
 
@@ -113,6 +113,6 @@ func NewLabel(env *session.Env) *cobra.Command {
 	f.BoolVar(&overwrite, "overwrite", false, "change labels that are there")
 	f.BoolVar(&remove, "remove", false, "remove labels")
 	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
-	f.BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	writeFlags(cmd, env)
 	return cmd
 }

@@ -27,7 +27,7 @@ type verb struct {
 func (v *verb) command(use, short string, do func(*client.Client, context.Context, resource.Resource) (client.Outcome, error), skips func(error) bool) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " -f FILE", Short: short, Args: cobra.NoArgs}
 	v.addFlags(cmd)
-	cmd.Flags().BoolVar(&v.env.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	writeFlags(cmd, v.env)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		all, err := v.read(cmd, v.env)
 		if err != nil {
@@ -205,7 +205,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 		},
 	}
 	v.addFlags(cmd)
-	cmd.Flags().BoolVar(&env.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	writeFlags(cmd, env)
 	cmd.Flags().BoolVar(&v.skip, "skip-not-exists", false, "pass over those that are not there")
 	cmd.Flags().BoolVar(&force, "force", false, "a node that is gone for good: with its workloads, their addresses and its blocks; not while its agent lives. "+
 		"A workload endpoint that names no container: with its addresses; not while it is up")

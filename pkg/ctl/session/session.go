@@ -34,6 +34,8 @@ type Env struct {
 	After func(time.Duration) <-chan time.Time
 	// DryRun is --dry-run of the commands that have it: they say what they would do, and change nothing.
 	DryRun bool
+	// TakeOver is --take-over of the commands that write resources: they write also what an object of the Kubernetes API makes.
+	TakeOver bool
 
 	configFile string
 	etcd       map[string]*string // flags that say where etcd is
