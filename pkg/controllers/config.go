@@ -26,10 +26,13 @@ const (
 	Workloads       = "workloadendpoint"
 	ServiceAccounts = "serviceaccount"
 	Namespaces      = "namespace"
+	Resources       = "resource"
 )
 
 // names returns the names of all controllers.
-func names() []string { return []string{Nodes, Policies, Workloads, ServiceAccounts, Namespaces} }
+func names() []string {
+	return []string{Nodes, Policies, Workloads, ServiceAccounts, Namespaces, Resources}
+}
 
 // Config configures the controllers.
 type Config struct {

@@ -16,7 +16,7 @@ func TestConfig(t *testing.T) {
 	if _, err := Daemon(&c).Prepare("", nil, nil, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{Nodes: true, Policies: true, Workloads: true, ServiceAccounts: true, Namespaces: true}
+	want := map[string]bool{Nodes: true, Policies: true, Workloads: true, ServiceAccounts: true, Namespaces: true, Resources: true}
 	if diff := cmp.Diff(want, c.Enabled); diff != "" {
 		t.Errorf("enabled without a word (-want +got):\n%s", diff)
 	}

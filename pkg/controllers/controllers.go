@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controllers carries Kubernetes objects into etcd: namespaces and service accounts become profiles, NetworkPolicies and
-// ClusterNetworkPolicies become policies, and endpoints get the labels and ports of their pods.
+// ClusterNetworkPolicies become policies, endpoints get the labels and ports of their pods, and the operator's resources are carried over.
 //
 // Watches of the API and of etcd give the desired and the actual state. One of several processes leads and writes the difference; the
 // others know as much, and one of them takes over as soon as the leader ends. The controllers never delete what they didn't make, and
@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/calico-go/calico/pkg/controllers/availability"
+	"github.com/calico-go/calico/pkg/controllers/custom"
 	"github.com/calico-go/calico/pkg/controllers/endpoints"
 	"github.com/calico-go/calico/pkg/controllers/fenced"
 	"github.com/calico-go/calico/pkg/controllers/invalid"
@@ -40,6 +41,7 @@ import (
 	"github.com/calico-go/calico/pkg/kube/leader"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -71,6 +73,7 @@ type controllers struct {
 	policies  *networkPolicies
 	cluster   *clusterPolicies
 	garbage   *collection
+	custom    []*custom.Keeper // by kind
 	// overwritten limits logging when another process keeps overwriting these controllers' keys.
 	overwritten rate.Sometimes
 	// leading functions run while this process leads, each until its context ends.
@@ -101,7 +104,15 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.policies = newNetworkPolicies(c)
 	c.cluster = newClusterPolicies(c)
 	c.garbage = newCollection(c)
+	if cfg.Enabled[Resources] {
+		for _, kind := range resource.CustomKinds() {
+			c.custom = append(c.custom, custom.New(custom.Config{Kind: kind, API: custom.Kubernetes{Client: api}, Etcd: c.etcd, Problems: c.ledger, Reporter: c.invalid}))
+		}
+	}
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
+	for _, k := range c.custom {
+		c.leading = append(c.leading, k.Run)
+	}
 	if cfg.Enabled[Policies] {
 		c.leading = append(c.leading, c.cluster.conditions.run, c.policies.lead)
 	}
@@ -259,10 +270,28 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 	if prefixes := c.owned.Watched(); len(prefixes) > 0 {
 		c.watchEtcd(ctx, group, "policy", prefixes, c.owned.Update)
 	}
+	if len(c.custom) > 0 {
+		c.watchCustom(ctx, group, begin)
+	}
 	c.watchEtcd(ctx, group, "endpoints", []string{endpoints.Prefix}, func(u model.Update) {
 		c.endpoints.Update(u)
 		c.hosts.Update(ofNodes(u))
 		c.cluster.update(u)
+	})
+}
+
+// watchCustom starts the watches of the operator's resources.
+func (c *controllers) watchCustom(ctx context.Context, group *errgroup.Group, begin func(kind string, objects func() int, watch func(context.Context) error)) {
+	var prefixes []string
+	for _, k := range c.custom {
+		prefixes = append(prefixes, k.Watched()...)
+		kind := k.Kind.Name + ".projectcalico.org" // Kubernetes has a NetworkPolicy as well
+		begin(kind, k.Objects, func(ctx context.Context) error { return k.API.Watch(ctx, k.Kind, handler(c, kind, k.Handler())) })
+	}
+	c.watchEtcd(ctx, group, "resources", prefixes, func(u model.Update) {
+		for _, k := range c.custom {
+			k.Update(u)
+		}
 	})
 }
 

@@ -122,7 +122,7 @@ func ownedHandler(c *controllers, kind string) kube.Handler[translation] {
 
 // handler adds to h what all handlers have in common.
 func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler[U] {
-	deleted, synced := h.Deleted, h.Synced
+	deleted, synced, trouble := h.Deleted, h.Synced, h.Trouble
 	h.Deleted = func(namespace, name string) {
 		deleted(namespace, name)
 		c.invalid.Report(corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name})
@@ -132,6 +132,9 @@ func handler[U any](c *controllers, kind string, h kube.Handler[U]) kube.Handler
 		c.health.Set(kind, "")
 	}
 	h.Trouble = func(err error) {
+		if trouble != nil {
+			trouble(err)
+		}
 		switch {
 		case err == nil, errors.Is(err, kube.ErrNotServed):
 			c.health.Set(kind, "")

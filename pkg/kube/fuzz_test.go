@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // FuzzObject: a tenant's object either is of its kind, with the fields named that this version doesn't know, or the error names what can't
@@ -24,11 +25,12 @@ func FuzzObject(f *testing.F) {
 			return
 		}
 		told := false
-		m := mirror[networkingv1.NetworkPolicy, *networkingv1.NetworkPolicy]{keep: func(p *networkingv1.NetworkPolicy, raw Raw) *networkingv1.NetworkPolicy {
-			if !slices.IsSorted(raw.Unknown) || raw.Object == nil {
+		m := mirror[*networkingv1.NetworkPolicy]{keep: func(o runtime.Object) (*networkingv1.NetworkPolicy, error) {
+			p, raw, err := objectOf[networkingv1.NetworkPolicy](o)
+			if err == nil && (!slices.IsSorted(raw.Unknown) || raw.Object == nil) {
 				t.Errorf("%+v", raw)
 			}
-			return p
+			return p, err
 		}, handler: Handler[*networkingv1.NetworkPolicy]{
 			Set: func(p *networkingv1.NetworkPolicy) { told = p.Name == u.GetName() },
 			Bad: func(about corev1.ObjectReference, err error) {

@@ -17,8 +17,8 @@ import (
 )
 
 // mirror passes on what a reflector finds. Of the objects it remembers only the names.
-type mirror[T Kind, U any] struct {
-	keep    func(*T, Raw) U
+type mirror[U any] struct {
+	keep    func(runtime.Object) (U, error)
 	handler Handler[U]
 	there   map[cache.ObjectName]struct{}
 }
@@ -35,8 +35,8 @@ func (*kept) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 // DeepCopyObject implements runtime.Object. A kept object never changes.
 func (k *kept) DeepCopyObject() runtime.Object { return k }
 
-// convert keeps what is needed of an object, which is a *T, or untyped if the kind is read raw.
-func (m *mirror[T, U]) convert(o runtime.Object) *kept {
+// convert keeps what is needed of an object, which is untyped if the kind is read raw.
+func (m *mirror[U]) convert(o runtime.Object) *kept {
 	if k, ok := o.(*kept); ok {
 		return k
 	}
@@ -44,10 +44,9 @@ func (m *mirror[T, U]) convert(o runtime.Object) *kept {
 	if a, err := meta.Accessor(o); err == nil {
 		k.name = cache.MetaObjectToName(a)
 	}
-	typed, raw, err := objectOf[T](o)
+	value, err := m.keep(o)
 	switch {
 	case err == nil && m.handler.Set != nil:
-		value := m.keep(typed, raw)
 		k.tell = func() { m.handler.Set(value) }
 	case err != nil && m.handler.Bad != nil:
 		var about corev1.ObjectReference
@@ -59,7 +58,7 @@ func (m *mirror[T, U]) convert(o runtime.Object) *kept {
 	return k
 }
 
-func (m *mirror[T, U]) delete(name cache.ObjectName) {
+func (m *mirror[U]) delete(name cache.ObjectName) {
 	delete(m.there, name)
 	if m.handler.Deleted != nil {
 		m.handler.Deleted(name.Namespace, name.Name)
@@ -67,12 +66,12 @@ func (m *mirror[T, U]) delete(name cache.ObjectName) {
 }
 
 // Transformer implements cache.TransformingStore: each object of a list is converted as it arrives.
-func (m *mirror[T, U]) Transformer() cache.TransformFunc {
+func (m *mirror[U]) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) { return m.convert(o.(runtime.Object)), nil }
 }
 
 // Add implements cache.ReflectorStore, as do the methods below.
-func (m *mirror[T, U]) Add(o any) error {
+func (m *mirror[U]) Add(o any) error {
 	k := m.convert(o.(runtime.Object))
 	m.there[k.name] = struct{}{}
 	k.tell()
@@ -80,10 +79,10 @@ func (m *mirror[T, U]) Add(o any) error {
 }
 
 // Update does what Add does.
-func (m *mirror[T, U]) Update(o any) error { return m.Add(o) }
+func (m *mirror[U]) Update(o any) error { return m.Add(o) }
 
 // Delete removes an object.
-func (m *mirror[T, U]) Delete(o any) error {
+func (m *mirror[U]) Delete(o any) error {
 	a, err := meta.Accessor(o)
 	if err != nil {
 		return err
@@ -93,7 +92,7 @@ func (m *mirror[T, U]) Delete(o any) error {
 }
 
 // Replace takes in a complete list.
-func (m *mirror[T, U]) Replace(list []any, _ string) error {
+func (m *mirror[U]) Replace(list []any, _ string) error {
 	now := make(map[cache.ObjectName]struct{}, len(list))
 	for _, o := range list {
 		now[o.(*kept).name] = struct{}{}
@@ -111,7 +110,7 @@ func (m *mirror[T, U]) Replace(list []any, _ string) error {
 }
 
 // Resync does nothing: objects are not passed on again on a schedule.
-func (m *mirror[T, U]) Resync() error { return nil }
+func (m *mirror[U]) Resync() error { return nil }
 
 // objectOf returns what the API sent, which is a *T, or untyped if the kind is read raw.
 func objectOf[T Kind](o runtime.Object) (*T, Raw, error) {

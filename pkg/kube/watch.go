@@ -69,9 +69,18 @@ type Raw struct {
 
 // WatchRaw is Watch that also passes keep the object's Raw, with fields that only a later version of the API has.
 func WatchRaw[T Kind, U any](ctx context.Context, c *Client, s Select, keep func(*T, Raw) U, h Handler[U]) error {
-	k := kindOf[T]()
+	return watchKind(ctx, c, kindOf[T](), s, func(o runtime.Object) (kept U, err error) {
+		typed, raw, err := objectOf[T](o)
+		if err == nil {
+			kept = keep(typed, raw)
+		}
+		return kept, err
+	}, h)
+}
+
+func watchKind[U any](ctx context.Context, c *Client, k kind, s Select, keep func(runtime.Object) (U, error), h Handler[U]) error {
 	w := &watcher{client: c, kind: k, selected: s, raw: k.custom, trouble: h.Trouble, log: c.log.With("kind", k.name), backoff: retry.Backoff{First: firstPause, Longest: longestPause}}
-	m := &mirror[T, U]{keep: keep, handler: h, there: map[cache.ObjectName]struct{}{}}
+	m := &mirror[U]{keep: keep, handler: h, there: map[cache.ObjectName]struct{}{}}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return w.list(ctx, o, m.convert)

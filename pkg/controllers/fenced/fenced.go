@@ -52,6 +52,11 @@ func (s *Store) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot
 	return s.client.Read(ctx, ranges...)
 }
 
+// Watch is store.Client's Watch, whether or not this process leads.
+func (s *Store) Watch(ctx context.Context, prefixes []string, fn func(model.Update) error) error {
+	return s.client.Watch(ctx, prefixes, fn)
+}
+
 // Transact is store.Client's Transact if this process leads and etcd is ready; else the error is ErrNotLeading or
 // ErrNotReady.
 func (s *Store) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (revision int64, err error) {

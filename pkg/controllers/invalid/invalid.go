@@ -60,12 +60,20 @@ func (o *Objects) Lead(leading bool) {
 	}
 }
 
+// kindOf returns the name of an object's kind, with its group where Kubernetes has a kind of that name as well.
+func kindOf(about corev1.ObjectReference) string {
+	if group, _, custom := strings.Cut(about.APIVersion, "/"); custom && group == "projectcalico.org" {
+		return about.Kind + "." + group
+	}
+	return about.Kind
+}
+
 // Report replaces an object's problems by reasons; without reasons it has none.
 func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
 	text := strings.Join(reasons, "; ")
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := id{about.Kind, about.Namespace, about.Name}
+	i := id{kindOf(about), about.Namespace, about.Name}
 	before, was := o.open[i]
 	switch {
 	case text == "" && !was, before.text == text && before.about.UID == about.UID:
@@ -75,7 +83,7 @@ func (o *Objects) Report(about corev1.ObjectReference, reasons ...string) {
 	default:
 		o.open[i] = problem{about, text}
 	}
-	path := about.Kind + " " + strings.TrimPrefix(about.Namespace+"/"+about.Name, "/")
+	path := i.kind + " " + strings.TrimPrefix(about.Namespace+"/"+about.Name, "/")
 	if text == "" {
 		_, _ = o.ledger.Note(kind, path, nil)
 		o.log.Info("object in Kubernetes is in order again, or gone", "object", path)

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package custom carries the operator's resources from the Kubernetes API into etcd. An object there makes the resource of its kind and
+// name, which is the object's from then on: it follows the object, is restored when somebody else changes it, and goes when the object is
+// deleted. It stays when the definition of the kind goes, and with it all objects of the kind.
+package custom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/controllers/fenced"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/reconcile"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
+	"github.com/calico-go/calico/pkg/retry"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// API is the Kubernetes API.
+type API interface {
+	// Watch passes on every object of a kind, and each change, until the context ends.
+	Watch(ctx context.Context, k *resource.Kind, h kube.Handler[Object]) error
+	// UID returns the uid of an object as it is now. os.ErrNotExist is in the error's chain if it doesn't exist.
+	UID(ctx context.Context, k *resource.Kind, namespace, name string) (string, error)
+	// Defined returns when the kind's definition was made; the error says why there is none, or none that stays.
+	Defined(ctx context.Context, k *resource.Kind) (time.Time, error)
+	// SetConditions writes an object's conditions. kube.ErrChanged is in the error's chain if the object has changed.
+	SetConditions(ctx context.Context, k *resource.Kind, o Object, conditions []metav1.Condition) error
+	Warning(about corev1.ObjectReference, reason, message string)
+}
+
+// Reporter is told of the objects that are not in force.
+type Reporter interface {
+	// Report replaces an object's problems by reasons; without reasons it has none.
+	Report(about corev1.ObjectReference, reasons ...string)
+}
+
+// The condition of an object, and its reasons. Those of other controllers stay as they are.
+const (
+	accepted       = "Accepted"
+	reasonInvalid  = "Invalid"
+	reasonConflict = "Conflict"
+	// reasonOverwritten is that of an event about a resource that somebody else had changed.
+	reasonOverwritten = "Overwritten"
+)
+
+// timing: what etcd's contents speak against is tried again every ten seconds, as they may have changed elsewhere.
+var timing = reconcile.Timing{Every: 10 * time.Second, Retry: retry.Backoff{First: 250 * time.Millisecond, Longest: time.Minute}}
+
+// Config configures a Keeper.
+type Config struct {
+	Kind     *resource.Kind
+	API      API
+	Etcd     client.Store // as only the leader writes it
+	Problems *problems.Ledger
+	Reporter Reporter
+}
+
+// Keeper keeps the resources of one kind as the objects of the API say.
+type Keeper struct {
+	Config
+	loop    *reconcile.Loop
+	tracker *resource.Tracker // for Update
+
+	mu      sync.Mutex
+	objects map[name]Object
+	applied map[name]string // the text of the object that etcd holds
+	stored  map[name]stored // resources in etcd that an object has made
+	dirty   map[name]bool
+	refused map[name]bool // tried again in every round, as what speaks against them may have gone
+	kept    map[name]bool // without an object, as the definition went
+	synced  bool          // all objects are known
+	read    bool          // all resources are known
+	// undefined: the API doesn't serve the kind.
+	undefined bool
+}
+
+type name struct{ namespace, name string }
+
+// stored is what is known of a resource in etcd.
+type stored struct {
+	by     resource.By
+	closed bool // it takes the place of a policy that is not in order
+}
+
+// New returns a Keeper that knows nothing yet.
+func New(cfg Config) *Keeper {
+	k := &Keeper{
+		Config: cfg, objects: map[name]Object{}, applied: map[name]string{}, stored: map[name]stored{}, dirty: map[name]bool{},
+		refused: map[name]bool{}, kept: map[name]bool{}, tracker: cfg.Kind.Track(),
+	}
+	k.loop = reconcile.New(timing, k.round)
+	return k
+}
+
+// Objects returns how many objects are known.
+func (k *Keeper) Objects() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.objects)
+}
+
+// change applies a change to what is known, and has the names looked at.
+func (k *Keeper) change(how func(), dirty ...name) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	how()
+	for _, n := range dirty {
+		k.dirty[n] = true
+	}
+	k.loop.Wake()
+}
+
+// Handler takes in the objects of the API.
+func (k *Keeper) Handler() kube.Handler[Object] {
+	return kube.Handler[Object]{
+		Set: func(o Object) {
+			n := name{o.about.Namespace, o.about.Name}
+			k.mu.Lock()
+			was, known := k.objects[n]
+			k.mu.Unlock()
+			if known && was.text == o.text && was.by == o.by {
+				k.change(func() { k.objects[n] = o }) // its status
+				return
+			}
+			k.change(func() { k.objects[n] = o }, n)
+		},
+		Deleted: func(namespace, called string) {
+			n := name{namespace, called}
+			k.change(func() { delete(k.objects, n) }, n)
+		},
+		Synced:  func() { k.change(func() { k.synced = true }, k.all()...) },
+		Trouble: func(err error) { k.change(func() { k.undefined = errors.Is(err, kube.ErrNotServed) }) },
+	}
+}
+
+// all returns the names of all objects, and of all resources that objects have made.
+func (k *Keeper) all() []name {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := maps.Clone(k.stored)
+	for n := range k.objects {
+		all[n] = stored{}
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// Watched returns the prefixes of keys that Update must be told of.
+func (k *Keeper) Watched() (prefixes []string) {
+	for _, r := range k.Kind.Ranges() {
+		prefixes = append(prefixes, r.Path())
+	}
+	return prefixes
+}
+
+// Update takes in what etcd has, and each change. Only one goroutine may call it.
+func (k *Keeper) Update(u model.Update) {
+	gone, changed := k.tracker.Update(u)
+	if !u.Resync && len(gone)+len(changed) == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, s := range slices.Concat(gone, changed) {
+		n := name{s.Metadata.Namespace, s.Metadata.Name}
+		if delete(k.stored, n); i >= len(gone) && s.OwnedByAPI() {
+			k.stored[n] = stored{resource.By{UID: s.Metadata.UID, Created: s.Metadata.CreationTimestamp}, s.Metadata.Annotations[notAccepted] == "true"}
+		}
+		k.dirty[n] = true
+	}
+	k.read = true
+	k.loop.Wake()
+}
+
+// Run writes, while this process leads, until the context ends.
+func (k *Keeper) Run(ctx context.Context) {
+	k.change(func() {}, k.all()...)
+	_ = k.loop.Run(ctx) // the error is always nil
+}
+
+// round brings everything that is due into etcd. The error is that of etcd, or of the API.
+func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
+	k.mu.Lock()
+	maps.Copy(k.dirty, k.refused)
+	due := map[name]bool{}
+	if k.synced && k.read {
+		due, k.dirty = k.dirty, due
+	}
+	k.mu.Unlock()
+	var failed error
+	again := map[name]bool{}
+	for n := range due {
+		err := k.keep(ctx, n)
+		if err == nil {
+			continue
+		}
+		failed, again[n] = err, true
+		if elsewhere(err) {
+			again = due // the others fare no better
+			break
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.Copy(k.dirty, again)
+	var orphans error
+	n := len(k.kept)
+	if k.undefined {
+		n = len(k.stored)
+	}
+	if n > 0 {
+		orphans = fmt.Errorf("%d stay in etcd, in force, whose objects went with the definition of their kind: apply the definition and the objects again, or delete them by calicoctl delete --take-over", n)
+	}
+	k.Problems.Tell(problems.Host, k.Kind.Plural+" of the Kubernetes API", orphans)
+	if errors.Is(failed, fenced.ErrNotLeading) {
+		failed = nil
+	}
+	k.Problems.Tell(problems.Host, "writing "+k.Kind.Plural+" of the Kubernetes API to etcd", failed)
+	return 0, failed
+}
+
+// elsewhere reports whether an error says nothing of the object that was to be written.
+func elsewhere(err error) bool {
+	return slices.ContainsFunc([]error{
+		store.ErrUnavailable, store.ErrAuth, store.ErrReadOnly, store.ErrLimit, store.ErrUnknownOutcome, fenced.ErrNotLeading, fenced.ErrNotReady, context.Canceled, context.DeadlineExceeded,
+	}, func(e error) bool { return errors.Is(err, e) })
+}
+
+// keep brings one object into etcd, or takes away what one that is gone has made.
+func (k *Keeper) keep(ctx context.Context, n name) error {
+	k.mu.Lock()
+	o, there := k.objects[n]
+	k.mu.Unlock()
+	if !there {
+		return k.remove(ctx, n)
+	}
+	c := client.New(k.Etcd)
+	c.By = o.by
+	err := o.err
+	var outcome client.Outcome
+	if err == nil {
+		outcome, err = c.Apply(ctx, o.resource)
+	}
+	if elsewhere(err) {
+		return err
+	}
+	k.mu.Lock()
+	overwritten := outcome == client.Configured && k.applied[n] == o.text
+	was, before := k.stored[n]
+	if delete(k.kept, n); err == nil {
+		k.applied[n] = o.text
+		delete(k.refused, n)
+	} else {
+		k.refused[n] = true
+	}
+	k.mu.Unlock()
+	if overwritten {
+		k.API.Warning(o.about, reasonOverwritten, "somebody else had changed it in etcd, and it was written again: change the object in Kubernetes instead")
+	}
+	if err == nil {
+		k.Reporter.Report(o.about)
+		return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionTrue, Reason: accepted, Message: "It is in force."})
+	}
+	reason, text := reasonInvalid, err.Error()
+	if _, is := errors.AsType[*resource.OwnedError](err); is {
+		reason = reasonConflict
+	}
+	switch {
+	case reason == reasonConflict:
+	case before && !was.closed:
+		text += ": what was accepted before stays in force"
+	case o.closed != nil:
+		if _, bad := c.Apply(ctx, *o.closed); elsewhere(bad) {
+			return bad
+		} else if bad == nil {
+			text += ": until it is corrected it allows nothing"
+		}
+	}
+	k.Reporter.Report(o.about, text)
+	return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: text})
+}
+
+// maxMessage is the length of a condition's message that the API accepts.
+const maxMessage = 32768
+
+// tell writes an object's condition.
+func (k *Keeper) tell(ctx context.Context, n name, o Object, c metav1.Condition) error {
+	c.Type, c.ObservedGeneration, c.Message = accepted, o.generation, strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
+	want := slices.Clone(o.conditions)
+	if !meta.SetStatusCondition(&want, c) {
+		return nil
+	}
+	err := k.API.SetConditions(ctx, k.Kind, o, want)
+	if errors.Is(err, kube.ErrChanged) || errors.Is(err, os.ErrNotExist) {
+		return nil // the watch is about to report it
+	}
+	if err == nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if now, there := k.objects[n]; there && now.about.ResourceVersion == o.about.ResourceVersion { // else the watch has already reported it
+			now.conditions = want
+			k.objects[n] = now
+		}
+	}
+	return err
+}
+
+// remove deletes the resource of an object that was deleted.
+func (k *Keeper) remove(ctx context.Context, n name) error {
+	k.mu.Lock()
+	was, there := k.stored[n]
+	delete(k.applied, n)
+	delete(k.refused, n)
+	delete(k.kept, n)
+	k.mu.Unlock()
+	about := corev1.ObjectReference{APIVersion: resource.APIVersion, Kind: k.Kind.Name, Namespace: n.namespace, Name: n.name}
+	k.Reporter.Report(about)
+	if !there {
+		return nil
+	}
+	stays := func() error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept[n] = true
+		return nil
+	}
+	switch _, err := k.API.UID(ctx, k.Kind, n.namespace, n.name); {
+	case err == nil:
+		return errors.New("it has an object that the watch has yet to tell of")
+	case errors.Is(err, kube.ErrNotServed):
+		return stays()
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("is its object gone? %w", err)
+	}
+	made, err := time.Parse(time.RFC3339, was.by.Created)
+	if err != nil {
+		return stays()
+	}
+	// Nobody deleted an object that was deleted along with its definition, even if that is there again.
+	if since, err := k.API.Defined(ctx, k.Kind); err != nil || since.After(made) {
+		return stays()
+	}
+	c := client.New(k.Etcd)
+	c.By = resource.By{UID: was.by.UID}
+	err = c.Delete(ctx, k.Kind, n.namespace, n.name, "")
+	if elsewhere(err) {
+		return err
+	}
+	_, missing := errors.AsType[*resource.NotFoundError](err)
+	_, another := errors.AsType[*resource.OwnedError](err)
+	if err != nil && !missing && !another {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.refused[n] = true
+		k.Reporter.Report(about, "its object is deleted, and it stays: "+err.Error())
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package custom
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
+	"github.com/calico-go/calico/test/etcd"
+)
+
+// made is when the definitions of the tests were made.
+var made = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// world is an API, an etcd, and a Keeper of one kind between them.
+type world struct {
+	*etcd.Server
+	keeper *Keeper
+	kind   *resource.Kind
+	ledger *problems.Ledger
+
+	mu       sync.Mutex
+	there    map[string]string // uids
+	defined  time.Time
+	gone     error // why there is no definition
+	accepted map[string]metav1.Condition
+	warned   []string
+	reported map[string]string
+}
+
+func newWorld(t *testing.T, kind string) *world {
+	t.Helper()
+	k, err := resource.Find(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		Server: etcd.New(t), kind: k, ledger: problems.New(slog.New(slog.DiscardHandler)), there: map[string]string{}, defined: made,
+		accepted: map[string]metav1.Condition{}, reported: map[string]string{},
+	}
+	w.keeper = New(Config{Kind: k, API: w, Etcd: w.Store, Problems: w.ledger, Reporter: w})
+	return w
+}
+
+// start runs the Keeper until the test ends. All objects that were set before are known.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	w.Cleanup(func() {
+		cancel()
+		all.Wait()
+	})
+	w.keeper.Handler().Synced()
+	all.Go(func() {
+		_ = w.Store.Watch(ctx, w.keeper.Watched(), func(u model.Update) error {
+			w.keeper.Update(u)
+			return nil
+		})
+	})
+	all.Go(func() { w.keeper.Run(ctx) })
+}
+
+// set has the API report an object, whose document lacks its version and kind.
+func (w *world) set(uid, doc string) {
+	w.Helper()
+	var o map[string]any
+	if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+		w.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: o}
+	u.SetAPIVersion(resource.APIVersion)
+	u.SetKind(w.kind.Name)
+	u.Object["metadata"].(map[string]any)["uid"] = uid
+	u.SetCreationTimestamp(metav1.NewTime(made.Add(time.Hour)))
+	u.SetGeneration(1)
+	w.mu.Lock()
+	w.there[u.GetName()] = uid
+	w.mu.Unlock()
+	w.keeper.Handler().Set(ObjectOf(w.kind, u))
+}
+
+// remove has the API report that an object is gone.
+func (w *world) remove(name string) {
+	w.mu.Lock()
+	delete(w.there, name)
+	w.mu.Unlock()
+	w.keeper.Handler().Deleted("", name)
+}
+
+// The API and the Reporter.
+
+func (w *world) Watch(context.Context, *resource.Kind, kube.Handler[Object]) error { return nil }
+
+func (w *world) UID(_ context.Context, _ *resource.Kind, _, name string) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case errors.Is(w.gone, kube.ErrNotServed):
+		return "", w.gone
+	case w.there[name] == "":
+		return "", os.ErrNotExist
+	}
+	return w.there[name], nil
+}
+
+func (w *world) Defined(context.Context, *resource.Kind) (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.defined, w.gone
+}
+
+func (w *world) SetConditions(_ context.Context, _ *resource.Kind, o Object, all []metav1.Condition) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.accepted[o.about.Name] = all[0]
+	return nil
+}
+
+func (w *world) Warning(about corev1.ObjectReference, reason, _ string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.warned = append(w.warned, reason+" "+about.Name)
+}
+
+func (w *world) Report(about corev1.ObjectReference, reasons ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reported[about.Name] = strings.Join(reasons, "; ")
+}
+
+// expect waits until an object's condition has this reason, and a message that contains text.
+func (w *world) expect(name, reason, text string) {
+	w.Helper()
+	var have metav1.Condition
+	w.Until(name+" is "+reason+": "+text, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		have = w.accepted[name]
+		return have.Reason == reason && strings.Contains(have.Message, text) && (reason == accepted) == (have.Status == metav1.ConditionTrue)
+	})
+}
+
+// resource returns a resource in etcd, nil if it isn't there.
+func (w *world) resource(name string) *resource.Stored {
+	s, err := client.New(w.Store).Get(context.Background(), w.kind, "", name)
+	if err != nil {
+		return nil
+	}
+	return &s
+}
+
+func (w *world) untilGone(name string) {
+	w.Helper()
+	w.Until(name+" is gone", func() bool { return w.resource(name) == nil })
+}
+
+// apply writes a resource as the operator does.
+func (w *world) apply(doc string, by resource.By) error {
+	w.Helper()
+	all, err := resource.Decode("doc", []byte("apiVersion: projectcalico.org/v3\nkind: "+w.kind.Name+"\n"+doc))
+	if err != nil {
+		w.Fatal(err)
+	}
+	c := client.New(w.Store)
+	c.By = by
+	_, err = c.Apply(context.Background(), all[0])
+	return err
+}
+
+// TestCarried: an object makes a resource, which follows it, is restored, is refused to calicoctl, and goes with it.
+func TestCarried(t *testing.T) {
+	w := newWorld(t, "IPPool")
+	w.set("u1", "metadata: {name: a, labels: {x: one}, annotations: {kubectl.kubernetes.io/last-applied-configuration: z, note: m}}\nspec: {cidr: 10.0.0.0/16}")
+	w.start()
+	w.expect("a", accepted, "")
+	s := w.resource("a")
+	if m := s.Metadata; m.UID != "u1" || m.Labels["x"] != "one" || len(m.Annotations) != 1 || !s.OwnedByAPI() {
+		t.Errorf("%+v", m)
+	}
+	w.set("u1", "metadata: {name: a}\nspec: {cidr: 10.0.0.0/16, natOutgoing: true}")
+	pool := func(why string, is func(model.Pool) bool) {
+		t.Helper()
+		w.Until(why, func() bool {
+			p, _ := w.Get(s.Entries[0].Key).(model.Pool)
+			return is(p)
+		})
+	}
+	pool("the change is in etcd", func(p model.Pool) bool { return p.Masquerade && p.Labels == "" })
+
+	var owned *resource.OwnedError
+	if err := w.apply("metadata: {name: a}\nspec: {cidr: 10.0.0.0/16}", resource.By{}); !errors.As(err, &owned) || !strings.Contains(err.Error(), "use kubectl with ippools.projectcalico.org") {
+		t.Errorf("calicoctl changes what an object has made: %v", err)
+	}
+	if err := client.New(w.Store).Delete(t.Context(), w.kind, "", "a", ""); !errors.As(err, &owned) {
+		t.Errorf("calicoctl deletes what an object has made: %v", err)
+	}
+	p := w.Get(s.Entries[0].Key).(model.Pool)
+	p.Disabled = true
+	w.Put(s.Entries[0].Key, p)
+	pool("the pool is restored", func(p model.Pool) bool { return !p.Disabled })
+	w.Until("that is told", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.warned) == 1 && w.warned[0] == reasonOverwritten+" a"
+	})
+	w.Remove(s.Entries[0].Key)
+	pool("the pool is made again", func(p model.Pool) bool { return p.Masquerade })
+
+	// The operator takes it, and the object gets it back.
+	if err := w.apply("metadata: {name: a}\nspec: {cidr: 10.0.0.0/16, disabled: true}", resource.By{TakeOver: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("a", reasonConflict, "was written by calicoctl")
+	w.set("u1", "metadata: {name: a, annotations: {projectcalico.org/take-over: 'true'}}\nspec: {cidr: 10.0.0.0/16}")
+	w.expect("a", accepted, "")
+	pool("the pool is the object's again", func(p model.Pool) bool { return !p.Disabled && p.Owner == "k8s:u1" })
+	w.remove("a")
+	w.untilGone("a")
+}
+
+// TestTwoWriters: an object adopts what is as it says, and leaves what is otherwise.
+func TestTwoWriters(t *testing.T) {
+	w := newWorld(t, "Tier")
+	for _, doc := range []string{"metadata: {name: same}\nspec: {order: 5}", "metadata: {name: other}\nspec: {order: 5}", "metadata: {name: alone}\nspec: {order: 5}"} {
+		if err := w.apply(doc, resource.By{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.set("u1", "metadata: {name: same}\nspec: {order: 5}")
+	w.set("u2", "metadata: {name: other}\nspec: {order: 6}")
+	w.start()
+	w.expect("same", accepted, "")
+	w.expect("other", reasonConflict, "annotate this one with projectcalico.org/take-over=true")
+	if order := *w.resource("other").Spec.(*resource.Tier).Order; order != 5 {
+		t.Errorf("the older one is replaced: %v", order)
+	}
+	// An object deleted while these controllers were away took nothing of another's with it.
+	w.remove("other")
+	w.remove("same")
+	w.untilGone("same")
+	if w.resource("other") == nil || w.resource("alone") == nil {
+		t.Error("what calicoctl wrote is gone")
+	}
+}
+
+// TestDefinitionGone: what is in force stays when the definition of a kind goes, and can be made again by other objects.
+func TestDefinitionGone(t *testing.T) {
+	w := newWorld(t, "Tier")
+	w.set("u1", "metadata: {name: a}\nspec: {order: 5}")
+	w.set("u2", "metadata: {name: b}\nspec: {order: 5}")
+	w.start()
+	w.expect("a", accepted, "")
+	w.expect("b", accepted, "")
+	for _, gone := range []error{errors.New("it is being deleted"), kube.ErrNotServed} {
+		w.mu.Lock()
+		w.gone = gone
+		w.mu.Unlock()
+		w.remove("a")
+		w.remove("b")
+		w.Until("that is told", func() bool {
+			return strings.Contains(w.ledger.Of(problems.Host, "Tiers of the Kubernetes API").Reason, "2 stay in etcd")
+		})
+	}
+	w.mu.Lock()
+	w.gone, w.defined = nil, made.Add(2*time.Hour)
+	w.mu.Unlock()
+	w.keeper.Handler().Synced()
+	w.set("u3", "metadata: {name: a}\nspec: {order: 7}")
+	w.Until("another object has it", func() bool { return w.resource("a").Metadata.UID == "u3" })
+	w.Until("one is left", func() bool {
+		return strings.Contains(w.ledger.Of(problems.Host, "Tiers of the Kubernetes API").Reason, "1 stay in etcd")
+	})
+	if w.resource("b") == nil {
+		t.Error("what is in force is deleted")
+	}
+}
+
+// TestRefused: what etcd's contents speak against is tried again, and a policy that is not in order allows nothing.
+func TestRefused(t *testing.T) {
+	w := newWorld(t, "GlobalNetworkPolicy")
+	w.set("u1", "metadata: {name: a}\nspec: {tier: t, selector: x == 'y', ingress: [{action: Allow}]}")
+	w.set("u2", "metadata: {name: b}\nspec: {selector: x == 'y', ingress: [{action: Allow, source: {selector: '=='}}]}")
+	w.set("u3", "metadata: {name: c}\nspec: {selector: '==', ingress: [{action: Allow}]}")
+	w.start()
+	w.expect("a", reasonInvalid, "spec.tier: there is no tier t: make it first")
+	w.expect("b", reasonInvalid, "spec.ingress[0].source.selector")
+	w.expect("b", reasonInvalid, "until it is corrected it allows nothing")
+	w.expect("c", reasonInvalid, "spec.selector")
+	p := w.Get(model.PolicyKey{Tier: "default", Policy: "b"}).(model.Policy)
+	if p.Selector != "x == 'y'" || len(p.Inbound) != 0 || !p.Applies(model.Inbound) || p.Applies(model.Outbound) {
+		t.Errorf("%+v", p)
+	}
+	w.Put(model.TierKey{Tier: "t"}, model.Tier{})
+	w.expect("a", accepted, "")
+	w.set("u2", "metadata: {name: b}\nspec: {selector: x == 'w', ingress: [{action: Allow, source: {selector: '=='}}]}")
+	w.Until("the closed policy follows", func() bool {
+		p, _ := w.Get(model.PolicyKey{Tier: "default", Policy: "b"}).(model.Policy)
+		return p.Selector == "x == 'w'" && len(p.Inbound) == 0
+	})
+	w.expect("b", reasonInvalid, "until it is corrected it allows nothing")
+	w.set("u2", "metadata: {name: b}\nspec: {selector: x == 'y', ingress: [{action: Allow}]}")
+	w.expect("b", accepted, "")
+	w.set("u2", "metadata: {name: b}\nspec: {selector: x == 'z', ingress: [{action: Allow, source: {nets: [oops]}}]}")
+	w.expect("b", reasonInvalid, "what was accepted before stays in force")
+	if p := w.Get(model.PolicyKey{Tier: "default", Policy: "b"}).(model.Policy); p.Selector != "x == 'y'" || len(p.Inbound) != 1 {
+		t.Errorf("%+v", p)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reported["a"] != "" || w.reported["c"] == "" {
+		t.Errorf("%q", w.reported)
+	}
+}
+
+// TestApart: resources without a place for their owner have it at a key of its own.
+func TestApart(t *testing.T) {
+	w := newWorld(t, "FelixConfiguration")
+	w.set("u1", "metadata: {name: default, labels: {a: b}}\nspec: {logSeverityScreen: DEBUG}")
+	w.set("u2", "metadata: {name: node.n1}\nspec: {}")
+	w.start()
+	w.expect("default", accepted, "")
+	w.expect("node.n1", accepted, "")
+	if m := w.resource("default").Metadata; m.UID != "u1" || m.Labels["a"] != "b" {
+		t.Errorf("%+v", m)
+	}
+	if err := w.apply("metadata: {name: node.n1}\nspec: {logSeverityScreen: DEBUG}", resource.By{}); err == nil {
+		t.Error("calicoctl changes what an object has made")
+	}
+	w.remove("default")
+	w.untilGone("default")
+	if w.resource("node.n1") == nil || w.Get(model.GlobalConfigKey{Name: "LogSeverityScreen"}) != nil {
+		t.Error("another resource is gone, or this one isn't wholly")
+	}
+}

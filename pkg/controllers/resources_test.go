@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2ek8s
+
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/client"
+	"github.com/calico-go/calico/pkg/lab/eventually"
+	"github.com/calico-go/calico/pkg/lab/kubernetes"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/resource"
+)
+
+// manifest returns one of the sources of the manifests.
+func manifest(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../k8s-manifests/base/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+const policies = `{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: pods}, spec: {cidr: 10.0.0.0/16, natOutgoing: true}}
+---
+{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: web}, spec: {tier: net, selector: app == 'web', ingress: [{action: Allow, protocol: TCP, destination: {ports: [80]}}]}}
+---
+{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: net}, spec: {order: 10}}
+---
+{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: web, namespace: default}, spec: {selector: app == 'web', egress: [{action: Deny}]}}
+`
+
+// TestResources: what kubectl applies is in force, says so, and goes when it is deleted, but not when the definition of its kind is. The
+// controllers have the rights of the manifests.
+func TestResources(t *testing.T) {
+	w := newWorld(t)
+	w.plane.Apply(manifest(t, "definitions.yaml"))
+	w.plane.Kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	w.plane.Apply(manifest(t, "controllers-rbac.yaml"))
+	w.plane.Apply(policies)
+	admin := w.plane.Kubeconfig
+	w.plane.Kubeconfig = w.plane.KubeconfigAs("system:serviceaccount:kube-system:calico-controllers")
+	w.run("one")
+	stop := w.run("two")
+	w.plane.Kubeconfig = admin
+	accepted := func(kind, name, want string) {
+		t.Helper()
+		eventually.Within(t, kubernetes.Patience, kind+" "+name+" is "+want, func() error {
+			out, err := w.plane.TryKubectl("", "get", kind, name, "-o", `jsonpath={range .status.conditions[?(@.type=="Accepted")]}{.status} {.reason} {.message}{end}`)
+			if err == nil && !strings.HasPrefix(out, want) {
+				err = errors.New(out)
+			}
+			return err
+		})
+	}
+	accepted("ippools.projectcalico.org", "pods", "True Accepted")
+	accepted("tiers.projectcalico.org", "net", "True Accepted")
+	accepted("globalnetworkpolicies.projectcalico.org", "web", "True Accepted")
+	accepted("networkpolicies.projectcalico.org", "web", "True Accepted")
+	if out := w.plane.Kubectl("get", "ipp"); !strings.Contains(out, "10.0.0.0/16") || !strings.Contains(out, "ACCEPTED") {
+		t.Errorf("%s", out)
+	}
+	w.plane.Apply(`{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: over}, spec: {cidr: 10.0.128.0/17}}`)
+	accepted("ippools.projectcalico.org", "over", "False Invalid spec.cidr: 10.0.128.0/17 overlaps the pool 10.0.0.0/16 (pods)")
+	eventually.Within(t, kubernetes.Patience, "an event on the pool", func() error {
+		if out := w.plane.Kubectl("get", "events", "-A", "-o", "jsonpath={.items[*].involvedObject.name}"); !strings.Contains(out, "over") {
+			return errors.New(out)
+		}
+		return nil
+	})
+
+	// Another replica goes on, and what is deleted goes.
+	stop()
+	w.plane.Kubectl("delete", "networkpolicies.projectcalico.org", "web")
+	w.holds(model.PolicyKey{Tier: "default", Policy: "default/web"}, nil)
+
+	// The definitions go: nothing does that is in force. They come back, and the objects with them.
+	w.plane.Kubectl("delete", "crd", "globalnetworkpolicies.projectcalico.org", "tiers.projectcalico.org", "--timeout=60s")
+	there := func() {
+		t.Helper()
+		for name, kind := range map[string]string{"net": "Tier", "web": "GlobalNetworkPolicy", "pods": "IPPool"} {
+			k, err := resource.Find(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.New(w.Store).Get(context.Background(), k, "", name); err != nil {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+	there()
+	w.plane.Apply(manifest(t, "definitions.yaml"))
+	w.plane.Kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	w.plane.Apply(strings.ReplaceAll(policies, "order: 10", "order: 20"))
+	accepted("tiers.projectcalico.org", "net", "True Accepted")
+	accepted("globalnetworkpolicies.projectcalico.org", "web", "True Accepted")
+	there()
+	eventually.Within(t, kubernetes.Patience, "the tier has its new order", func() error {
+		if now, _ := w.Get(model.TierKey{Tier: "net"}).(model.Tier); now.Order == nil || *now.Order != 20 {
+			return errors.New("it hasn't")
+		}
+		return nil
+	})
+}
+
+// TestTierRights: a tenant writes policies of the tier default in the namespace alone, and of another tier with the right to it.
+func TestTierRights(t *testing.T) {
+	p := kubernetes.Control(t)
+	p.Apply(manifest(t, "definitions.yaml"))
+	p.Kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	p.Apply(manifest(t, "resources-rbac.yaml"))
+	p.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: tenant, namespace: default}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: calico-admin}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]}`)
+	admin := p.Kubeconfig
+	tenant := p.KubeconfigAs("tenant")
+	policy := func(kind, namespace, tier string) string {
+		return `{apiVersion: projectcalico.org/v3, kind: ` + kind + `, metadata: {name: web` + namespace + `}, spec: {` + tier + `selector: all()}}`
+	}
+	try := func(doc, refusal string) {
+		t.Helper()
+		p.Kubeconfig = tenant
+		defer func() { p.Kubeconfig = admin }()
+		eventually.Within(t, kubernetes.Patience, doc, func() error { // the API server takes rights and rules in with a delay
+			_, err := p.TryKubectl(doc, "create", "--dry-run=server", "-f", "-")
+			switch {
+			case refusal == "":
+				return err
+			case err == nil:
+				return errors.New("it is taken")
+			case !strings.Contains(err.Error(), refusal):
+				return err
+			}
+			return nil
+		})
+	}
+	try(policy("NetworkPolicy", ", namespace: default", "tier: security, "), "no right to write policies of tier security")
+	try(policy("NetworkPolicy", ", namespace: default", ""), "")
+	try(policy("NetworkPolicy", ", namespace: default", "tier: security, "), "no right to write policies of tier security")
+	try(policy("NetworkPolicy", ", namespace: kube-system", ""), "forbidden")
+	try(policy("GlobalNetworkPolicy", "", ""), "forbidden")
+	p.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: security, namespace: default}, rules: [{apiGroups: [projectcalico.org], resources: [tier.networkpolicies], resourceNames: [security.*], verbs: ["*"]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: security, namespace: default}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: security}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]}`)
+	try(strings.Replace(policy("NetworkPolicy", ", namespace: default", "tier: security, "), "name: web", "name: other", 1), "")
+}
