@@ -46,7 +46,7 @@ var packages = map[layer]string{
 		pkg/agent pkg/agent/availability pkg/agent/conflist pkg/agent/connections pkg/agent/dhcpd pkg/agent/etcdguard pkg/agent/firewall pkg/agent/forward
 		pkg/agent/identity pkg/agent/leftovers pkg/agent/params pkg/agent/pods pkg/agent/probe pkg/agent/reentry pkg/agent/router pkg/agent/status
 		pkg/agent/workload pkg/classicd pkg/client pkg/cni pkg/cni/addresses pkg/cni/attach pkg/cni/delegate pkg/cni/gc pkg/cni/protocol pkg/controllers
-		pkg/controllers/availability pkg/controllers/collector pkg/controllers/endpoints pkg/controllers/fenced pkg/controllers/invalid
+		pkg/controllers/availability pkg/controllers/collector pkg/controllers/custom pkg/controllers/endpoints pkg/controllers/fenced pkg/controllers/invalid
 		pkg/controllers/owned pkg/controllers/writer pkg/ctl pkg/ctl/datastore pkg/ctl/diags pkg/ctl/doctor pkg/ctl/explain pkg/ctl/ipam pkg/ctl/node pkg/ctl/status pkg/ctl/output
 		pkg/ctl/resources pkg/ctl/session pkg/installer pkg/installer/bootstrap pkg/nodecert pkg/nsmanager pkg/nsmclient
 	`,
@@ -189,13 +189,14 @@ func mayPure(pkg, path string) bool {
 
 // exceptions of the direction, each with its reason.
 var exceptions = map[[2]string]string{
-	{"pkg/daemon/run", "pkg/store"}:     "where etcd is, and who asks, is told to every daemon alike",
-	{"pkg/agent", "pkg/nodecert"}:       "a host's certificate is kept as a manager of network services keeps its own",
-	{"pkg/nsmanager", "pkg/nodecert"}:   "a manager's certificate is kept as the agent keeps its own",
-	{"pkg/classicd", "pkg/agent"}:       "Felix is the agent, told by others than etcd",
-	{"pkg/ctl/ipam", "pkg/client"}:      "what a resource says is changed as a resource",
-	{"pkg/ctl/datastore", "pkg/client"}: "an export of Calico's is written as resources",
-	{"pkg/ctl/resources", "pkg/client"}: "the commands on resources are built on what other programs use for the same",
+	{"pkg/daemon/run", "pkg/store"}:          "where etcd is, and who asks, is told to every daemon alike",
+	{"pkg/agent", "pkg/nodecert"}:            "a host's certificate is kept as a manager of network services keeps its own",
+	{"pkg/nsmanager", "pkg/nodecert"}:        "a manager's certificate is kept as the agent keeps its own",
+	{"pkg/classicd", "pkg/agent"}:            "Felix is the agent, told by others than etcd",
+	{"pkg/ctl/ipam", "pkg/client"}:           "what a resource says is changed as a resource",
+	{"pkg/ctl/datastore", "pkg/client"}:      "an export of Calico's is written as resources",
+	{"pkg/ctl/resources", "pkg/client"}:      "the commands on resources are built on what other programs use for the same",
+	{"pkg/controllers/custom", "pkg/client"}: "an object of the Kubernetes API is written as the resource that it is",
 }
 
 // parts are shells and edges of several packages, each with its reason. A part lies below its shell, which imports it;

@@ -14,18 +14,24 @@ import (
 // rights are all that the manifests let Calico's accounts do, each role's by itself: verbs, resource, and the objects where
 // it isn't all. Whoever has an account's token has its rights: one that is new here needs a reason, and names objects where it can.
 const rights = `
+calico-etcd.yaml ClusterRole calico-admin: create,update,delete projectcalico.org/tier.networkpolicies,projectcalico.org/tier.globalnetworkpolicies default.*
+calico-etcd.yaml ClusterRole calico-admin: get,list,watch,create,update,patch,delete,deletecollection projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
 calico-etcd.yaml ClusterRole calico-controllers: create,patch events
+calico-etcd.yaml ClusterRole calico-controllers: get apiextensions.k8s.io/customresourcedefinitions
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
+calico-etcd.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/*
 calico-etcd.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: patch namespaces/status
 calico-etcd.yaml ClusterRole calico-controllers: patch nodes/status
 calico-etcd.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
+calico-etcd.yaml ClusterRole calico-controllers: patch projectcalico.org/*/status
 calico-etcd.yaml ClusterRole calico-node: create,patch events
 calico-etcd.yaml ClusterRole calico-node: get,list,watch pods,namespaces
 calico-etcd.yaml ClusterRole calico-node: list,watch nodes
 calico-etcd.yaml ClusterRole calico-node: patch nodes/status
+calico-etcd.yaml ClusterRole calico-view: get,list,watch projectcalico.org/*
 calico-etcd.yaml Role calico-bootstrap: get configmaps kubeadm-config
 calico-etcd.yaml Role calico-controllers: create coordination.k8s.io/leases
 calico-etcd.yaml Role calico-controllers: get apps/daemonsets calico-node
@@ -42,23 +48,29 @@ calico-nsm.yaml Role calico-nsm-signer: get,update secrets calico-nsm-ca
 calico-nsm.yaml Role calico-nsm: list,create,patch coordination.k8s.io/leases
 calico-nsm.yaml Role calico-nsm: list,watch,create networkservicemesh.io/networkservices
 calico-nsm.yaml Role calico-nsm: list,watch,create,patch,delete networkservicemesh.io/networkserviceendpoints
+calico.yaml ClusterRole calico-admin: create,update,delete projectcalico.org/tier.networkpolicies,projectcalico.org/tier.globalnetworkpolicies default.*
+calico.yaml ClusterRole calico-admin: get,list,watch,create,update,patch,delete,deletecollection projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
 calico.yaml ClusterRole calico-bootstrap: approve,sign certificates.k8s.io/signers projectcalico.org/etcd-node
 calico.yaml ClusterRole calico-bootstrap: get,list nodes
 calico.yaml ClusterRole calico-bootstrap: get,list,watch certificates.k8s.io/certificatesigningrequests
 calico.yaml ClusterRole calico-bootstrap: patch certificates.k8s.io/certificatesigningrequests/approval,certificates.k8s.io/certificatesigningrequests/status
 calico.yaml ClusterRole calico-controllers: create,patch events
+calico.yaml ClusterRole calico-controllers: get apiextensions.k8s.io/customresourcedefinitions
 calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
 calico.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
+calico.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/*
 calico.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
 calico.yaml ClusterRole calico-controllers: patch namespaces/status
 calico.yaml ClusterRole calico-controllers: patch nodes/status
 calico.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
+calico.yaml ClusterRole calico-controllers: patch projectcalico.org/*/status
 calico.yaml ClusterRole calico-node-etcd: create,get certificates.k8s.io/certificatesigningrequests
 calico.yaml ClusterRole calico-node: create,patch events
 calico.yaml ClusterRole calico-node: get,list,watch pods,namespaces
 calico.yaml ClusterRole calico-node: list,watch nodes
 calico.yaml ClusterRole calico-node: patch nodes/status
+calico.yaml ClusterRole calico-view: get,list,watch projectcalico.org/*
 calico.yaml Role calico-bootstrap-etcd: get pods
 calico.yaml Role calico-bootstrap-etcd: get,update configmaps calico-etcd
 calico.yaml Role calico-bootstrap-etcd: get,update secrets calico-etcd-ca,calico-etcd-server,calico-etcd-controllers,calico-etcd-ctl
