@@ -144,6 +144,10 @@ func TestTierRights(t *testing.T) {
 	try(policy("NetworkPolicy", ", namespace: default", "tier: security, "), "no right to write policies of tier security")
 	try(policy("NetworkPolicy", ", namespace: kube-system", ""), "forbidden")
 	try(policy("GlobalNetworkPolicy", "", ""), "forbidden")
+	eventually.Nil(t, "the administrator to write a global policy of any tier", func() error {
+		_, err := p.TryKubectl(policy("GlobalNetworkPolicy", "", "tier: security, "), "create", "--dry-run=server", "-f", "-")
+		return err
+	})
 	p.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: security, namespace: default}, rules: [{apiGroups: [projectcalico.org], resources: [tier.networkpolicies], resourceNames: [security.*], verbs: ["*"]}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: security, namespace: default}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: security}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]}`)

@@ -41,7 +41,10 @@ func TestDefinitions(t *testing.T) {
 		plurals = append(plurals, strings.ToLower(k.Plural))
 	}
 	slices.Sort(plurals)
-	if rights, err := os.ReadFile("../../k8s-manifests/base/resources-rbac.yaml"); err != nil || !strings.Contains(string(rights), "  resources: ["+strings.Join(plurals, ", ")+"]\n") {
-		t.Errorf("resources-rbac.yaml lacks a right to %s: %v", strings.Join(plurals, ", "), err)
+	all := strings.Join(plurals, ", ")
+	for _, tt := range []struct{ file, list string }{{"resources", all}, {"controllers", all}, {"controllers", strings.ReplaceAll(all, ", ", "/status, ") + "/status"}} {
+		if rights, err := os.ReadFile("../../k8s-manifests/base/" + tt.file + "-rbac.yaml"); err != nil || !strings.Contains(string(rights), "  resources: ["+tt.list+"]\n") {
+			t.Errorf("%s-rbac.yaml lacks a right to %s: %v", tt.file, tt.list, err)
+		}
 	}
 }
