@@ -15,6 +15,7 @@ type By struct {
 	UID      string // of the object
 	Created  string // when it was made (RFC 3339)
 	TakeOver bool   // whose the resource is doesn't matter: it becomes the writer's
+	Again    bool   // the object has made it before: what has no owner any more, somebody else has overwritten
 }
 
 // was returns what is stored of a resource's owner; old may be nil.
@@ -60,12 +61,14 @@ func (k *Kind) owned(s *Stored, api bool) error {
 	return &OwnedError{s.Title(), api, strings.ToLower(k.Plural)}
 }
 
-// mayWrite returns an error if the stored resource is another's than the writer's. An object may have one that is as it says, and that
-// nobody has taken from it.
+// mayWrite returns an error if the stored resource is another's than the writer's. An object may have one that can't be read or is as it
+// says, and that nobody has taken from it.
 func (k *Kind) mayWrite(r Resource, old *Stored, entries []model.Entry) error {
 	api := old.OwnedByAPI()
 	switch {
 	case r.By.TakeOver, api == (r.By.UID != ""):
+		return nil
+	case !api && (old.Err != nil || r.By.Again && metaOf(old).Owner == ""):
 		return nil
 	case api:
 		return k.owned(old, true)

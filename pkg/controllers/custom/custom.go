@@ -245,12 +245,14 @@ func elsewhere(err error) bool {
 func (k *Keeper) keep(ctx context.Context, n name) error {
 	k.mu.Lock()
 	o, there := k.objects[n]
+	_, again := k.applied[n]
 	k.mu.Unlock()
 	if !there {
 		return k.remove(ctx, n)
 	}
 	c := client.New(k.Etcd)
 	c.By = o.by
+	c.By.Again = again
 	err := o.err
 	var outcome client.Outcome
 	if err == nil {

@@ -52,7 +52,7 @@ func ObjectOf(k *resource.Kind, u *unstructured.Unstructured) Object {
 	}
 	annotations := maps.Clone(u.GetAnnotations())
 	maps.DeleteFunc(annotations, func(name, _ string) bool {
-		return name == takeOver || strings.HasPrefix(name, "kubectl.kubernetes.io/")
+		return name == takeOver || name == notAccepted || strings.HasPrefix(name, "kubectl.kubernetes.io/")
 	})
 	metadata := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "labels": u.GetLabels(), "annotations": annotations}
 	maps.DeleteFunc(metadata, func(_ string, v any) bool {
