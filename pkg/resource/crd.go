@@ -161,7 +161,7 @@ func (s *Schema) structural() object {
 	case nil:
 		add("x-kubernetes-preserve-unknown-fields", true)
 	}
-	if s.Default != nil {
+	if s.Default != "" {
 		add("default", s.Default)
 	}
 	if s.Enum != nil {

@@ -49,17 +49,17 @@ func (AssignmentMode) words() []string { return []string{string(Automatic), stri
 type IPPool struct {
 	CIDR             CIDR          `json:"cidr" doc:"The network. It is fixed: another one is another pool."`
 	BlockSize        int           `json:"blockSize,omitempty" least:"1" doc:"Length of the prefix of the blocks that hosts claim: 20 to 32 (default 26), for IPv6 116 to 128 (122). Once there are blocks, calicoctl ipam migrate changes it."`
-	IPIPMode         Encapsulation `json:"ipipMode,omitempty" doc:"When packets between hosts are wrapped in IP, IPv4 only; CrossSubnet: where the hosts share no network. Default Never."`
-	VXLANMode        Encapsulation `json:"vxlanMode,omitempty" doc:"When packets between hosts are wrapped in VXLAN, likewise. One of both modes at most."`
+	IPIPMode         Encapsulation `json:"ipipMode,omitempty" default:"Never" doc:"When packets between hosts are wrapped in IP, IPv4 only; CrossSubnet: where the hosts share no network. Default Never."`
+	VXLANMode        Encapsulation `json:"vxlanMode,omitempty" default:"Never" doc:"When packets between hosts are wrapped in VXLAN, likewise. One of both modes at most."`
 	NATOutgoing      bool          `json:"natOutgoing,omitempty" doc:"Packets to addresses in no pool leave with the host's address."`
 	Disabled         bool          `json:"disabled,omitempty" doc:"No address is taken from it; those in use stay."`
-	NodeSelector     string        `json:"nodeSelector,omitempty" doc:"Selector of the nodes whose pods get addresses of it. A pod or configuration that asks for the pool gets them on any node, so that !all() parks it. Default all()."`
+	NodeSelector     string        `json:"nodeSelector,omitempty" default:"all()" doc:"Selector of the nodes whose pods get addresses of it. A pod or configuration that asks for the pool gets them on any node, so that !all() parks it. Default all()."`
 	DisableBGPExport bool          `json:"disableBGPExport,omitempty" doc:"Its routes are announced to nobody by BGP."`
 	HandsOut         *bool         `json:"handsOutAddresses,omitempty" doc:"Ours. False where another IPAM plugin gives the addresses. Default true."`
 
-	NamespaceSelector string         `json:"namespaceSelector,omitempty" doc:"Selector of the namespaces whose pods get addresses of it; projectcalico.org/name is a namespace's name. A pod or configuration that asks for the pool, or for an address of it, gets it in any namespace, and tunnels don't ask. Workloads outside Kubernetes get addresses only of pools with all(), the default."`
+	NamespaceSelector string         `json:"namespaceSelector,omitempty" default:"all()" doc:"Selector of the namespaces whose pods get addresses of it; projectcalico.org/name is a namespace's name. A pod or configuration that asks for the pool, or for an address of it, gets it in any namespace, and tunnels don't ask. Workloads outside Kubernetes get addresses only of pools with all(), the default."`
 	AllowedUses       []string       `json:"allowedUses,omitempty" doc:"What its addresses are for: Workload, Tunnel or both, the default."`
-	AssignmentMode    AssignmentMode `json:"assignmentMode,omitempty" doc:"Manual: only pods and configurations that ask for the pool, or for an address of it, get addresses, and tunnels: see allowedUses. Default Automatic."`
+	AssignmentMode    AssignmentMode `json:"assignmentMode,omitempty" default:"Automatic" doc:"Manual: only pods and configurations that ask for the pool, or for an address of it, get addresses, and tunnels: see allowedUses. Default Automatic."`
 }
 
 func (IPPool) validations() []Validation {

@@ -25,7 +25,7 @@ func (PolicyType) words() []string { return []string{"Ingress", "Egress"} }
 
 // Policy is the spec of a GlobalNetworkPolicy, and of a NetworkPolicy.
 type Policy struct {
-	Tier                   string       `json:"tier,omitempty" doc:"The tier that it belongs to. Default default."`
+	Tier                   string       `json:"tier,omitempty" default:"default" doc:"The tier that it belongs to. Default default."`
 	Order                  *float64     `json:"order,omitempty" doc:"Policies of a lower one are asked first; those without, last."`
 	Selector               string       `json:"selector,omitempty" doc:"Selector of the endpoints that it applies to; of its namespace, where it has one. Default all()."`
 	NamespaceSelector      string       `json:"namespaceSelector,omitempty" doc:"Of a GlobalNetworkPolicy: selector of these endpoints' namespaces."`

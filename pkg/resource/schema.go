@@ -22,7 +22,7 @@ type Schema struct {
 	Type       any                `json:"type,omitempty"`
 	Format     string             `json:"format,omitempty"`
 	Const      string             `json:"const,omitempty"`
-	Default    any                `json:"default,omitempty"`
+	Default    string             `json:"default,omitempty"`
 	Minimum    *int               `json:"minimum,omitempty"`
 	Maximum    *int               `json:"maximum,omitempty"`
 	MaxItems   int                `json:"maxItems,omitempty"`
@@ -142,9 +142,6 @@ func structSchema(t reflect.Type) *Schema {
 func (s *Schema) bounds(tag reflect.StructTag) {
 	if text, ok := tag.Lookup("default"); ok {
 		s.Default = text
-		if s.Type == "boolean" {
-			s.Default = text == "true"
-		}
 	}
 	number := func(text string) *int {
 		n, err := strconv.Atoi(text)

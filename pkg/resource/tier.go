@@ -22,7 +22,7 @@ func (TierAction) words() []string { return []string{"Deny", "Pass"} }
 // Tier is the spec of a Tier.
 type Tier struct {
 	Order         *float64   `json:"order,omitempty" doc:"Tiers of a lower one are asked first; those without, last."`
-	DefaultAction TierAction `json:"defaultAction,omitempty" doc:"What becomes of a packet on which policies of the tier apply and none decides. Default Deny."`
+	DefaultAction TierAction `json:"defaultAction,omitempty" default:"Deny" doc:"What becomes of a packet on which policies of the tier apply and none decides. Default Deny."`
 }
 
 var tierKind = newKind(one(readTier), writeTier, Kind{
