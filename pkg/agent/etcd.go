@@ -43,7 +43,8 @@ func newEtcdState(host, source string) *etcdState {
 }
 
 // watched returns the prefixes that the agent and its parts understand. Endpoints of other hosts are members of the sets that rules refer
-// to. The settings of address management, and reservations, concern the plugins, but a plugin ends before it can report a bad or misspelt one: the agent does.
+// to. The settings of address management, and reservations, concern the plugins, but a plugin ends before it can report a bad or misspelt
+// one: the agent does.
 func watched() []string {
 	return append(router.OnlyRouterPrefixes(), model.ObjectPrefix(), model.IPAMConfigKey{}.Path(), model.ReservationPrefix(), model.SubnetPrefix())
 }

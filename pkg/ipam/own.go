@@ -41,8 +41,8 @@ func (a *assignment) fromOwn(e *eligible) (got *pick, unread []netip.Prefix) {
 	return nil, unread
 }
 
-// ownPick returns nil if the block can't be used: it is full apart from reserved addresses, invalid, or not the host's after all, or its pool may not
-// serve the request.
+// ownPick returns nil if the block can't be used: it is full apart from reserved addresses, invalid, or not the host's
+// after all, or its pool may not serve the request.
 func (a *assignment) ownPick(e *eligible, c netip.Prefix) *pick {
 	b, err := a.peek(c)
 	if err != nil || b == nil || b.Affinity != a.Host {
