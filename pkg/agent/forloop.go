@@ -10,12 +10,13 @@ import (
 )
 
 // forLoop returns the part of an update that the loop needs, false if there is none. The loop then misses the update's revision, which is
-// harmless: callers of the gate wait for the revision of an endpoint.
+// harmless: callers of the gate wait for the revision of an endpoint, and others for that of what an object of the Kubernetes API made.
 func forLoop(u model.Update) (model.Update, bool) {
 	others := func(e model.Entry) bool { return router.OnlyRouter(e.Path) }
 	if !slices.ContainsFunc(u.Entries, others) {
 		return u, true
 	}
+	needed := u.Resync || slices.ContainsFunc(u.Entries, model.Entry.OfAPI)
 	u.Entries = slices.DeleteFunc(slices.Clone(u.Entries), others)
-	return u, u.Resync || len(u.Entries) > 0
+	return u, needed || len(u.Entries) > 0
 }

@@ -18,6 +18,7 @@ func TestForLoop(t *testing.T) {
 	}
 	endpoint := entry(model.WorkloadEndpointKey{Host: "h", Orchestrator: "k8s", Workload: "a", Endpoint: "eth0"})
 	block := entry(model.BlockKey{CIDR: netip.MustParsePrefix("10.1.0.0/26")})
+	filter := model.Entry{Path: model.BGPFilterKey{Name: "f"}.Path(), Key: model.BGPFilterKey{Name: "f"}, Value: model.BGPFilter{Meta: model.Meta{Owner: "k8s:u"}}, Revision: 2}
 	for _, c := range []struct {
 		name string
 		in   model.Update
@@ -27,6 +28,7 @@ func TestForLoop(t *testing.T) {
 		{"both", model.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
 		{"the loop's", model.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
 		{"the router's", model.Update{Revision: 2, Entries: []model.Entry{block}}, []model.Entry{}, false},
+		{"the router's, of an object of the API", model.Update{Revision: 2, Entries: []model.Entry{filter}}, []model.Entry{}, true},
 		{"a snapshot", model.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
 		{"nothing but a revision", model.Update{Revision: 2}, nil, true},
 	} {

@@ -252,6 +252,9 @@ func (l *loop) turn(ctx context.Context) error {
 	if reason == "" {
 		l.workload.ReportStale()
 	}
+	if reason == "" && !l.awaitsTunnels() && l.firewall.Settled() {
+		l.report.Filtered(l.etcd.revision)
+	}
 	l.answer()
 	l.reports.tell(c.Paths)
 	l.reports.tellHealth(reason)

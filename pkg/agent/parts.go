@@ -72,7 +72,7 @@ func newRouter(cfg Config, env run.Env, client *store.Client, p parts, guard *et
 	}, client)
 	left := leftovers.New(env.Logger, client, cfg.Node)
 	return router.New(router.Config{
-		Node: cfg.Node, Settings: routerSettings(params.Resolve().Params), Handover: p.handover, Identity: id, Naming: p.report.Naming, Leftovers: left,
+		Node: cfg.Node, Settings: routerSettings(params.Resolve().Params), Handover: p.handover, Identity: id, Naming: p.report.Naming, Leftovers: left, Status: p.report,
 		Problems: env.Problems, Health: env.Health, Metrics: m, Logger: env.Logger,
 	}, n), id, left
 }

@@ -2,6 +2,8 @@
 
 package model
 
+import "strings"
+
 // Meta is what a resource has besides its spec: the member meta of its value. Nothing that carries packets or assigns addresses uses it,
 // except for a pool's name. Maps are JSON text, so that values with a Meta stay comparable.
 type Meta struct {
@@ -22,6 +24,12 @@ const (
 
 // ResourceMeta returns the Meta of a value that embeds one.
 func (m Meta) ResourceMeta() Meta { return m }
+
+// OfAPI reports whether an object of the Kubernetes API made what the entry holds.
+func (e Entry) OfAPI() bool {
+	m, is := e.Value.(interface{ ResourceMeta() Meta })
+	return is && strings.HasPrefix(m.ResourceMeta().Owner, OwnerAPI)
+}
 
 // parseMeta ignores a meta that isn't in order, and unknown members of it: other programs may keep notes there.
 func parseMeta(r *reader) (Meta, error) {

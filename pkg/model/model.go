@@ -399,6 +399,8 @@ type Status struct {
 	Time        time.Time
 	Uptime      time.Duration // stored in seconds
 	FirstUpdate bool
+	// PolicyRevision is the latest revision of etcd at which an object of the Kubernetes API wrote what is in force on the host; 0 = none.
+	PolicyRevision int64
 }
 
 // EndpointStatus is an agent's report on an endpoint: "up", "down" or "error".

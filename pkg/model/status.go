@@ -28,6 +28,13 @@ func parseStatus(r *reader) (Status, error) {
 			return err
 		}},
 		into("first_update", &s.FirstUpdate, boolean(false)),
+		into("policy_revision", &s.PolicyRevision, func(r *reader) (int64, error) {
+			if r.null() {
+				return 0, nil
+			}
+			n, err := r.integer(0, math.MaxInt)
+			return int64(n), err
+		}),
 	)
 	if err == nil && s.Time.IsZero() {
 		err = missing("time")
@@ -51,6 +58,9 @@ func (s Status) format(w *writer) error {
 	w.name("uptime")
 	w.b = strconv.AppendFloat(w.b, float64(ms)/1000, 'f', -1, 64)
 	w.boolean("first_update", s.FirstUpdate)
+	if s.PolicyRevision != 0 {
+		w.integer("policy_revision", int(s.PolicyRevision))
+	}
 	w.close('}')
 	return nil
 }

@@ -86,6 +86,7 @@ type Reconciler struct {
 	work     board.Doubts // to hand over once the firewall is applied
 
 	applied bool             // it has been applied once
+	more    bool             // part of the latest turn waits for another
 	err     error            // why the latest turn was not applied
 	failing map[string]error // why an endpoint's firewall isn't as it should be
 	misfit  error            // why part of a change could not be used, the latest
@@ -277,7 +278,7 @@ func (r *Reconciler) Apply(ctx context.Context) Outcome {
 	} else {
 		r.backoff.Reset()
 	}
-	if report.More {
+	if r.more = report.More; r.more {
 		r.due = now // after what has come meanwhile
 	}
 	for _, path := range report.InForce { // it wasn't when connections were judged
@@ -359,6 +360,9 @@ func (r *Reconciler) Err() error { return r.err }
 // program.
 func (r *Reconciler) Invalid() map[string]error { return r.engine.Invalid() }
 func (r *Reconciler) Misfit() error             { return r.misfit }
+
+// Settled reports whether the kernel has everything that was decided.
+func (r *Reconciler) Settled() bool { return r.applied && r.err == nil && r.misfit == nil && !r.more }
 
 // Unmade is policy.Engine.Unmade.
 func (r *Reconciler) Unmade(path string, needed func(profile string) []model.Key) string {

@@ -57,6 +57,7 @@ type Router struct {
 	identity     identity               // nil = this host's identity is managed elsewhere
 	naming       *mailbox.Value[string] // nil = the name is the host's own
 	leftover     leftover               // nil = keep leftovers
+	status       status                 // nil = nobody asks
 	reports      *reports
 	disturbances *disturbances
 	metrics      Metrics
@@ -106,6 +107,7 @@ type Config struct {
 	Identity  identity               // nil = this host's identity is managed elsewhere
 	Naming    *mailbox.Value[string] // nil = the name is the host's own
 	Leftovers leftover               // nil = keep leftovers
+	Status    status                 // nil = nobody asks
 	Problems  *problems.Ledger
 	Health    *health.Monitor
 	Metrics   Metrics
@@ -126,11 +128,14 @@ type identity interface {
 	Found() <-chan struct{}
 }
 
+// status is told up to which revision of etcd all routes are as they should be.
+type status interface{ Routed(revision int64) }
+
 // New returns a Router that knows nothing yet. Run and RunBGP, concurrently, make it act.
 func New(cfg Config, n network) *Router {
 	reports := newReports(cfg.Logger, cfg.Problems)
 	return &Router{
-		log: cfg.Logger, network: n, handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
+		log: cfg.Logger, network: n, handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers, status: cfg.Status,
 		bgp: &bgpUpdater{
 			log: cfg.Logger, speaker: n.speaker, state: n.state, problems: cfg.Problems, health: cfg.Health,
 			desired: mailbox.New[bgp.Desired](), wake: cfg.Handover.wake,
@@ -307,6 +312,9 @@ func (r *Router) turn(ctx context.Context) {
 		r.plan.Programmed()
 	}
 	r.announce()
+	if r.status != nil && waits == "" && r.kernel.applied && !r.kernel.whole {
+		r.status.Routed(r.etcd.revision)
+	}
 	if looked { // where links come and go by the hundred, looking takes at most a tenth of the time
 		r.look.after = time.Now().Add(max(leastLook, 10*time.Since(now)))
 	}

@@ -32,6 +32,7 @@ type host struct {
 	addresses func() ([]netip.Addr, error) // of this host
 	started   time.Time
 	wake      mailbox.Signal
+	progress  mailbox.Signal // reached has changed
 
 	// Only run uses the rest, except what mu guards.
 	lease      *store.Lease
@@ -39,6 +40,7 @@ type host struct {
 	former     *store.Lease  // what is in etcd may still be attached to it
 	lapsed     bool          // the lease has ended, and the status was not written since
 	registered bool          // the object that says that the host exists was created
+	reported   time.Time     // the last status
 
 	mu       sync.Mutex
 	how      Settings
@@ -46,6 +48,8 @@ type host struct {
 	unlisted bool  // the object that says that the host exists was deleted
 	doubted  bool  // etcd may be another one
 	written  int64 // revision of the last status
+	realised realised
+	reached  int64 // of realised, the latest that is known
 }
 
 func newHost(cfg Config, client *store.Client, n *mailbox.Value[string]) *host {
@@ -55,7 +59,7 @@ func newHost(cfg Config, client *store.Client, n *mailbox.Value[string]) *host {
 	}
 	return &host{
 		log: cfg.Logger, store: client, name: cfg.Node, health: cfg.Health, problems: cfg.Problems, naming: n,
-		leases: known, addresses: ownAddresses, started: time.Now(), wake: mailbox.NewSignal(),
+		leases: known, addresses: ownAddresses, started: time.Now(), wake: mailbox.NewSignal(), progress: mailbox.NewSignal(),
 	}
 }
 
@@ -80,8 +84,22 @@ func (h *host) note(change func()) {
 	h.wake.Send()
 }
 
+// done records that a part of the agent has done everything up to a revision.
+func (h *host) done(part int, revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.realised.done[part] = revision
+	if now := h.realised.reached(); now != 0 && now != h.reached {
+		h.reached = now
+		h.progress.Send()
+	}
+}
+
 // update takes in one update of the watch.
 func (h *host) update(u model.Update) {
+	h.mu.Lock()
+	h.realised.update(u)
+	h.mu.Unlock()
 	if u.Resync {
 		h.note(func() { h.doubted = true })
 	}
@@ -130,6 +148,8 @@ func (h *host) run(ctx context.Context) error {
 			return nil
 		case <-h.wake:
 			t.wake()
+		case <-h.progress:
+			t.timer.Reset(max(t.pause, time.Until(h.reported.Add(pace))))
 		case <-lost:
 			h.lease, h.lapsed = nil, true
 			t.timer.Reset(0)
@@ -188,7 +208,9 @@ func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
 		return fmt.Errorf("write the host's status: read the host's addresses: %w", err)
 	}
 	now := time.Now()
-	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(h.started), FirstUpdate: first}
+	h.mu.Lock()
+	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(h.started), FirstUpdate: first, PolicyRevision: h.reached}
+	h.mu.Unlock()
 	key := model.StatusKey{Host: h.name}
 	revision, err := h.store.Transact(ctx, h.ranges(), func(v *model.View) (model.Change, error) {
 		if err := h.judge(v, own); err != nil {
@@ -213,7 +235,7 @@ func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
 	h.mu.Lock()
 	h.written = revision
 	h.mu.Unlock()
-	h.lapsed = false
+	h.lapsed, h.reported = false, now
 	if h.former != nil {
 		h.drop(h.former)
 		h.former = nil

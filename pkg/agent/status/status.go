@@ -77,6 +77,11 @@ func (r *Reporter) FirstUpdate() {
 	r.endpoints.firstUpdate()
 }
 
+// Filtered and Routed record that the firewall, and the routes, are as etcd says up to a revision, each once it has taken in an update
+// after Update has.
+func (r *Reporter) Filtered(revision int64) { r.host.done(firewall, revision) }
+func (r *Reporter) Routed(revision int64)   { r.host.done(router, revision) }
+
 // Settings say what is reported, and how often.
 type Settings struct {
 	// Interval is how often the host reports that it is alive, 0 = never; TTL is how long a report lasts in etcd.
