@@ -74,6 +74,7 @@ type controllers struct {
 	cluster   *clusterPolicies
 	garbage   *collection
 	custom    []*custom.Keeper // by kind
+	agents    *custom.Agents
 	// overwritten limits logging when another process keeps overwriting these controllers' keys.
 	overwritten rate.Sometimes
 	// leading functions run while this process leads, each until its context ends.
@@ -105,8 +106,9 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.cluster = newClusterPolicies(c)
 	c.garbage = newCollection(c)
 	if cfg.Enabled[Resources] {
+		c.agents = custom.NewAgents()
 		for _, kind := range resource.CustomKinds() {
-			c.custom = append(c.custom, custom.New(custom.Config{Kind: kind, API: custom.Kubernetes{Client: api}, Etcd: c.etcd, Problems: c.ledger, Reporter: c.invalid}))
+			c.custom = append(c.custom, custom.New(custom.Config{Kind: kind, API: custom.Kubernetes{Client: api}, Agents: c.agents, Etcd: c.etcd, Problems: c.ledger, Reporter: c.invalid}))
 		}
 	}
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
@@ -288,6 +290,7 @@ func (c *controllers) watchCustom(ctx context.Context, group *errgroup.Group, be
 		kind := k.Kind.Name + ".projectcalico.org" // Kubernetes has a NetworkPolicy as well
 		begin(kind, k.Objects, func(ctx context.Context) error { return k.API.Watch(ctx, k.Kind, handler(c, kind, k.Handler())) })
 	}
+	c.watchEtcd(ctx, group, "agents", c.agents.Watched(), c.agents.Update)
 	c.watchEtcd(ctx, group, "resources", prefixes, func(u model.Update) {
 		for _, k := range c.custom {
 			k.Update(u)

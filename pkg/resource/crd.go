@@ -103,6 +103,7 @@ func (k *Kind) definition() object {
 		column(k.custom.columns[i], kind, ".spec."+field)
 	}
 	column("Accepted", "string", `.status.conditions[?(@.type=="Accepted")].status`)
+	column("Realised", "string", `.status.conditions[?(@.type=="Realised")].status`)
 	column("Age", "date", ".metadata.creationTimestamp")
 	schema := object{
 		{"description", k.Name + " of Calico."}, {"type", "object"}, {"required", []string{"spec"}},
@@ -126,7 +127,7 @@ func (k *Kind) definition() object {
 
 // status is the schema of every kind's status.
 var status = object{{"type", "object"}, {"properties", object{{"conditions", object{
-	{"description", "Accepted says whether the object is in order and in force."},
+	{"description", "Accepted says whether the object is in order and in etcd, Realised whether it is in force on all nodes."},
 	{"type", "array"}, {"x-kubernetes-list-type", "map"}, {"x-kubernetes-list-map-keys", []string{"type"}},
 	{"items", object{{"type", "object"}, {"required", []string{"type", "status", "lastTransitionTime", "reason", "message"}}, {"properties", object{
 		{"type", object{{"type", "string"}}}, {"status", object{{"type", "string"}, {"enum", []string{"True", "False", "Unknown"}}}},

@@ -108,6 +108,7 @@ func (k *Kind) change(r Resource, old *Stored, entries []model.Entry, alone bool
 		}
 	}
 	change := model.Change{NoneSince: noneBelow(written.vacant)}
+	var along []model.Put // whatever changes, so that a reader of all keys sees that the owner has written
 	for _, key := range written.others {
 		change.Compares = append(change.Compares, model.Compare{Key: key, Revision: stored[key].Revision})
 	}
@@ -120,6 +121,9 @@ func (k *Kind) change(r Resource, old *Stored, entries []model.Entry, alone bool
 		change.Compares = append(change.Compares, model.Compare{Key: put.Key, Revision: e.Revision})
 		if e.Exists() && e.Err == nil {
 			if was, err := model.FormatValue(e.Value); err == nil && string(was) == string(text) {
+				if k.apart && e.OfAPI() {
+					along = append(along, put)
+				}
 				continue
 			}
 		}
@@ -130,6 +134,9 @@ func (k *Kind) change(r Resource, old *Stored, entries []model.Entry, alone bool
 			change.Compares = append(change.Compares, model.Compare{Key: key, Revision: e.Revision})
 			change.Deletes = append(change.Deletes, key)
 		}
+	}
+	if !change.Empty() {
+		change.Puts = append(change.Puts, along...)
 	}
 	return change, nil
 }

@@ -6,6 +6,7 @@
 package custom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,11 +51,14 @@ type Reporter interface {
 	Report(about corev1.ObjectReference, reasons ...string)
 }
 
-// The condition of an object, and its reasons. Those of other controllers stay as they are.
+// The conditions of an object, and their reasons. Those of other controllers stay as they are.
 const (
-	accepted       = "Accepted"
-	reasonInvalid  = "Invalid"
-	reasonConflict = "Conflict"
+	accepted          = "Accepted"
+	reasonInvalid     = "Invalid"
+	reasonConflict    = "Conflict"
+	realised          = "Realised"
+	reasonWaiting     = "Waiting"
+	reasonNotAccepted = "NotAccepted"
 	// reasonOverwritten is that of an event about a resource that somebody else had changed.
 	reasonOverwritten = "Overwritten"
 )
@@ -66,6 +70,7 @@ var timing = reconcile.Timing{Every: 10 * time.Second, Retry: retry.Backoff{Firs
 type Config struct {
 	Kind     *resource.Kind
 	API      API
+	Agents   *Agents
 	Etcd     client.Store // as only the leader writes it
 	Problems *problems.Ledger
 	Reporter Reporter
@@ -84,6 +89,8 @@ type Keeper struct {
 	dirty   map[name]bool
 	refused map[name]bool // tried again in every round, as what speaks against them may have gone
 	kept    map[name]bool // without an object, as the definition went
+	waiting map[name]bool // accepted, and not realised on all nodes
+	told    time.Time     // when it was last told of those on how many they are
 	synced  bool          // all objects are known
 	read    bool          // all resources are known
 	// undefined: the API doesn't serve the kind.
@@ -94,17 +101,19 @@ type name struct{ namespace, name string }
 
 // stored is what is known of a resource in etcd.
 type stored struct {
-	by     resource.By
-	closed bool // it takes the place of a policy that is not in order
+	by       resource.By
+	revision int64
+	closed   bool // it takes the place of a policy that is not in order
 }
 
 // New returns a Keeper that knows nothing yet.
 func New(cfg Config) *Keeper {
 	k := &Keeper{
 		Config: cfg, objects: map[name]Object{}, applied: map[name]string{}, stored: map[name]stored{}, dirty: map[name]bool{},
-		refused: map[name]bool{}, kept: map[name]bool{}, tracker: cfg.Kind.Track(),
+		refused: map[name]bool{}, kept: map[name]bool{}, waiting: map[name]bool{}, tracker: cfg.Kind.Track(),
 	}
 	k.loop = reconcile.New(timing, k.round)
+	cfg.Agents.notify(k.loop.Wake)
 	return k
 }
 
@@ -179,7 +188,8 @@ func (k *Keeper) Update(u model.Update) {
 	for i, s := range slices.Concat(gone, changed) {
 		n := name{s.Metadata.Namespace, s.Metadata.Name}
 		if delete(k.stored, n); i >= len(gone) && s.OwnedByAPI() {
-			k.stored[n] = stored{resource.By{UID: s.Metadata.UID, Created: s.Metadata.CreationTimestamp}, s.Metadata.Annotations[notAccepted] == "true"}
+			by := resource.By{UID: s.Metadata.UID, Created: s.Metadata.CreationTimestamp}
+			k.stored[n] = stored{by, s.Revision, s.Metadata.Annotations[notAccepted] == "true"}
 		}
 		k.dirty[n] = true
 	}
@@ -198,7 +208,7 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	k.mu.Lock()
 	maps.Copy(k.dirty, k.refused)
 	due := map[name]bool{}
-	if k.synced && k.read {
+	if k.synced && k.read && k.Agents.known() {
 		due, k.dirty = k.dirty, due
 	}
 	k.mu.Unlock()
@@ -215,6 +225,8 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 			break
 		}
 	}
+	pause, err := k.progress(ctx)
+	failed = cmp.Or(failed, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.Copy(k.dirty, again)
@@ -231,7 +243,36 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 		failed = nil
 	}
 	k.Problems.Tell(problems.Host, "writing "+k.Kind.Plural+" of the Kubernetes API to etcd", failed)
-	return 0, failed
+	return pause, failed
+}
+
+// pace is how often an object is told on how many nodes it is realised while it isn't on all.
+const pace = time.Second
+
+// progress tells the accepted objects that were not realised when they were last told: at once if they are by now.
+func (k *Keeper) progress(ctx context.Context) (again time.Duration, failed error) {
+	k.mu.Lock()
+	var due []name
+	paced := time.Since(k.told) < pace
+	for n := range k.waiting {
+		again = pace
+		if all, _ := k.Agents.realise(k.stored[n].revision); (all || !paced) && !k.dirty[n] {
+			due = append(due, n)
+		}
+	}
+	if !paced {
+		k.told = time.Now()
+	}
+	k.mu.Unlock()
+	for _, n := range due {
+		k.mu.Lock()
+		o, there := k.objects[n]
+		k.mu.Unlock()
+		if there {
+			failed = cmp.Or(k.tell(ctx, n, o, isAccepted), failed)
+		}
+	}
+	return again, failed
 }
 
 // elsewhere reports whether an error says nothing of the object that was to be written.
@@ -267,6 +308,7 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	if delete(k.kept, n); err == nil {
 		k.applied[n] = o.text
 		delete(k.refused, n)
+		delete(k.waiting, n)
 	} else {
 		k.refused[n] = true
 	}
@@ -276,7 +318,10 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	}
 	if err == nil {
 		k.Reporter.Report(o.about)
-		return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionTrue, Reason: accepted, Message: "It is in force."})
+		if outcome != client.Unchanged {
+			return nil // etcd's watch is about to report as of which revision
+		}
+		return k.tell(ctx, n, o, isAccepted)
 	}
 	reason, text := reasonInvalid, err.Error()
 	if _, is := errors.AsType[*resource.OwnedError](err); is {
@@ -297,29 +342,56 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: text})
 }
 
+// isAccepted is the condition of an object that is in order.
+var isAccepted = metav1.Condition{Status: metav1.ConditionTrue, Reason: accepted, Message: "It is in etcd."}
+
 // maxMessage is the length of a condition's message that the API accepts.
 const maxMessage = 32768
 
-// tell writes an object's condition.
-func (k *Keeper) tell(ctx context.Context, n name, o Object, c metav1.Condition) error {
-	c.Type, c.ObservedGeneration, c.Message = accepted, o.generation, strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
+// tell writes an object's conditions.
+func (k *Keeper) tell(ctx context.Context, n name, o Object, is metav1.Condition) error {
+	is.Type = accepted
 	want := slices.Clone(o.conditions)
-	if !meta.SetStatusCondition(&want, c) {
+	changed := false
+	for _, c := range []metav1.Condition{is, k.realised(n, o, is.Status == metav1.ConditionTrue)} {
+		c.ObservedGeneration, c.Message = o.generation, strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
+		changed = meta.SetStatusCondition(&want, c) || changed
+	}
+	if !changed {
 		return nil
 	}
 	err := k.API.SetConditions(ctx, k.Kind, o, want)
-	if errors.Is(err, kube.ErrChanged) || errors.Is(err, os.ErrNotExist) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch now, there := k.objects[n]; {
+	case errors.Is(err, os.ErrNotExist):
 		return nil // the watch is about to report it
-	}
-	if err == nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if now, there := k.objects[n]; there && now.about.ResourceVersion == o.about.ResourceVersion { // else the watch has already reported it
-			now.conditions = want
-			k.objects[n] = now
-		}
+	case errors.Is(err, kube.ErrChanged):
+		k.dirty[n] = true // until the watch has reported it
+		return nil
+	case err == nil && there && now.about.ResourceVersion == o.about.ResourceVersion: // else the watch has already reported it
+		now.conditions = want
+		k.objects[n] = now
 	}
 	return err
+}
+
+// realised returns the condition that says whether all agents have in force what an object says.
+func (k *Keeper) realised(n name, o Object, accepted bool) metav1.Condition {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if delete(k.waiting, n); !accepted {
+		return metav1.Condition{Type: realised, Status: metav1.ConditionFalse, Reason: reasonNotAccepted, Message: "It isn't accepted."}
+	}
+	all, text := k.Agents.realise(k.stored[n].revision)
+	if !all {
+		k.waiting[n] = true
+		return metav1.Condition{Type: realised, Status: metav1.ConditionFalse, Reason: reasonWaiting, Message: text}
+	}
+	if was := meta.FindStatusCondition(o.conditions, realised); was != nil && was.Status == metav1.ConditionTrue && was.ObservedGeneration == o.generation {
+		return *was // nodes that come later, or go, don't make all objects change
+	}
+	return metav1.Condition{Type: realised, Status: metav1.ConditionTrue, Reason: realised, Message: text}
 }
 
 // remove deletes the resource of an object that was deleted.
@@ -329,6 +401,7 @@ func (k *Keeper) remove(ctx context.Context, n name) error {
 	delete(k.applied, n)
 	delete(k.refused, n)
 	delete(k.kept, n)
+	delete(k.waiting, n)
 	k.mu.Unlock()
 	about := corev1.ObjectReference{APIVersion: resource.APIVersion, Kind: k.Kind.Name, Namespace: n.namespace, Name: n.name}
 	k.Reporter.Report(about)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ var made = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type world struct {
 	*etcd.Server
 	keeper *Keeper
+	agents *Agents
 	kind   *resource.Kind
 	ledger *problems.Ledger
 
@@ -40,7 +42,7 @@ type world struct {
 	there    map[string]string // uids
 	defined  time.Time
 	gone     error // why there is no definition
-	accepted map[string]metav1.Condition
+	told     map[string][]metav1.Condition
 	warned   []string
 	reported map[string]string
 }
@@ -53,9 +55,9 @@ func newWorld(t *testing.T, kind string) *world {
 	}
 	w := &world{
 		Server: etcd.New(t), kind: k, ledger: problems.New(slog.New(slog.DiscardHandler)), there: map[string]string{}, defined: made,
-		accepted: map[string]metav1.Condition{}, reported: map[string]string{},
+		told: map[string][]metav1.Condition{}, agents: NewAgents(), reported: map[string]string{},
 	}
-	w.keeper = New(Config{Kind: k, API: w, Etcd: w.Store, Problems: w.ledger, Reporter: w})
+	w.keeper = New(Config{Kind: k, API: w, Agents: w.agents, Etcd: w.Store, Problems: w.ledger, Reporter: w})
 	return w
 }
 
@@ -71,6 +73,12 @@ func (w *world) start() {
 	all.Go(func() {
 		_ = w.Store.Watch(ctx, w.keeper.Watched(), func(u model.Update) error {
 			w.keeper.Update(u)
+			return nil
+		})
+	})
+	all.Go(func() {
+		_ = w.Store.Watch(ctx, w.agents.Watched(), func(u model.Update) error {
+			w.agents.Update(u)
 			return nil
 		})
 	})
@@ -129,7 +137,7 @@ func (w *world) Defined(context.Context, *resource.Kind) (time.Time, error) {
 func (w *world) SetConditions(_ context.Context, _ *resource.Kind, o Object, all []metav1.Condition) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.accepted[o.about.Name] = all[0]
+	w.told[o.about.Name] = all
 	return nil
 }
 
@@ -145,15 +153,15 @@ func (w *world) Report(about corev1.ObjectReference, reasons ...string) {
 	w.reported[about.Name] = strings.Join(reasons, "; ")
 }
 
-// expect waits until an object's condition has this reason, and a message that contains text.
+// expect waits until one of an object's conditions has this reason, and a message that contains text.
 func (w *world) expect(name, reason, text string) {
 	w.Helper()
-	var have metav1.Condition
 	w.Until(name+" is "+reason+": "+text, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		have = w.accepted[name]
-		return have.Reason == reason && strings.Contains(have.Message, text) && (reason == accepted) == (have.Status == metav1.ConditionTrue)
+		return slices.ContainsFunc(w.told[name], func(have metav1.Condition) bool {
+			return have.Reason == reason && strings.Contains(have.Message, text) && (reason == have.Type) == (have.Status == metav1.ConditionTrue)
+		})
 	})
 }
 
@@ -233,6 +241,41 @@ func TestCarried(t *testing.T) {
 	pool("the pool is the object's again", func(p model.Pool) bool { return !p.Disabled && p.Owner == "k8s:u1" })
 	w.remove("a")
 	w.untilGone("a")
+}
+
+// TestRealised: an object says on how many of the live nodes it is in force, and is told at once when it is on all.
+func TestRealised(t *testing.T) {
+	w := newWorld(t, "FelixConfiguration")
+	agent := func(host string, first bool, revision int64) {
+		w.Put(model.StatusKey{Host: host}, model.Status{Time: made, FirstUpdate: first, PolicyRevision: revision})
+	}
+	w.set("u1", "metadata: {name: default}\nspec: {ipipMTU: 1400}")
+	w.start()
+	w.expect("default", reasonWaiting, "0/0 nodes")
+	latest := func() (revision int64) {
+		s := w.resource("default")
+		for _, e := range s.Entries {
+			if e.OfAPI() {
+				revision = e.Revision
+			}
+		}
+		if revision != s.Revision {
+			t.Errorf("agents look for the revision %d of what the object owns, controllers for %d", revision, s.Revision)
+		}
+		return revision
+	}
+	agent("starting", false, 0)
+	agent("n1", true, latest())
+	w.expect("default", realised, "1/1 nodes")
+	agent("n2", true, 0) // a node that comes later changes nothing
+	w.set("u1", "metadata: {name: default}\nspec: {ipipMTU: 1401}")
+	w.expect("default", reasonWaiting, "0/2 nodes, not n1, n2")
+	agent("n1", true, latest())
+	w.expect("default", reasonWaiting, "1/2 nodes, not n2")
+	w.Remove(model.StatusKey{Host: "n2"})
+	w.expect("default", realised, "1/1 nodes")
+	w.set("u1", "metadata: {name: default}\nspec: {ipipMTU: many}")
+	w.expect("default", reasonNotAccepted, "")
 }
 
 // TestTwoWriters: an object adopts what is as it says, and leaves what is otherwise.
