@@ -8,8 +8,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/client"
 	"github.com/calico-go/calico/pkg/lab/eventually"
@@ -37,6 +41,18 @@ const policies = `{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {na
 {apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: web, namespace: default}, spec: {selector: app == 'web', egress: [{action: Deny}]}}
 `
 
+// accepted waits until an object's condition is as wanted, from the left.
+func (w *world) accepted(kind, name, want string) {
+	w.Helper()
+	eventually.Within(w, kubernetes.Patience, kind+" "+name+" is "+want, func() error {
+		out, err := w.plane.TryKubectl("", "get", kind, name, "-o", `jsonpath={range .status.conditions[?(@.type=="Accepted")]}{.status} {.reason} {.message}{end}`)
+		if err == nil && !strings.HasPrefix(out, want) {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
 // TestResources: what kubectl applies is in force, says so, and goes when it is deleted, but not when the definition of its kind is. The
 // controllers have the rights of the manifests.
 func TestResources(t *testing.T) {
@@ -50,16 +66,7 @@ func TestResources(t *testing.T) {
 	w.run("one")
 	stop := w.run("two")
 	w.plane.Kubeconfig = admin
-	accepted := func(kind, name, want string) {
-		t.Helper()
-		eventually.Within(t, kubernetes.Patience, kind+" "+name+" is "+want, func() error {
-			out, err := w.plane.TryKubectl("", "get", kind, name, "-o", `jsonpath={range .status.conditions[?(@.type=="Accepted")]}{.status} {.reason} {.message}{end}`)
-			if err == nil && !strings.HasPrefix(out, want) {
-				err = errors.New(out)
-			}
-			return err
-		})
-	}
+	accepted := w.accepted
 	accepted("ippools.projectcalico.org", "pods", "True Accepted")
 	accepted("tiers.projectcalico.org", "net", "True Accepted")
 	accepted("globalnetworkpolicies.projectcalico.org", "web", "True Accepted")
@@ -108,6 +115,69 @@ func TestResources(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAdopt: what calicoctl wrote becomes objects, which say just that, and calicoctl's again, and is in force all the time.
+func TestAdopt(t *testing.T) {
+	w := newWorld(t)
+	w.plane.Apply(manifest(t, "definitions.yaml"))
+	w.plane.Kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	w.run("one")
+	calicoctl := func(stdin string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(os.Getenv("CALICO_BIN_DIR"), "calicoctl"), args...)
+		cmd.Env, cmd.Stdin = append(os.Environ(), "ETCD_ENDPOINTS="+w.Addr()), strings.NewReader(stdin)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", cmd, err, err.(*exec.ExitError).Stderr)
+		}
+		return string(out)
+	}
+	documents := policies + `---
+{apiVersion: projectcalico.org/v3, kind: FelixConfiguration, metadata: {name: default}, spec: {ipipMTU: 1400, failsafeInboundHostPorts: [{protocol: TCP, port: 22}]}}
+---
+{apiVersion: projectcalico.org/v3, kind: BGPPeer, metadata: {name: tor, labels: {rack: a}}, spec: {nodeSelector: rack == 'a', peerIP: 192.0.2.1, asNumber: 64513}}
+---
+{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: eth0}, spec: {node: n1, interfaceName: eth0}}
+`
+	calicoctl(`{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: net}, spec: {order: 10}}`, "apply", "-f", "-")
+	calicoctl(documents, "apply", "-f", "-")
+	kinds := []string{"ippools", "tiers", "globalnetworkpolicies", "networkpolicies", "felixconfigurations", "bgppeers", "hostendpoints"}
+	names := []string{"pods", "net", "web", "web", "default", "tor", "eth0"}
+	stored := func() (all []string) {
+		for i, kind := range kinds {
+			all = append(all, calicoctl("", "get", strings.TrimSuffix(kind, ".projectcalico.org"), names[i], "-o", "jsonpath={.metadata.name} {.metadata.labels} {.spec}"))
+		}
+		return all
+	}
+	before := stored()
+	w.plane.Apply(calicoctl("", "datastore", "adopt"))
+	for i := range kinds {
+		kinds[i] += ".projectcalico.org"
+		w.accepted(kinds[i], names[i], "True Accepted")
+	}
+	if diff := cmp.Diff(before, stored()); diff != "" {
+		t.Errorf("what is in force has changed:\n%s", diff)
+	}
+	if left := calicoctl("", "datastore", "adopt"); left != "" {
+		t.Errorf("what is still calicoctl's: %s", left)
+	}
+	// What calicoctl prints, kubectl takes, and nothing changes.
+	for i, kind := range kinds {
+		w.plane.Apply(calicoctl("", "get", strings.TrimSuffix(kind, ".projectcalico.org"), "-o", "yaml", "--export", names[i]))
+		if generation := w.plane.Kubectl("get", kind, names[i], "-o", "jsonpath={.metadata.generation}"); generation != "1" {
+			t.Errorf("%s %s has changed by what calicoctl prints: %s", kind, names[i], w.plane.Kubectl("get", kind, names[i], "-o", "yaml"))
+		}
+	}
+	calicoctl("", "datastore", "adopt", "--back")
+	for i, kind := range kinds {
+		w.accepted(kind, names[i], "False Conflict")
+		w.plane.Kubectl("delete", kind, names[i])
+	}
+	if diff := cmp.Diff(before, stored()); diff != "" {
+		t.Errorf("what is in force has changed:\n%s", diff)
+	}
+	calicoctl("", "delete", "gnp", "web")
 }
 
 // TestTierRights: a tenant writes policies of the tier default in the namespace alone, and of another tier with the right to it.

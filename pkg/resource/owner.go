@@ -42,6 +42,9 @@ func (b By) meta(old *Stored) model.Meta {
 // OwnedByAPI reports whether an object of the Kubernetes API makes the resource. Its uid and when it was made are in Metadata.
 func (s *Stored) OwnedByAPI() bool { return strings.HasPrefix(metaOf(s).Owner, model.OwnerAPI) }
 
+// TakenOver reports whether the operator has taken the resource from an object, which may only take it back if it says so.
+func (s *Stored) TakenOver() bool { return metaOf(s).Owner == model.OwnerOperator }
+
 // OwnedError says that a resource is another's.
 type OwnedError struct {
 	Title string

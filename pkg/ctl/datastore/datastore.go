@@ -20,14 +20,14 @@ import (
 
 // New returns the command datastore. Its subcommands are also those of its subcommand migrate, as in calicoctl 3.
 func New(env *session.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "datastore", Short: "Export, import, lock or migrate all data"}
+	cmd := &cobra.Command{Use: "datastore", Short: "Export, import, adopt, lock or migrate all data"}
 	subcommands := []func(*session.Env) *cobra.Command{newExport, newImport, newLock, newUnlock}
 	migrate := newMigrate(env)
 	for _, sub := range subcommands {
 		cmd.AddCommand(sub(env))
 		migrate.AddCommand(sub(env))
 	}
-	cmd.AddCommand(migrate)
+	cmd.AddCommand(migrate, newAdopt(env))
 	return cmd
 }
 
