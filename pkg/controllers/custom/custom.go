@@ -431,7 +431,14 @@ func (k *Keeper) remove(ctx context.Context, n name) error {
 		return stays()
 	}
 	c := client.New(k.Etcd)
-	c.By = resource.By{UID: was.by.UID}
+	c.By = was.by
+	if s, err := c.Get(ctx, k.Kind, n.namespace, n.name); err == nil && s.Metadata.UID == was.by.UID {
+		if r, retires := k.Kind.Retired(&s); retires { // what prevents its deletion goes in time
+			if _, err := c.Apply(ctx, r); elsewhere(err) {
+				return err
+			}
+		}
+	}
 	err = c.Delete(ctx, k.Kind, n.namespace, n.name, "")
 	if elsewhere(err) {
 		return err

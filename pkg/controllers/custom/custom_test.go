@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -276,6 +277,30 @@ func TestRealised(t *testing.T) {
 	w.expect("default", realised, "1/1 nodes")
 	w.set("u1", "metadata: {name: default}\nspec: {ipipMTU: many}")
 	w.expect("default", reasonNotAccepted, "")
+}
+
+// TestPoolInUse: the pool of an object that is deleted gives out no more addresses, and goes with its last one.
+func TestPoolInUse(t *testing.T) {
+	w := newWorld(t, "IPPool")
+	w.set("u1", "metadata: {name: a}\nspec: {cidr: 10.0.0.0/24}")
+	w.start()
+	cidr := netip.MustParsePrefix("10.0.0.0/30")
+	w.Until("the pool is there", func() bool { return w.resource("a") != nil })
+	w.Put(model.BlockKey{CIDR: cidr}, model.Block{
+		CIDR: cidr, Affinity: "n1", Allocations: []int{model.Free, 0, model.Free, model.Free}, Unallocated: []int{0, 2, 3}, Attributes: []model.Attributes{{HandleID: "h"}},
+	})
+	w.remove("a")
+	w.Until("it is told that the pool stays", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return strings.Contains(w.reported["a"], "1 address in use on 1 node")
+	})
+	if p, _ := w.Get(w.resource("a").Entries[0].Key).(model.Pool); !p.Disabled {
+		t.Error("the pool still gives out addresses")
+	}
+	w.Remove(model.BlockKey{CIDR: cidr})
+	w.set("u2", "metadata: {name: b}\nspec: {cidr: 10.1.0.0/24}") // there is something to do
+	w.untilGone("a")
 }
 
 // TestTwoWriters: an object adopts what is as it says, and leaves what is otherwise.
