@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -21,12 +22,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/model"
 )
 
 var (
 	pods       = flag.Int("pods", 50_000, "of the benchmark")
 	namespaces = flag.Int("namespaces", 5_000, "of the benchmark, each with a policy")
+	resources  = flag.Int("resources", 5_000, "of the benchmark, all GlobalNetworkPolicies")
 	nodes      = flag.Int("nodes", 1_000, "of the benchmark")
 )
 
@@ -184,11 +187,7 @@ func (w *world) labels(b *testing.B) {
 func (w *world) written() bool {
 	n := 0
 	for _, prefix := range []string{"/calico/v1/policy/tier/default/policy/knp.", "/calico/v1/policy/profile/k8s_ns.", "/calico/v1/policy/profile/ksa."} {
-		snapshot, err := w.Store.Read(context.Background(), model.Range{Prefix: prefix, KeysOnly: true})
-		if err != nil {
-			return false
-		}
-		n += len(snapshot.Entries())
+		n += w.count(prefix)
 	}
 	return n >= *namespaces*5
 }
@@ -196,4 +195,60 @@ func (w *world) written() bool {
 func quantile(all []time.Duration, q float64) time.Duration {
 	slices.Sort(all)
 	return all[int(q*float64(len(all)-1))]
+}
+
+// BenchmarkResources runs the program with many policies of Calico's own kind in the API: how long it takes to write all, how long after a
+// start it writes what has changed meanwhile, and how much memory they cost.
+func BenchmarkResources(b *testing.B) {
+	w := newWorld(b)
+	w.plane.Apply(manifest(b, "definitions.yaml"))
+	w.plane.Kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	w.Put(model.StatusKey{Host: "n1"}, model.Status{Time: time.Now(), FirstUpdate: true, PolicyRevision: math.MaxInt32}) // an agent that is never late
+	p := startProgram(b, w, w.plane.Kubeconfig)
+	p.await(func() bool { return true })
+	before := p.memory("VmHWM")
+	p.stop()
+
+	policy := func(i int, order string) string {
+		return fmt.Sprintf(`{"apiVersion":"projectcalico.org/v3","kind":"GlobalNetworkPolicy","metadata":{"name":"web-%d"},"spec":{"order":%s,"selector":"app == 'web-%[1]d'",`+
+			`"ingress":[{"action":"Allow","protocol":"TCP","source":{"selector":"client == 'web-%[1]d'"},"destination":{"ports":[80,"8000:8099"]}}],`+
+			`"egress":[{"action":"Allow","protocol":"UDP","destination":{"ports":[53]}},{"action":"Allow","destination":{"nets":["10.0.0.0/8"]}}]}}`+"\n", i, order)
+	}
+	const shares = 16
+	parallel(b, shares, func(share int) error {
+		var docs strings.Builder
+		for i := share; i < *resources; i += shares {
+			docs.WriteString(policy(i, "1"))
+		}
+		_, err := w.plane.TryKubectl(docs.String(), "create", "-f", "-")
+		return err
+	})
+	last := model.PolicyKey{Tier: model.DefaultTier, Policy: fmt.Sprintf("web-%d", *resources-1)}
+	for i, what := range []string{"first", "again"} {
+		p := startProgram(b, w, w.plane.Kubeconfig)
+		eventually.Within(b, 5*time.Minute, "all are written and say so", func() error {
+			p, _ := w.Get(last).(model.Policy)
+			if n := w.count(model.PolicyPrefix()); n < *resources || p.Order == nil || *p.Order != float64(i+1) {
+				return fmt.Errorf("%d are written", n)
+			}
+			text := w.plane.Kubectl("get", "gnp", "-o", `jsonpath={range .items[*].status.conditions[?(@.type=="Realised")]}{.status}{"\n"}{end}`)
+			if n := strings.Count(text, "True"); n < *resources {
+				return fmt.Errorf("%d say so", n)
+			}
+			return nil
+		})
+		b.ReportMetric(time.Since(p.began).Seconds(), "s-resources-"+what)
+		b.ReportMetric(float64(p.memory("VmHWM")-before)/1024, "MiB-resources-"+what)
+		p.stop()
+		w.plane.Apply(policy(*resources-1, strconv.Itoa(i+2)))
+	}
+}
+
+// count returns how many keys there are under a prefix.
+func (w *world) count(prefix string) int {
+	snapshot, err := w.Store.Read(context.Background(), model.Range{Prefix: prefix, KeysOnly: true})
+	if err != nil {
+		return 0
+	}
+	return len(snapshot.Entries())
 }

@@ -4,7 +4,6 @@ package kubepolicy
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -13,7 +12,7 @@ import (
 func Derived(e model.Entry) bool {
 	switch key := e.Key.(type) {
 	case model.PolicyKey:
-		return key.Tier == ProtectionTier || strings.HasPrefix(key.Policy, PolicyPrefix) || strings.HasPrefix(key.Policy, ClusterPolicyPrefix)
+		return key.Tier == ProtectionTier || model.KubernetesPolicy(key.Policy)
 	case model.TierKey:
 		return slices.Contains([]string{ProtectionTier, AdminTier, BaselineTier}, key.Tier)
 	case model.HostEndpointKey:

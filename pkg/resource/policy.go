@@ -53,6 +53,9 @@ var (
 	})
 )
 
+// mostCompared is how many keys a write compares one by one. etcd takes 128 comparisons in a transaction.
+const mostCompared = 100
+
 func policyKind(k Kind, short ...string) *Kind {
 	k.custom = &custom{short: short, columns: []string{"Tier", "tier", "Order", "order"}, rules: []Validation{
 		{"!self.metadata.name.startsWith('knp.') && !self.metadata.name.startsWith('kcnp.')", "metadata.name: names that begin with knp. or kcnp. are those of Kubernetes' own policies"},
@@ -207,7 +210,22 @@ func writePolicy(r writing[Policy]) (keys, error) {
 	p.Source = noted(p, spec, tier, namespace)
 	var k keys
 	if r.old == nil {
-		k.others, k.vacant = []model.Key{model.TierKey{Tier: tier}}, []string{model.PolicyPrefix()} // a policy of this name in another tier
+		k.others = []model.Key{model.TierKey{Tier: tier}}
+		tiers := map[string]bool{model.DefaultTier: true}
+		for _, e := range r.entries {
+			switch key := e.Key.(type) {
+			case model.TierKey:
+				tiers[key.Tier] = true
+			case model.PolicyKey:
+				tiers[key.Tier] = true
+			}
+		}
+		if delete(tiers, tier); len(tiers) > mostCompared {
+			k.vacant, tiers = []string{model.PolicyPrefix()}, nil
+		}
+		for other := range tiers { // no policy of this name appears there
+			k.others = append(k.others, policyKey(r.Resource, other))
+		}
 	}
 	k.put(policyKey(r.Resource, tier), p)
 	return k, nil

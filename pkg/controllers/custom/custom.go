@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,6 +103,7 @@ type name struct{ namespace, name string }
 // stored is what is known of a resource in etcd.
 type stored struct {
 	by       resource.By
+	entries  []model.Entry
 	revision int64
 	closed   bool // it takes the place of a policy that is not in order
 }
@@ -189,7 +191,7 @@ func (k *Keeper) Update(u model.Update) {
 		n := name{s.Metadata.Namespace, s.Metadata.Name}
 		if delete(k.stored, n); i >= len(gone) && s.OwnedByAPI() {
 			by := resource.By{UID: s.Metadata.UID, Created: s.Metadata.CreationTimestamp}
-			k.stored[n] = stored{by, s.Revision, s.Metadata.Annotations[notAccepted] == "true"}
+			k.stored[n] = stored{by, s.Entries, s.Revision, s.Metadata.Annotations[notAccepted] == "true"}
 		}
 		k.dirty[n] = true
 	}
@@ -212,19 +214,7 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 		due, k.dirty = k.dirty, due
 	}
 	k.mu.Unlock()
-	var failed error
-	again := map[name]bool{}
-	for n := range due {
-		err := k.keep(ctx, n)
-		if err == nil {
-			continue
-		}
-		failed, again[n] = err, true
-		if elsewhere(err) {
-			again = due // the others fare no better
-			break
-		}
-	}
+	again, failed := k.keepAll(ctx, due)
 	pause, err := k.progress(ctx)
 	failed = cmp.Or(failed, err)
 	k.mu.Lock()
@@ -244,6 +234,39 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	}
 	k.Problems.Tell(problems.Host, "writing "+k.Kind.Plural+" of the Kubernetes API to etcd", failed)
 	return pause, failed
+}
+
+// atOnce is how many objects are written at the same time.
+const atOnce = 16
+
+// keepAll brings objects into etcd, and returns those that must be tried again, and why one of them. If that is not for the objects' sake,
+// the others wait as well.
+func (k *Keeper) keepAll(ctx context.Context, due map[name]bool) (again map[name]bool, failed error) {
+	again = map[name]bool{}
+	var mu sync.Mutex // guards these
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for n := range due {
+		group.Go(func() error {
+			mu.Lock()
+			err := failed
+			mu.Unlock()
+			if !elsewhere(err) {
+				err = k.keep(ctx, n)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				again[n] = true
+				if !elsewhere(failed) {
+					failed = err
+				}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the error is always nil
+	return again, failed
 }
 
 // pace is how often an object is told on how many nodes it is realised while it isn't on all.
@@ -287,6 +310,7 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	k.mu.Lock()
 	o, there := k.objects[n]
 	_, again := k.applied[n]
+	was, before := k.stored[n]
 	k.mu.Unlock()
 	if !there {
 		return k.remove(ctx, n)
@@ -294,17 +318,20 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	c := client.New(k.Etcd)
 	c.By = o.by
 	c.By.Again = again
-	err := o.err
+	r, err := o.resource()
 	var outcome client.Outcome
-	if err == nil {
-		outcome, err = c.Apply(ctx, o.resource)
+	switch {
+	case err != nil:
+	case k.holds(r, c.By, was.entries):
+		outcome = client.Unchanged
+	default:
+		outcome, err = c.Apply(ctx, r)
 	}
 	if elsewhere(err) {
 		return err
 	}
 	k.mu.Lock()
 	overwritten := outcome == client.Configured && k.applied[n] == o.text
-	was, before := k.stored[n]
 	if delete(k.kept, n); err == nil {
 		k.applied[n] = o.text
 		delete(k.refused, n)
@@ -331,15 +358,24 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	case reason == reasonConflict:
 	case before && !was.closed:
 		text += ": what was accepted before stays in force"
-	case o.closed != nil:
-		if _, bad := c.Apply(ctx, *o.closed); elsewhere(bad) {
-			return bad
-		} else if bad == nil {
-			text += ": until it is corrected it allows nothing"
+	default:
+		if shut, is := o.closed(); is {
+			if _, bad := c.Apply(ctx, shut); elsewhere(bad) {
+				return bad
+			} else if bad == nil {
+				text += ": until it is corrected it allows nothing"
+			}
 		}
 	}
 	k.Reporter.Report(o.about, text)
 	return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: text})
+}
+
+// holds reports whether a resource is stored just as its object asks for. What isn't known yet of etcd leads to another look.
+func (k *Keeper) holds(r resource.Resource, by resource.By, entries []model.Entry) bool {
+	r.By = by
+	change, created, err := k.Kind.Write(k.Kind.NameRanges(r.Metadata.Namespace, r.Metadata.Name), entries, r, resource.Apply)
+	return err == nil && !created && change.Empty()
 }
 
 // isAccepted is the condition of an object that is in order.

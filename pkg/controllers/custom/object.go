@@ -30,11 +30,22 @@ type Object struct {
 	by         resource.By
 	generation int64
 	conditions []metav1.Condition
-	resource   resource.Resource
-	err        error // why it can't be read
-	// closed, for a policy, is what takes its place until it is in order: one that selects the same endpoints and allows nothing.
-	closed *resource.Resource
-	text   string // all that decides the resource
+	text       string // all that decides the resource, as a document
+}
+
+// document is an object's text.
+type document struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   metadata       `json:"metadata"`
+	Spec       map[string]any `json:"spec"`
+}
+
+type metadata struct {
+	Name        string            `json:"name"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // ObjectOf returns what is kept of an object of a kind.
@@ -54,31 +65,38 @@ func ObjectOf(k *resource.Kind, u *unstructured.Unstructured) Object {
 	maps.DeleteFunc(annotations, func(name, _ string) bool {
 		return name == takeOver || name == notAccepted || strings.HasPrefix(name, "kubectl.kubernetes.io/")
 	})
-	metadata := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "labels": u.GetLabels(), "annotations": annotations}
-	maps.DeleteFunc(metadata, func(_ string, v any) bool {
-		m, is := v.(map[string]string)
-		return v == "" || is && len(m) == 0
-	})
 	spec, _ := u.Object["spec"].(map[string]any)
-	read := func(spec map[string]any) (resource.Resource, string, error) {
-		text, err := json.Marshal(map[string]any{"apiVersion": resource.APIVersion, "kind": k.Name, "metadata": metadata, "spec": spec})
-		if err != nil {
-			return resource.Resource{}, "", err
-		}
-		all, err := resource.Decode("", text)
-		if err != nil {
-			return resource.Resource{}, string(text), errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
-		return all[0], string(text), nil
-	}
-	o.resource, o.text, o.err = read(spec)
-	if k.Name == "GlobalNetworkPolicy" || k.Name == "NetworkPolicy" {
-		if r, _, err := read(closed(spec)); err == nil {
-			r.Metadata.Annotations = map[string]string{notAccepted: "true"}
-			o.closed = &r
-		}
+	text, err := json.Marshal(document{resource.APIVersion, k.Name, metadata{u.GetName(), u.GetNamespace(), u.GetLabels(), annotations}, spec})
+	if err == nil { // it came as JSON
+		o.text = string(text)
 	}
 	return o
+}
+
+// resource returns the resource that the object asks for.
+func (o Object) resource() (r resource.Resource, err error) {
+	all, err := resource.Decode("", []byte(o.text))
+	if err != nil {
+		return r, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return all[0], nil
+}
+
+// closed returns what takes the place of a policy until it is in order, if the object is one: a policy that selects the same endpoints and
+// allows nothing.
+func (o Object) closed() (r resource.Resource, is bool) {
+	var d document
+	if err := json.Unmarshal([]byte(o.text), &d); err != nil || d.Kind != "GlobalNetworkPolicy" && d.Kind != "NetworkPolicy" {
+		return r, false
+	}
+	d.Spec = closed(d.Spec)
+	text, err := json.Marshal(d)
+	if err == nil {
+		o.text = string(text)
+		r, err = o.resource()
+	}
+	r.Metadata.Annotations = map[string]string{notAccepted: "true"}
+	return r, err == nil
 }
 
 // closed returns the spec of a policy without its rules.

@@ -5,13 +5,18 @@
 package kubernetes
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,9 +151,55 @@ func (w *contest) path() *probe.Path {
 	return path
 }
 
+// policyDoc returns a GlobalNetworkPolicy for the pods of the path.
+func policyDoc(name, rules string) string {
+	return fmt.Sprintf(`{"apiVersion":"projectcalico.org/v3","kind":"GlobalNetworkPolicy","metadata":{"name":%q},"spec":{"selector":"projectcalico.org/namespace == '%s'","types":["Ingress"]%s}}`,
+		name, probeNamespace, rules)
+}
+
+// custom returns a function that sends a request about GlobalNetworkPolicies to the API, by a proxy of kubectl's.
+func (w *contest) custom() func(method, name, doc string) error {
+	w.Helper()
+	proxy := exec.Command(filepath.Join(w.bin, "kubectl"), "--kubeconfig", w.Kubeconfig, "proxy", "--port=0")
+	out, err := proxy.StdoutPipe()
+	if err == nil {
+		err = proxy.Start()
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		_ = proxy.Process.Kill()
+		_ = proxy.Wait() // it was killed
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	_, addr, found := strings.Cut(strings.TrimSpace(line), "Starting to serve on ")
+	if err != nil || !found {
+		w.Fatalf("kubectl proxy: %q, %v", line, err)
+	}
+	return func(method, name, doc string) error {
+		url := strings.TrimSuffix("http://"+addr+"/apis/projectcalico.org/v3/globalnetworkpolicies/"+name, "/")
+		r, err := http.NewRequestWithContext(w.Context(), method, url, strings.NewReader(doc))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(answer.Body)
+		if err == nil && answer.StatusCode >= 300 {
+			err = fmt.Errorf("%s %s: %s: %s", method, url, answer.Status, text)
+		}
+		return errors.Join(err, answer.Body.Close())
+	}
+}
+
 // policies measures by packets how long a policy takes from its creation in the API to the kernel.
 func (w *contest) policies(path *probe.Path) {
 	w.load()
+	custom := w.custom()
 	udp := networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolUDP, probePort)}}
 	steps := []struct {
 		name   string
@@ -163,6 +214,12 @@ func (w *contest) policies(path *probe.Path) {
 		{"deleted", true, func() error {
 			return kube.Delete[networkingv1.NetworkPolicy](w.Context(), w.api, probeNamespace, "deny", "")
 		}},
+		{"applied", false, func() error { return custom(http.MethodPost, "", policyDoc("deny", "")) }},
+		{"applied", true, func() error {
+			return custom(http.MethodPost, "", policyDoc("allow", fmt.Sprintf(`,"ingress":[{"action":"Allow","protocol":"UDP","destination":{"ports":[%d]}}]`, probePort)))
+		}},
+		{"withdrawn", false, func() error { return custom(http.MethodDelete, "allow", "") }},
+		{"withdrawn", true, func() error { return custom(http.MethodDelete, "deny", "") }},
 	}
 	took := map[string][]time.Duration{}
 	for range *policies {
@@ -181,7 +238,7 @@ func (w *contest) policies(path *probe.Path) {
 			took["answer"] = append(took["answer"], answered.Sub(began))
 		}
 	}
-	for _, name := range []string{"answer", "created", "deleted"} {
+	for _, name := range []string{"answer", "created", "deleted", "applied", "withdrawn"} {
 		w.report(took[name], "policy-"+name)
 	}
 }
