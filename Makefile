@@ -35,8 +35,8 @@ images:
 	$(GO) run -C tools ./images -version '$(VERSION)' -tag '$(RELEASE)' -build-tags '$(TAGS)' \
 		-created "$$(git log -1 --format=%ct 2>/dev/null || echo 0)" $(IMAGEFLAGS)
 
-# k8s-manifests/calico.yaml and calico-etcd.yaml, from the kustomize base and components beside them. Those of one build, by the digests of
-# its images: MANIFESTFLAGS='-images ../bin/images -out ../bin/k8s-manifests'.
+# k8s-manifests/calico.yaml and calico-etcd.yaml, and the chart's templates, from the kustomize base and components beside them. The manifests
+# of one build, by the digests of its images: MANIFESTFLAGS='-images ../bin/images -out ../bin/k8s-manifests'.
 manifests:
 	$(GO) run -C tools ./manifests -release '$(RELEASE)' $(MANIFESTFLAGS)
 
@@ -58,6 +58,7 @@ endif
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
 		CGO_ENABLED=$(if $(RACE),1,0) $(GOTESTSUM) --packages='$(PKG)' -- $(RACE) $(if $(FULL),,-short) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS)
 	$(ISOLATE) $(GO) test -C tools ./...
+	$(ISOLATE) $(GO) test -C tools/consumers ./...
 
 # The whole through the built binaries: a walk for each capability.
 SMOKE := Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections|Classic
@@ -158,5 +159,5 @@ isolate:
 
 # Fetches the modules of the tests: there is no network inside the namespaces.
 modules:
-	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./...; } >/dev/null || \
+	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./... && $(GO) list -C tools/consumers -deps -test ./...; } >/dev/null || \
 		{ echo 'Go modules that tests need are missing: see above, and `go help goproxy` for where they come from' >&2; exit 1; }

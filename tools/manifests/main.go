@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command manifests makes the files that are given to kubectl apply from the kustomize sources beside them. `make manifests`
-// runs it; with -check it fails where a file is not what the sources say. With -images the files name images as they were made
+// Command manifests makes the files that are given to kubectl apply, and the templates of the Helm chart, from the kustomize sources beside
+// them. `make manifests` runs it; with -check it fails where a file is not what the sources say. With -images the files name images as they were made
 // there, by registry and digest: what a node runs is then what was built, whatever a tag says later.
 package main
 
@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 // files are what is made, and the overlay that each is made from.
@@ -66,18 +67,26 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	made := map[string][]byte{}
+	if *images == "" { // what a chart's images are called its values say
+		if made, err = chart(*dir); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	for _, f := range files {
-		want, err := render(filepath.Join(*dir, f.overlay), f.head)
+		text, err := render(filepath.Join(*dir, f.overlay), f.head)
 		if err == nil {
-			err = checkRelease(want, *release)
+			err = checkRelease(text, *release)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.file, err))
 			continue
 		}
-		want = []byte(strings.NewReplacer(names...).Replace(string(want)))
-		path := filepath.Join(*out, f.file)
+		made[f.file] = []byte(strings.NewReplacer(names...).Replace(string(text)))
+	}
+	for file, want := range made {
+		path := filepath.Join(*out, file)
 		if !*check {
 			errs = append(errs, os.WriteFile(path, want, 0o644))
 			continue
@@ -91,25 +100,48 @@ func run(args []string) error {
 	return errors.Join(errs...)
 }
 
-// render builds an overlay. Objects are written by themselves, in the order of the sources: kustomize's own writer would
-// drop the comments.
-func render(overlay, head string) ([]byte, error) {
-	options := krusty.MakeDefaultOptions()
-	options.Reorder = krusty.ReorderOptionUnspecified // the overlay says it
-	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), overlay)
+const licence = "# SPDX-License-Identifier: Apache-2.0\n"
+
+// head is what a file that is made begins with.
+func head(source string) string {
+	return licence + "# Made by make manifests from " + source + ": change that instead.\n#\n"
+}
+
+// render builds an overlay.
+func render(overlay, comment string) ([]byte, error) {
+	objects, err := build(overlay)
 	if err != nil {
 		return nil, err
 	}
-	const licence = "# SPDX-License-Identifier: Apache-2.0\n"
-	out := bytes.NewBufferString(licence + "# Made by make manifests from " + filepath.Base(filepath.Dir(overlay)) + "/" + filepath.Base(overlay) + ": change that instead.\n#\n" + head + "\n")
-	for _, o := range objects.Resources() {
-		text, err := o.RNode.String()
+	out := bytes.NewBufferString(head(filepath.Base(filepath.Dir(overlay))+"/"+filepath.Base(overlay)) + comment + "\n")
+	for _, o := range objects {
+		text, err := objectText(o)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.OrgId(), err)
+			return nil, err
 		}
-		out.WriteString("---\n" + strings.TrimSuffix(strings.Replace(text, licence, "", 1), "\n") + "\n")
+		out.WriteString(text)
 	}
 	return out.Bytes(), nil
+}
+
+// build has kustomize make an overlay's objects.
+func build(overlay string) (objects []*yaml.RNode, err error) {
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionUnspecified // the overlay says it
+	all, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), overlay)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all.Resources() {
+		objects = append(objects, &o.RNode)
+	}
+	return objects, nil
+}
+
+// objectText writes an object by itself: kustomize's own writer would drop the comments.
+func objectText(o *yaml.RNode) (string, error) {
+	text, err := o.String()
+	return "---\n" + strings.TrimSuffix(strings.Replace(text, licence, "", 1), "\n") + "\n", err
 }
 
 // checkRelease finds images, and the Job, of another release.

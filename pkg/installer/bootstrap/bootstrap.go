@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/retry"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -30,8 +31,11 @@ type Config struct {
 	Sign, SignNSM bool
 	// Members is the number of members of an own etcd: 1 or 3; 0 is 1.
 	Members int
-	// Pools are the default pools; none: kubeadm's.
-	Pools []netip.Prefix
+	// Pools are the networks of the default pools; none: kubeadm's. NoPools creates none.
+	Pools   []netip.Prefix
+	NoPools bool
+	// Pool4 and Pool6 are what a default pool of each family is like, its network aside.
+	Pool4, Pool6 model.Pool
 	// Store is an existing etcd.
 	Store  store.Config
 	Kube   kube.Config

@@ -228,9 +228,10 @@ func TestParseConfig(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	api := kube.Config{Name: "calico-bootstrap", Logger: log}
 	pools := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/48")}
+	usual := model.Pool{VXLANMode: model.EncapCrossSubnet, Masquerade: true}
 	tests := []struct {
 		args, environ string
-		want          Config
+		want          Config // Pool4 and Pool6: the usual, where zero
 		err           string
 	}{
 		{"", "", Config{Own: true, Members: 1, Kube: api, Logger: log}, ""},
@@ -239,10 +240,20 @@ func TestParseConfig(t *testing.T) {
 		{"sign-nsm", "", Config{SignNSM: true, Members: 1, Kube: api, Logger: log}, ""},
 		{"data", "ETCD_ENDPOINTS=http://a:1,http://b:2 CALICO_IPV4POOL_CIDR=10.1.0.0/16 CALICO_IPV6POOL_CIDR=fd00::/48",
 			Config{Members: 1, Pools: pools, Store: store.Config{Endpoints: []string{"http://a:1", "http://b:2"}, Logger: log}, Kube: api, Logger: log}, ""},
+		{"", "CALICO_IPV4POOL_ENCAPSULATION=IPIPCrossSubnet CALICO_IPV4POOL_BLOCK_SIZE=28 CALICO_IPV6POOL_ENCAPSULATION=VXLAN CALICO_IPV6POOL_NAT_OUTGOING=false",
+			Config{
+				Own: true, Members: 1, Kube: api, Logger: log,
+				Pool4: model.Pool{IPIP: "tunl0", IPIPMode: model.EncapCrossSubnet, BlockSize: 28, Masquerade: true},
+				Pool6: model.Pool{VXLANMode: model.EncapAlways},
+			}, ""},
+		{"", "NO_DEFAULT_POOLS=true", Config{Own: true, NoPools: true, Members: 1, Kube: api, Logger: log}, ""},
 		{"again", "", Config{}, `"again" is not understood`},
 		{"", "ETCD_MEMBERS=2", Config{}, `ETCD_MEMBERS: "2": want 1 or 3`},
 		{"", "CALICO_IPV4POOL_CIDR=fd00::/48", Config{}, "CALICO_IPV4POOL_CIDR: "},
 		{"", "CALICO_IPV6POOL_CIDR=x", Config{}, `CALICO_IPV6POOL_CIDR: pod network "x"`},
+		{"", "CALICO_IPV6POOL_ENCAPSULATION=vxlan", Config{}, `CALICO_IPV6POOL_ENCAPSULATION: "vxlan": want one of IPIP, IPIPCrossSubnet, None, VXLAN, VXLANCrossSubnet`},
+		{"", "CALICO_IPV4POOL_BLOCK_SIZE=/26", Config{}, `CALICO_IPV4POOL_BLOCK_SIZE: "/26"`},
+		{"", "CALICO_IPV4POOL_NAT_OUTGOING=no", Config{}, `CALICO_IPV4POOL_NAT_OUTGOING: "no": want true or false`},
 	}
 	for _, test := range tests {
 		got, err := ParseConfig(strings.Fields(test.args), strings.Fields(test.environ), log)
@@ -251,6 +262,11 @@ func TestParseConfig(t *testing.T) {
 				t.Errorf("%s %s: %v, want %s", test.args, test.environ, err, test.err)
 			}
 			continue
+		}
+		for _, p := range []*model.Pool{&test.want.Pool4, &test.want.Pool6} {
+			if *p == (model.Pool{}) {
+				*p = usual
+			}
 		}
 		same := cmp.Options{cmp.Comparer(func(a, b *slog.Logger) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 		if diff := cmp.Diff(test.want, got, same); err != nil || diff != "" {
@@ -263,7 +279,8 @@ func TestParseConfig(t *testing.T) {
 func TestFill(t *testing.T) {
 	s := etcd.New(t)
 	pool := netip.MustParsePrefix("10.1.0.0/16")
-	wrote, err := fill(t.Context(), s.Store, []netip.Prefix{pool}, Config{Own: true})
+	usual := model.Pool{VXLANMode: model.EncapCrossSubnet, Masquerade: true}
+	wrote, err := fill(t.Context(), s.Store, []netip.Prefix{pool}, Config{Own: true, Pool4: usual})
 	if err != nil || len(wrote) != 6 {
 		t.Fatalf("wrote %v: %v", wrote, err)
 	}
@@ -299,6 +316,52 @@ func TestFill(t *testing.T) {
 	}
 	if s.Get(model.GlobalConfigKey{Name: "ClusterGUID"}) != guid {
 		t.Error("the cluster has another GUID")
+	}
+}
+
+// TestFillPools: the default pools are as the settings of their families say, and what no pool can be is refused.
+func TestFillPools(t *testing.T) {
+	four, six := netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd00::/64")
+	for _, test := range []struct {
+		environ string
+		want    []model.Pool
+		err     string
+	}{
+		{"CALICO_IPV4POOL_BLOCK_SIZE=28 CALICO_IPV4POOL_ENCAPSULATION=IPIP CALICO_IPV6POOL_ENCAPSULATION=None CALICO_IPV6POOL_NAT_OUTGOING=false", []model.Pool{
+			{CIDR: four, IPIP: "tunl0", IPIPMode: model.EncapAlways, Masquerade: true, IPAM: true, BlockSize: 28},
+			{CIDR: six, IPAM: true, BlockSize: 122},
+		}, ""},
+		{"NO_DEFAULT_POOLS=true", nil, ""},
+		{"CALICO_IPV4POOL_BLOCK_SIZE=20", nil, "a block is larger than the pool"},
+		{"CALICO_IPV6POOL_ENCAPSULATION=IPIP", nil, "IPIP is for IPv4 pools only"},
+	} {
+		s := etcd.New(t)
+		cfg, err := ParseConfig(nil, strings.Fields(test.environ+" CALICO_IPV4POOL_CIDR=10.1.0.0/24 CALICO_IPV6POOL_CIDR=fd00::/64"), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pools, err := (&bootstrapper{cfg: cfg}).pools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = fill(t.Context(), s.Store, pools, cfg); test.err != "" {
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s: %v, want %s", test.environ, err, test.err)
+			}
+			continue
+		}
+		if err != nil || s.Get(model.ReadyKey{}) != any(model.Ready(true)) {
+			t.Fatalf("%s: %v", test.environ, err)
+		}
+		var got []model.Pool
+		for _, cidr := range []netip.Prefix{four, six} {
+			if p, ok := s.Get(model.PoolKey{CIDR: cidr}).(model.Pool); ok {
+				got = append(got, p)
+			}
+		}
+		if diff := cmp.Diff(test.want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", test.environ, diff)
+		}
 	}
 }
 

@@ -5,11 +5,14 @@ package bootstrap
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/daemon/run"
 	"github.com/calico-go/calico/pkg/kube"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // ParseConfig reads the arguments after "bootstrap" and the environment.
@@ -29,9 +32,10 @@ func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error)
 			}
 			return nil
 		}},
-		{Variable: "CALICO_IPV4POOL_CIDR", Set: c.pool(false)},
-		{Variable: "CALICO_IPV6POOL_CIDR", Set: c.pool(true)},
+		{Variable: "NO_DEFAULT_POOLS", Initial: "false", Set: run.Bool(&c.NoPools)},
 	}
+	options = append(options, c.poolOptions("CALICO_IPV4POOL_", &c.Pool4)...)
+	options = append(options, c.poolOptions("CALICO_IPV6POOL_", &c.Pool6)...)
 	switch what := strings.Join(args, " "); what {
 	case "":
 		c.Own = true
@@ -51,14 +55,35 @@ func ParseConfig(args, environ []string, log *slog.Logger) (c Config, err error)
 	return c, err
 }
 
-// pool returns the setter of a family's default pool; "" sets none.
-func (c *Config) pool(six bool) func(string) error {
-	return func(s string) error {
-		pools, err := parsePools(s)
-		if err == nil && (len(pools) > 1 || len(pools) == 1 && pools[0].Addr().Is6() != six) {
-			err = fmt.Errorf("%q: want one network of its family", s)
-		}
-		c.Pools = append(c.Pools, pools...)
-		return err
+// encapsulations are the values of …POOL_ENCAPSULATION. IPIP is refused for IPv6 when the pool is written.
+var encapsulations = map[string]model.Pool{
+	"None":             {},
+	"IPIP":             {IPIP: "tunl0", IPIPMode: model.EncapAlways},
+	"IPIPCrossSubnet":  {IPIP: "tunl0", IPIPMode: model.EncapCrossSubnet},
+	"VXLAN":            {VXLANMode: model.EncapAlways},
+	"VXLANCrossSubnet": {VXLANMode: model.EncapCrossSubnet},
+}
+
+// poolOptions are those of a family's default pool.
+func (c *Config) poolOptions(prefix string, pool *model.Pool) []run.Option {
+	return []run.Option{
+		{Variable: prefix + "CIDR", Set: func(s string) error {
+			pools, err := parsePools(s)
+			if err == nil && (len(pools) > 1 || len(pools) == 1 && pools[0].Addr().Is6() != (pool == &c.Pool6)) {
+				err = fmt.Errorf("%q: want one network of its family", s)
+			}
+			c.Pools = append(c.Pools, pools...)
+			return err
+		}},
+		{Variable: prefix + "ENCAPSULATION", Initial: "VXLANCrossSubnet", Set: func(s string) error {
+			e, ok := encapsulations[s]
+			if !ok {
+				return fmt.Errorf("%q: want one of %s", s, strings.Join(slices.Sorted(maps.Keys(encapsulations)), ", "))
+			}
+			pool.IPIP, pool.IPIPMode, pool.VXLANMode = e.IPIP, e.IPIPMode, e.VXLANMode
+			return nil
+		}},
+		{Variable: prefix + "BLOCK_SIZE", Initial: "0", Set: run.Count(&pool.BlockSize)},
+		{Variable: prefix + "NAT_OUTGOING", Initial: "true", Set: run.Bool(&pool.Masquerade)},
 	}
 }

@@ -38,7 +38,10 @@ func users() []store.User {
 
 // pools returns the default pools: those configured, else kubeadm's.
 func (b *bootstrapper) pools(ctx context.Context) ([]netip.Prefix, error) {
-	if len(b.cfg.Pools) > 0 {
+	switch {
+	case b.cfg.NoPools:
+		return nil, nil
+	case len(b.cfg.Pools) > 0:
 		return b.cfg.Pools, nil
 	}
 	config, err := kube.Get[corev1.ConfigMap](ctx, b.kube, namespace, "kubeadm-config")
@@ -127,7 +130,12 @@ func fill(ctx context.Context, etcd *store.Client, pools []netip.Prefix, cfg Con
 		}
 		if entries, _ := view.Read(wants[0]); len(entries) == 0 {
 			for _, cidr := range pools {
-				put(model.Put{Key: model.PoolKey{CIDR: cidr}, Value: model.Pool{CIDR: cidr, VXLANMode: model.EncapCrossSubnet, Masquerade: true, IPAM: true}})
+				pool := cfg.Pool4
+				if cidr.Addr().Is6() {
+					pool = cfg.Pool6
+				}
+				pool.CIDR, pool.IPAM = cidr, true
+				put(model.Put{Key: model.PoolKey{CIDR: cidr}, Value: pool})
 			}
 		}
 		for _, m := range missing {

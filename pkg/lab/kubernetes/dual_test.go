@@ -24,8 +24,8 @@ func TestSlowDual(t *testing.T) {
 		t.Fatal(err)
 	}
 	edited := strings.NewReplacer(`"ipam": {"type": "calico-ipam"}`, `"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}`,
-		"        - name: FELIX_DEFAULTENDPOINTTOHOSTACTION\n", "        - name: IP6\n          value: autodetect\n        - name: FELIX_DEFAULTENDPOINTTOHOSTACTION\n").Replace(string(text))
-	if strings.Count(edited, "assign_ipv6") != 1 || strings.Count(edited, "name: IP6\n") != 1 {
+		"name: IP6\n          value: \"\"\n", "name: IP6\n          value: autodetect\n").Replace(string(text))
+	if strings.Count(edited, "assign_ipv6") != 1 || strings.Count(edited, "value: autodetect\n") != 1 {
 		t.Fatal("calico.yaml has no such lines")
 	}
 	etcd := c.Install(c.write("dual.yaml", edited))
