@@ -36,7 +36,6 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
-	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kube/leader"
 	"github.com/calico-go/calico/pkg/kubepolicy"
@@ -64,7 +63,6 @@ type controllers struct {
 	invalid *invalid.Objects
 	metrics *metrics
 	ledger  *problems.Ledger
-	pages   *serving.Servers
 	// etcd may be written by the leader only.
 	etcd      *fenced.Store
 	owned     *owned.Keeper
@@ -80,14 +78,30 @@ type controllers struct {
 	leading []func(context.Context)
 }
 
-// Run runs the controllers until the context ends. It returns only configuration errors: it waits for servers that are away.
-func Run(ctx context.Context, cfg Config, env run.Env) error {
-	return withBoth(ctx, cfg, env, func(api *kube.Client, client *store.Client) error { return assemble(cfg, env, api, client).run(ctx) })
+// Run runs the controllers until the context ends, or the settings in etcd change. It returns only configuration errors: it waits for servers
+// that are away. cfg is what env's options set: etcd's settings take effect through them.
+func Run(ctx context.Context, cfg *Config, env run.Env) error {
+	return withBoth(ctx, *cfg, env, func(api *kube.Client, client *store.Client) error {
+		group, ctx := errgroup.WithContext(ctx)
+		served := serve(ctx, group, env, client)
+		settings := make(chan map[string]string, 1)
+		group.Go(func() error { return watchSettings(ctx, client, env, settings) })
+		group.Go(func() error {
+			if err := applySettings(ctx, env, settings); err != nil || ctx.Err() != nil {
+				return err
+			}
+			return assemble(*cfg, env, api, client).run(ctx, served)
+		})
+		if err := group.Wait(); !errors.Is(err, errSettings) {
+			return err
+		}
+		return nil
+	})
 }
 
 func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *controllers {
 	c := &controllers{
-		cfg: cfg, log: env.Logger, pages: env.Pages, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
+		cfg: cfg, log: env.Logger, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
 		health: env.Health, metrics: newMetrics(env.Metrics), ledger: env.Problems, etcd: fenced.New(client, env.Logger),
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
@@ -210,9 +224,9 @@ func (c *controllers) Restored(of writer.Object, k model.Key) {
 	c.kube.Warning(about, reasonOverwritten, "somebody else had changed or deleted "+k.Path()+" in etcd, and it was written again: change the object in Kubernetes instead")
 }
 
-func (c *controllers) run(ctx context.Context) error {
+// run runs the controllers, which don't lead before served is closed.
+func (c *controllers) run(ctx context.Context, served <-chan struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
-	served := c.serve(ctx, group)
 	c.watch(ctx, group)
 	group.Go(func() error { return c.turn(ctx) })
 	group.Go(func() error {
@@ -370,11 +384,11 @@ func (c *controllers) turn(ctx context.Context) error {
 }
 
 // serve serves metrics and health. The returned channel is closed once health is served.
-func (c *controllers) serve(ctx context.Context, group *errgroup.Group) <-chan struct{} {
-	c.health.Reads(c.client)
-	if err, _ := c.pages.Move(); err != nil {
-		c.log.Warn("standing by: this process doesn't lead before it serves its health; most often another replica on this node does", "err", err)
+func serve(ctx context.Context, group *errgroup.Group, env run.Env, client *store.Client) <-chan struct{} {
+	env.Health.Reads(client)
+	if err, _ := env.Pages.Move(); err != nil {
+		env.Logger.Warn("standing by: this process doesn't lead before it serves its health; most often another replica on this node does", "err", err)
 	}
-	group.Go(func() error { return c.pages.Run(ctx) })
-	return c.pages.Served()
+	group.Go(func() error { return env.Pages.Run(ctx) })
+	return env.Pages.Served()
 }
