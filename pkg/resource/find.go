@@ -37,5 +37,4 @@ var unsupported = map[string]string{
 	"stagedglobalnetworkpolicy": "staged policies are not supported: see apply --diff", "stagedkubernetesnetworkpolicy": "staged policies are not supported: see apply --diff",
 	"blockaffinity": "use calicoctl ipam", "blockaffinitie": "use calicoctl ipam", "ipamblock": "use calicoctl ipam", "ipamhandle": "use calicoctl ipam",
 	"caliconodestatu": "use calicoctl node status", "caliconodestatuse": "use calicoctl node status",
-	"kubecontrollersconfiguration": "not supported yet: set the controllers' environment",
 }
