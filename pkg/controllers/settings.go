@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -21,18 +22,15 @@ var errSettings = errors.New("the settings in etcd have changed")
 
 // variables returns what etcd says of the controllers, as the variables that say the same.
 func variables(c model.ControllersConfig) map[string]string {
-	level, metrics := c.LogSeverityScreen, metricsAddress
-	if level == "" {
-		level = "info"
-	}
-	if c.MetricsPort != nil {
-		metrics = ":" + strconv.Itoa(*c.MetricsPort)
-	}
-	if metrics == ":0" {
+	metrics := metricsAddress
+	switch port := c.MetricsPort; {
+	case port != nil && *port == 0:
 		metrics = "0"
+	case port != nil:
+		metrics = ":" + strconv.Itoa(*port)
 	}
 	on := slices.DeleteFunc(names(), func(name string) bool { return slices.Contains(c.Disabled, name) })
-	return map[string]string{"ENABLED_CONTROLLERS": strings.Join(on, ","), "LOG_LEVEL": level, "CALICO_METRICS_ADDRESS": metrics}
+	return map[string]string{"ENABLED_CONTROLLERS": strings.Join(on, ","), "LOG_LEVEL": cmp.Or(c.LogSeverityScreen, "info"), "CALICO_METRICS_ADDRESS": metrics}
 }
 
 // watchSettings passes on what etcd says of the settings that neither flags nor variables make, and returns errSettings when that changes.

@@ -5,7 +5,6 @@ package resource
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -77,66 +76,54 @@ var kubeControllersConfigurationKind = newKind(one(readControllersConfig), write
 	custom: &custom{short: []string{"kcc"}, columns: []string{"Log", "logSeverityScreen", "Metrics", "prometheusMetricsPort"}, rules: onlyDefault},
 	fields: map[string]string{"disabled": "controllers"},
 	Columns: []Column{
-		cell("CONTROLLERS", false, func(c *KubeControllersConfiguration) string { return strings.Join(c.enabled(), ",") }),
+		cell("DISABLED", false, func(c *KubeControllersConfiguration) string { return strings.Join(c.disabled(), ",") }),
 		cell("LOGSEVERITYSCREEN", false, func(c *KubeControllersConfiguration) string { return cmp.Or(string(c.LogSeverityScreen), "Info") }),
-		cell("METRICSPORT", false, func(c *KubeControllersConfiguration) string {
-			if c.PrometheusMetricsPort == nil {
-				return "9094"
-			}
-			return strconv.Itoa(*c.PrometheusMetricsPort)
-		}),
 	},
 })
 
-// enabled returns the names of the controllers that run.
-func (c *KubeControllersConfiguration) enabled() []string {
-	if c.Controllers == nil {
-		return model.Controllers()
+// disabled returns the names of the controllers that don't run.
+func (c *KubeControllersConfiguration) disabled() []string {
+	of := c.Controllers
+	if of == nil {
+		return nil
 	}
-	on := c.Controllers.on()
-	return slices.DeleteFunc(model.Controllers(), func(name string) bool { return !on[name] })
+	on := map[string]bool{
+		"node": of.Node != nil, "policy": of.Policy != nil, "workloadendpoint": of.WorkloadEndpoint != nil, "serviceaccount": of.ServiceAccount != nil, "namespace": of.Namespace != nil,
+	}
+	return slices.DeleteFunc(model.Controllers(), func(name string) bool { return on[name] })
 }
 
-func (c *Controllers) on() map[string]bool {
-	return map[string]bool{
-		"node": c.Node != nil, "policy": c.Policy != nil, "workloadendpoint": c.WorkloadEndpoint != nil, "serviceaccount": c.ServiceAccount != nil, "namespace": c.Namespace != nil,
+func controllerOf[T any](v *model.ControllersConfig, name string) *T {
+	if slices.Contains(v.Disabled, name) {
+		return nil
 	}
+	return new(T)
 }
 
 func readControllersConfig(_ model.ControllersConfigKey, v *model.ControllersConfig, s *Stored) *KubeControllersConfiguration {
 	s.Metadata.Name = "default"
-	spec := &KubeControllersConfiguration{}
 	if v == nil {
-		return spec
+		return &KubeControllersConfiguration{}
 	}
+	spec := &KubeControllersConfiguration{PrometheusMetricsPort: v.MetricsPort}
 	if len(v.Disabled) > 0 {
-		on := func(name string) *Controller {
-			if slices.Contains(v.Disabled, name) {
-				return nil
-			}
-			return &Controller{}
-		}
-		spec.Controllers = &Controllers{Policy: on("policy"), WorkloadEndpoint: on("workloadendpoint"), ServiceAccount: on("serviceaccount"), Namespace: on("namespace")}
-		if on("node") != nil {
-			spec.Controllers.Node = &NodeController{}
+		spec.Controllers = &Controllers{
+			Node: controllerOf[NodeController](v, "node"), Policy: controllerOf[Controller](v, "policy"), WorkloadEndpoint: controllerOf[Controller](v, "workloadendpoint"),
+			ServiceAccount: controllerOf[Controller](v, "serviceaccount"), Namespace: controllerOf[Controller](v, "namespace"),
 		}
 	}
-	if v.LogSeverityScreen != "" {
-		_ = spec.LogSeverityScreen.UnmarshalText([]byte(v.LogSeverityScreen)) // the model has the same words
-	}
-	spec.PrometheusMetricsPort = v.MetricsPort
+	_ = spec.LogSeverityScreen.UnmarshalText([]byte(v.LogSeverityScreen)) // the model has the same words
 	return spec
 }
 
 func writeControllersConfig(r writing[KubeControllersConfiguration]) (keys, error) {
-	if r.Metadata.Name != "default" {
+	port := r.spec.PrometheusMetricsPort
+	switch {
+	case r.Metadata.Name != "default":
 		return keys{}, r.at("metadata.name", "%q: want default", r.Metadata.Name)
+	case port != nil && (*port < 0 || *port > 65535):
+		return keys{}, r.at("spec.prometheusMetricsPort", "%d: want 0 to 65535", *port)
 	}
-	if p := r.spec.PrometheusMetricsPort; p != nil && (*p < 0 || *p > 65535) {
-		return keys{}, r.at("spec.prometheusMetricsPort", "%d: want 0 to 65535", *p)
-	}
-	v := model.ControllersConfig{LogSeverityScreen: strings.ToLower(string(r.spec.LogSeverityScreen)), MetricsPort: r.spec.PrometheusMetricsPort, Meta: r.meta}
-	on := r.spec.enabled()
-	v.Disabled = slices.DeleteFunc(model.Controllers(), func(name string) bool { return slices.Contains(on, name) })
+	v := model.ControllersConfig{Disabled: r.spec.disabled(), LogSeverityScreen: strings.ToLower(string(r.spec.LogSeverityScreen)), MetricsPort: port, Meta: r.meta}
 	return put(model.ControllersConfigKey{}, v), nil
 }
