@@ -30,7 +30,7 @@ type clockUse struct {
 var clockUses = map[string]clockUse{
 	"test/bench":                              {0, "it measures"},
 	"pkg/bgp/bench_test.go":                   {3, "it measures"},
-	"pkg/controllers/bench_test.go":           {4, "it measures"},
+	"pkg/controllers/bench_test.go":           {5, "it measures"},
 	"pkg/controllers/program_test.go":         {1, "what the benchmark measures"},
 	"pkg/kernel/pod/shape_test.go":            {1, "it measures: what passes in a second"},
 	"pkg/lab/kubernetes/benchagent_test.go":   {3, "it measures"},

@@ -182,6 +182,7 @@ var unfuzzed = map[string]string{
 	"pkg/bgp.newPath":                       "it makes attributes, of addresses that the model has parsed",
 	"pkg/bgp.readPassword":                  "one line of a file of root's, which is limited and goes to the kernel as it is",
 	"pkg/classicd.read":                     "files as Felix wrote them, which classic reads: FuzzMessages",
+	"pkg/controllers/custom.closed":         "what this package has formatted",
 	"pkg/cni.checkHostIPv6":                 "the kernel's own number",
 	"pkg/cni.findNodeName":                  "the name as the agent wrote it, which model's keys escape: model.FuzzParseKey",
 	"pkg/cni.mtu":                           "a number that the agent wrote, read by strconv",

@@ -51,12 +51,15 @@ type Config struct {
 	GCDryRun, GCResume bool
 }
 
+// metricsAddress is where metrics are served, unless it is set.
+const metricsAddress = ":9094"
+
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // Daemon returns the daemon calico-controllers, whose options set c.
 func Daemon(c *Config) run.Daemon {
 	return run.Daemon{
-		Name: "calico-controllers", Prefix: "calico_controllers", Options: options(c), Health: "127.0.0.1:9098", Metrics: ":9094",
+		Name: "calico-controllers", Prefix: "calico_controllers", Options: options(c), Health: "127.0.0.1:9098", Metrics: metricsAddress,
 		Run: func(ctx context.Context, env run.Env) error {
 			switch {
 			case c.GCDryRun:
@@ -69,7 +72,7 @@ func Daemon(c *Config) run.Daemon {
 			}
 			hostname, _ := os.Hostname() // the rest of the identity is unique
 			c.Identity = hostname + "_" + rand.Text()
-			return Run(ctx, *c, env)
+			return Run(ctx, c, env)
 		},
 	}
 }

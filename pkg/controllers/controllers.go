@@ -22,6 +22,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -36,7 +37,6 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/run"
-	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kube/leader"
 	"github.com/calico-go/calico/pkg/kubepolicy"
@@ -64,7 +64,6 @@ type controllers struct {
 	invalid *invalid.Objects
 	metrics *metrics
 	ledger  *problems.Ledger
-	pages   *serving.Servers
 	// etcd may be written by the leader only.
 	etcd      *fenced.Store
 	owned     *owned.Keeper
@@ -75,20 +74,37 @@ type controllers struct {
 	garbage   *collection
 	custom    []*custom.Keeper // by kind
 	agents    *custom.Agents
+	statuses  *nodeStatuses
 	// overwritten limits logging when another process keeps overwriting these controllers' keys.
 	overwritten rate.Sometimes
 	// leading functions run while this process leads, each until its context ends.
 	leading []func(context.Context)
 }
 
-// Run runs the controllers until the context ends. It returns only configuration errors: it waits for servers that are away.
-func Run(ctx context.Context, cfg Config, env run.Env) error {
-	return withBoth(ctx, cfg, env, func(api *kube.Client, client *store.Client) error { return assemble(cfg, env, api, client).run(ctx) })
+// Run runs the controllers until the context ends, or the settings in etcd change. It returns only configuration errors: it waits for servers
+// that are away. cfg is what env's options set: etcd's settings take effect through them.
+func Run(ctx context.Context, cfg *Config, env run.Env) error {
+	return withBoth(ctx, *cfg, env, func(api *kube.Client, client *store.Client) error {
+		group, ctx := errgroup.WithContext(ctx)
+		served := serve(ctx, group, env, client)
+		settings := make(chan map[string]string, 1)
+		group.Go(func() error { return watchSettings(ctx, client, env, settings) })
+		group.Go(func() error {
+			if err := applySettings(ctx, env, settings); err != nil || ctx.Err() != nil {
+				return err
+			}
+			return assemble(*cfg, env, api, client).run(ctx, served)
+		})
+		if err := group.Wait(); !errors.Is(err, errSettings) {
+			return err
+		}
+		return nil
+	})
 }
 
 func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *controllers {
 	c := &controllers{
-		cfg: cfg, log: env.Logger, pages: env.Pages, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
+		cfg: cfg, log: env.Logger, kube: api, client: client, overwritten: rate.Sometimes{First: 100, Interval: 10 * time.Second},
 		health: env.Health, metrics: newMetrics(env.Metrics), ledger: env.Problems, etcd: fenced.New(client, env.Logger),
 	}
 	c.invalid = invalid.New(c.log, api, c.ledger)
@@ -105,6 +121,7 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.policies = newNetworkPolicies(c)
 	c.cluster = newClusterPolicies(c)
 	c.garbage = newCollection(c)
+	c.statuses = newNodeStatuses(c)
 	if cfg.Enabled[Resources] {
 		c.agents = custom.NewAgents()
 		for _, kind := range resource.CustomKinds() {
@@ -114,6 +131,9 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	for _, k := range c.custom {
 		c.leading = append(c.leading, k.Run)
+	}
+	if cfg.Enabled[Resources] {
+		c.leading = append(c.leading, func(ctx context.Context) { _ = c.statuses.loop.Run(ctx) }) // the error is always nil
 	}
 	if cfg.Enabled[Policies] {
 		c.leading = append(c.leading, c.cluster.conditions.run, c.policies.lead)
@@ -212,9 +232,9 @@ func (c *controllers) Restored(of writer.Object, k model.Key) {
 	c.kube.Warning(about, reasonOverwritten, "somebody else had changed or deleted "+k.Path()+" in etcd, and it was written again: change the object in Kubernetes instead")
 }
 
-func (c *controllers) run(ctx context.Context) error {
+// run runs the controllers, which don't lead before served is closed.
+func (c *controllers) run(ctx context.Context, served <-chan struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
-	served := c.serve(ctx, group)
 	c.watch(ctx, group)
 	group.Go(func() error { return c.turn(ctx) })
 	group.Go(func() error {
@@ -291,6 +311,10 @@ func (c *controllers) watchCustom(ctx context.Context, group *errgroup.Group, be
 		begin(kind, k.Objects, func(ctx context.Context) error { return k.API.Watch(ctx, k.Kind, handler(c, kind, k.Handler())) })
 	}
 	c.watchEtcd(ctx, group, "agents", c.agents.Watched(), c.agents.Update)
+	begin(kindNodeStatus.Kind, func() int { return len(c.statuses.all()) }, func(ctx context.Context) error {
+		keep := func(u *unstructured.Unstructured) *unstructured.Unstructured { return u }
+		return kube.WatchCustom(ctx, c.kube, kindNodeStatus, keep, handler(c, kindNodeStatus.Kind, c.statuses.handler()))
+	})
 	c.watchEtcd(ctx, group, "resources", prefixes, func(u model.Update) {
 		for _, k := range c.custom {
 			k.Update(u)
@@ -373,11 +397,11 @@ func (c *controllers) turn(ctx context.Context) error {
 }
 
 // serve serves metrics and health. The returned channel is closed once health is served.
-func (c *controllers) serve(ctx context.Context, group *errgroup.Group) <-chan struct{} {
-	c.health.Reads(c.client)
-	if err, _ := c.pages.Move(); err != nil {
-		c.log.Warn("standing by: this process doesn't lead before it serves its health; most often another replica on this node does", "err", err)
+func serve(ctx context.Context, group *errgroup.Group, env run.Env, client *store.Client) <-chan struct{} {
+	env.Health.Reads(client)
+	if err, _ := env.Pages.Move(); err != nil {
+		env.Logger.Warn("standing by: this process doesn't lead before it serves its health; most often another replica on this node does", "err", err)
 	}
-	group.Go(func() error { return c.pages.Run(ctx) })
-	return c.pages.Served()
+	group.Go(func() error { return env.Pages.Run(ctx) })
+	return env.Pages.Served()
 }

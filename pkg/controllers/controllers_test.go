@@ -65,7 +65,7 @@ func (w *world) run(identity string, args ...string) (stop func()) {
 	env.Logger, cfg.Identity = env.Logger.With("identity", identity), identity
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- controllers.Run(ctx, cfg, env) }()
+	go func() { done <- controllers.Run(ctx, &cfg, env) }()
 	stop = func() {
 		cancel()
 		if done == nil {

@@ -94,6 +94,8 @@ type (
 	GarbageBrakeKey struct{}
 	// LeaderKey names the leader among the controllers; all its writes compare this key. Value: Text.
 	LeaderKey struct{}
+	// ControllersConfigKey configures the controllers. Value: ControllersConfig.
+	ControllersConfigKey struct{}
 	// DHCPSubnetKey is one DHCP subnet. Value: Subnet.
 	DHCPSubnetKey struct{ ID string }
 	// NetworkServiceEndpointKey is one endpoint of a network service. Value: NetworkServiceEndpoint.
@@ -212,6 +214,8 @@ func (k WorkloadStatusKey) Path() string {
 }
 
 func (GarbageBrakeKey) Path() string { return v1Root + "controllers/gc" }
+
+func (ControllersConfigKey) Path() string { return v1Root + "controllers/config" }
 
 func (k DHCPSubnetKey) Path() string { return join(SubnetPrefix()+"*", k.ID) }
 

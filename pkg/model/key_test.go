@@ -77,6 +77,7 @@ var keys = []struct {
 	{"/calico/felix/v1/host/a/workload/k8s/default.web-0/endpoint/eth0", model.WorkloadStatusKey{"a", "k8s", "default.web-0", "eth0"}},
 	{"/calico/felix/v1/host/a/endpoint/eth0", model.HostEndpointStatusKey{"a", "eth0"}},
 	{"/calico/v1/controllers/gc", model.GarbageBrakeKey{}},
+	{"/calico/v1/controllers/config", model.ControllersConfigKey{}},
 	{"/calico/dhcp/v1/subnet/s1", model.DHCPSubnetKey{"s1"}},
 	{"/calico/nsm/v1/service/vpn", model.NetworkServiceKey{"vpn"}},
 	{"/calico/nsm/v1/endpoint/vpn/a/gw-1", model.NetworkServiceEndpointKey{"vpn", "a", "gw-1"}},

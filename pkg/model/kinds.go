@@ -207,6 +207,10 @@ var kinds = []kind{
 		places: []place{at("v1/controllers/leader", func(names) Key { return LeaderKey{} })},
 	},
 	{
+		key: ControllersConfigKey{}, parse: object(parseControllersConfig), fields: []string{"disabled", "log_severity_screen", "prometheus_metrics_port", "meta"},
+		places: []place{at("v1/controllers/config", func(names) Key { return ControllersConfigKey{} })},
+	},
+	{
 		key: DHCPSubnetKey{}, parse: object(parseSubnet), fields: []string{"network_id", "cidr", "gateway_ip", "dns_servers", "host_routes", "meta"},
 		places: []place{at("dhcp/v1/subnet/*", func(n names) Key { return DHCPSubnetKey{n[0]} })},
 	},

@@ -422,6 +422,14 @@ type GarbageBrake struct {
 	Resumed   bool
 }
 
+// ControllersConfig configures the controllers, where neither their flags nor their environment do.
+type ControllersConfig struct {
+	Disabled          []string // those that don't run: of Controllers
+	LogSeverityScreen string   // debug, info, warning or error, "" = info
+	MetricsPort       *int     // TCP port of metrics, 0 = none, nil = 9094
+	Meta
+}
+
 // Subnet is what DHCP tells the endpoints of one network.
 type Subnet struct {
 	NetworkID  string // absent means "calico"

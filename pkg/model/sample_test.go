@@ -57,6 +57,7 @@ var sampleKeys = map[string]string{
 	"endpoint-status":          "/calico/felix/v1/host/a/workload/k8s/default.web/endpoint/eth0",
 	"garbage-brake":            "/calico/v1/controllers/gc",
 	"leader":                   "/calico/v1/controllers/leader",
+	"controllers-config":       "/calico/v1/controllers/config",
 	"subnet-v4":                "/calico/dhcp/v1/subnet/s",
 	"network-service":          "/calico/nsm/v1/service/vpn",
 	"network-service-endpoint": "/calico/nsm/v1/endpoint/vpn/a/gw-1",

@@ -30,6 +30,8 @@ type BGPConfiguration struct {
 	ServiceClusterIPs  []string `json:"serviceClusterIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
 	ServiceExternalIPs []string `json:"serviceExternalIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
 	ServiceLBIPs       []string `json:"serviceLoadBalancerIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
+	ServiceAggregation string   `json:"serviceLoadBalancerAggregation,omitempty" only:"Enabled" refused:"addresses of services are not advertised yet"`
+	ClusterRoutes      string   `json:"programClusterRoutes,omitempty" only:"Enabled" refused:"routes of pools without an encapsulation come from BGP alone"`
 	NodeMeshPassword   string   `json:"nodeMeshPassword,omitempty" refused:"not supported yet"`
 	IgnoredInterfaces  []string `json:"ignoredInterfaces,omitempty" input:"ignored" doc:"Without effect: no routes of interfaces are announced."`
 	WorkloadPeeringV4  string   `json:"localWorkloadPeeringIPV4,omitempty" only:"" refused:"workloads are no peers"`

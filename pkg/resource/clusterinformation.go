@@ -14,6 +14,7 @@ type ClusterInformation struct {
 	ClusterGUID    string `json:"clusterGUID,omitempty" doc:"Names the cluster. Read-only."`
 	ClusterType    string `json:"clusterType,omitempty" doc:"Read-only."`
 	CalicoVersion  string `json:"calicoVersion,omitempty" doc:"Read-only."`
+	Variant        string `json:"variant,omitempty" only:"Calico" refused:"there is no other"`
 	DatastoreReady *bool  `json:"datastoreReady,omitempty" doc:"False has plugins and agents change nothing: see calicoctl datastore lock."`
 }
 

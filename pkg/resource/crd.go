@@ -5,6 +5,7 @@ package resource
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ type custom struct {
 	short   []string     // names, besides the singular and the plural
 	columns []string     // of kubectl get, in pairs: a title, and a field below spec
 	rules   []Validation // of the whole object: its name is self.metadata.name
+	status  any          // of an object's status, nil = it says whether the object is in force
 }
 
 // A Validation is what must hold for an object in the Kubernetes API, a rule in the Common Expression Language about self, and what the
@@ -41,12 +43,15 @@ func CustomKinds() []*Kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k *Kind) bool { return k.custom == nil })
 }
 
-// Definitions returns the CustomResourceDefinitions of all of [CustomKinds], as documents of YAML.
+// DefinedKinds returns these and the kinds that are nowhere else.
+func DefinedKinds() []*Kind { return append(CustomKinds(), calicoNodeStatusKind) }
+
+// Definitions returns the CustomResourceDefinitions of all of [DefinedKinds], as documents of YAML.
 func Definitions() ([]byte, error) {
 	var all bytes.Buffer
 	enc := yaml.NewEncoder(&all)
 	enc.SetIndent(2)
-	for _, k := range CustomKinds() {
+	for _, k := range DefinedKinds() {
 		if err := enc.Encode(k.definition()); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.Name, err)
 		}
@@ -102,14 +107,20 @@ func (k *Kind) definition() object {
 		}
 		column(k.custom.columns[i], kind, ".spec."+field)
 	}
-	column("Accepted", "string", `.status.conditions[?(@.type=="Accepted")].status`)
-	column("Realised", "string", `.status.conditions[?(@.type=="Realised")].status`)
+	answer := status
+	if k.custom.status == nil {
+		column("Accepted", "string", `.status.conditions[?(@.type=="Accepted")].status`)
+		column("Realised", "string", `.status.conditions[?(@.type=="Realised")].status`)
+	} else {
+		column("State", "string", ".status.agent.birdV4.state")
+		answer = schemaOf(reflect.TypeOf(k.custom.status)).structural()
+	}
 	column("Age", "date", ".metadata.creationTimestamp")
 	schema := object{
 		{"description", k.Name + " of Calico."}, {"type", "object"}, {"required", []string{"spec"}},
 		{"properties", object{
 			{"apiVersion", object{{"type", "string"}}}, {"kind", object{{"type", "string"}}}, {"metadata", object{{"type", "object"}}},
-			{"spec", k.Schema().Properties["spec"].structural()}, {"status", status},
+			{"spec", k.Schema().Properties["spec"].structural()}, {"status", answer},
 		}},
 	}
 	return object{
@@ -125,7 +136,7 @@ func (k *Kind) definition() object {
 	}
 }
 
-// status is the schema of every kind's status.
+// status is the schema of the status of kinds that don't have another.
 var status = object{{"type", "object"}, {"properties", object{{"conditions", object{
 	{"description", "Accepted says whether the object is in order and in etcd, Realised whether it is in force on all nodes."},
 	{"type", "array"}, {"x-kubernetes-list-type", "map"}, {"x-kubernetes-list-map-keys", []string{"type"}},

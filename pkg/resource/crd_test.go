@@ -37,7 +37,7 @@ func TestDefinitions(t *testing.T) {
 	}
 	// The right to all kinds names each: a wildcard would be a right to all tiers as well.
 	var plurals []string
-	for _, k := range resource.CustomKinds() {
+	for _, k := range resource.DefinedKinds() {
 		plurals = append(plurals, strings.ToLower(k.Plural))
 	}
 	slices.Sort(plurals)

@@ -36,6 +36,5 @@ var unsupported = map[string]string{
 	"stagednetworkpolicie": "staged policies are not supported: see apply --diff", "stagednetworkpolicy": "staged policies are not supported: see apply --diff",
 	"stagedglobalnetworkpolicy": "staged policies are not supported: see apply --diff", "stagedkubernetesnetworkpolicy": "staged policies are not supported: see apply --diff",
 	"blockaffinity": "use calicoctl ipam", "blockaffinitie": "use calicoctl ipam", "ipamblock": "use calicoctl ipam", "ipamhandle": "use calicoctl ipam",
-	"caliconodestatu": "use calicoctl node status", "caliconodestatuse": "use calicoctl node status",
-	"kubecontrollersconfiguration": "not supported yet: set the controllers' environment",
+	"caliconodestatu": "use calicoctl node status, or kubectl", "caliconodestatuse": "use calicoctl node status, or kubectl",
 }

@@ -59,6 +59,8 @@ type IPPool struct {
 
 	NamespaceSelector string         `json:"namespaceSelector,omitempty" default:"all()" doc:"Selector of the namespaces whose pods get addresses of it; projectcalico.org/name is a namespace's name. A pod or configuration that asks for the pool, or for an address of it, gets it in any namespace, and tunnels don't ask. Workloads outside Kubernetes get addresses only of pools with all(), the default."`
 	AllowedUses       []string       `json:"allowedUses,omitempty" doc:"What its addresses are for: Workload, Tunnel or both, the default."`
+	IPIP              anything       `json:"ipip,omitempty" refused:"write ipipMode"`
+	NATOutgoingV1     bool           `json:"nat-outgoing,omitempty" only:"false" refused:"write natOutgoing"`
 	AssignmentMode    AssignmentMode `json:"assignmentMode,omitempty" default:"Automatic" doc:"Manual: only pods and configurations that ask for the pool, or for an address of it, get addresses, and tunnels: see allowedUses. Default Automatic."`
 }
 

@@ -13,7 +13,8 @@ import (
 // kinds are all kinds that the operator can name, each defined in a file of its own.
 var kinds = []*Kind{
 	bgpConfigurationKind, bgpFilterKind, bgpPeerKind, clusterInformationKind, dhcpSubnetKind, felixConfigurationKind, globalNetworkPolicyKind, globalNetworkSetKind, hostEndpointKind,
-	ipamConfigurationKind, ipPoolKind, ipReservationKind, networkPolicyKind, networkSetKind, nodeKind, profileKind, tierKind, workloadEndpointKind,
+	ipamConfigurationKind, ipPoolKind, ipReservationKind, kubeControllersConfigurationKind, networkPolicyKind, networkSetKind, nodeKind, profileKind, tierKind,
+	workloadEndpointKind,
 }
 
 func order(f *float64) string {

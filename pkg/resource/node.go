@@ -30,8 +30,9 @@ type Node struct {
 
 	Addresses            []string `json:"addresses,omitempty" input:"ignored" doc:"Without effect: those that others need are in bgp."`
 	OrchRefs             []string `json:"orchRefs,omitempty" input:"ignored" doc:"Without effect: the controllers say which Node of Kubernetes it is."`
+	Interfaces           []string `json:"interfaces,omitempty" input:"ignored" doc:"Without effect: the agent knows them."`
 	VXLANTunnelMACAddr   string   `json:"vxlanTunnelMACAddr,omitempty" input:"ignored" doc:"Without effect: it follows from the node's name."`
-	VXLANTunnelMACAddrV6 string   `json:"vxlanTunnelMACAddrV6,omitempty" input:"ignored" doc:"The same for IPv6."`
+	VXLANTunnelMACAddrV6 string   `json:"vxlanTunnelMACAddrV6,omitempty" input:"ignored" doc:"Without effect, likewise."`
 	Wireguard            string   `json:"wireguard,omitempty" only:"{}" refused:"WireGuard is not supported"`
 }
 

@@ -21,8 +21,15 @@ var otherSettings = func() map[string]otherSetting {
 		"there is no eBPF data path": `bpfEnabled=false bpfLogLevel=Off bpfDisableUnprivileged=true bpfConnectTimeLoadBalancing=TCP
 			bpfConnectTimeLoadBalancingEnabled=true bpfHostNetworkedNATWithoutCTLB=Enabled bpfExternalServiceMode=Tunnel
 			bpfKubeProxyIptablesCleanupEnabled=true bpfKubeProxyMinSyncPeriod=1s bpfPolicyDebugEnabled=true bpfEnforceRPF=Loose|Strict
-			bpfHostConntrackBypass=false|true bpfRedirectToPeer=Enabled|L2Only bpfAttachType=TCX bpfProfiling=Disabled bpfExtToServiceConnmark=0
-			bpfDataIfacePattern bpfL3IfacePattern xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false`,
+			bpfHostConntrackBypass=false|true bpfRedirectToPeer=Enabled|L2Only bpfAttachType=TCX|Netkit bpfProfiling=Disabled bpfExtToServiceConnmark=0
+			bpfDataIfacePattern bpfL3IfacePattern bpfCTLBLogFilter bpfConntrackLogLevel=Off bpfConntrackMode=Userspace|Auto bpfConntrackTimeouts
+			bpfDSROptoutCIDRs=none bpfDisableGROForIfaces bpfExcludeCIDRsFromNAT=none bpfExportBufferSizeMB=1
+			bpfForceTrackPacketsFromIfaces=docker+ bpfIPFragTimeout bpfIPFragmentReassemblyEnabled=true bpfJITHardening=Auto|Strict
+			bpfKubeProxyHealthzPort=10256 bpfLogFilters bpfMaglevMaxEndpointsPerService=100 bpfMaglevMaxServices=100
+			bpfMapSizeConntrack=512000 bpfMapSizeConntrackCleanupQueue=100000 bpfMapSizeConntrackScaling=DoubleIfFull
+			bpfMapSizeIPSets=1048576 bpfMapSizeIfState=1000 bpfMapSizeNATAffinity=65536 bpfMapSizeNATBackend=262144
+			bpfMapSizeNATFrontend=65536 bpfMapSizePerCpuConntrack=0 bpfMapSizeRoute=262144 bpfOverlayHostSourceIP=TunnelAddress
+			bpfPSNATPorts=20000:29999 cgroupV2Path xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false`,
 		"WireGuard is not supported": `wireguardEnabled=false wireguardEnabledV6=false wireguardHostEncryptionEnabled=false wireguardMTU=0
 			wireguardMTUV6=0 wireguardKeepAlive=0s wireguardListeningPort=51820 wireguardListeningPortV6=51821 wireguardRoutingRulePriority=99
 			wireguardInterfaceName=wireguard.cali wireguardInterfaceNameV6=wg-v6.cali wireguardThreadingEnabled=false`,
@@ -30,9 +37,17 @@ var otherSettings = func() map[string]otherSetting {
 			iptablesMangleAllowAction=Accept iptablesFilterDenyAction=Drop nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept
 			nftablesFilterDenyAction=Drop iptablesLockFilePath=/run/xtables.lock iptablesLockTimeout=0s iptablesLockProbeInterval=50ms
 			iptablesPostWriteCheckInterval=1s|5s iptablesMarkMask iptablesNATOutgoingInterfaceFilter ipsetsRefreshInterval=10s|90s
-			maxIpsetSize=1048576 featureDetectOverride featureGates`,
-		"write nftablesRefreshInterval":                                                     "iptablesRefreshInterval=90s|180s",
-		"the modes of the pools decide":                                                     "ipipEnabled=* vxlanEnabled=*",
+			maxIpsetSize=1048576 featureDetectOverride featureGates nftablesMarkMask`,
+		"write nftablesRefreshInterval":                                "iptablesRefreshInterval=90s|180s",
+		"the modes of the pools decide":                                "ipipEnabled=* vxlanEnabled=*",
+		"invalid packets are always denied":                            "disableConntrackInvalidCheck=false",
+		"there is one data path":                                       "useInternalDataplaneDriver=true dataplaneDriver=calico-iptables-plugin",
+		"write a FelixConfiguration node.<name> for each node":         "nodeSelector",
+		"every packet that a rule logs is logged, and replies are not": "logActionRateLimit logActionRateLimitBurst=5 logConnectionTransitions logConnectionTransitionsPrefix",
+		"hosts answer no ARP for pods on their own links":              "localSubnetL2Reachability=Disabled localSubnetL2ReachabilityRefreshInterval=120s",
+		"metrics are served without TLS":                               "prometheusMetricsCAFile prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsClientAuth=RequireAndVerifyClientCert",
+		"no profiles are served, and no trouble is simulated": `debugHost=localhost debugPort debugMemoryProfilePath debugDisableLogDropping=false
+			debugSimulateCalcGraphHangAfter=0s debugSimulateDataplaneHangAfter=0s debugSimulateDataplaneApplyDelay=0s`,
 		"IPv6 is always on":                                                                 "ipv6Support=true",
 		"workloads send from their own addresses alone":                                     "workloadSourceSpoofing=Disabled",
 		"the plugin's feature_control.floating_ips decides":                                 "floatingIPs=Disabled",
@@ -42,20 +57,20 @@ var otherSettings = func() map[string]otherSetting {
 		"not supported: routes are the agent's to choose": `routeSource=CalicoIPAM routeSyncDisabled=false removeExternalRoutes=true
 			deviceRouteProtocol=3 deviceRouteSourceAddress deviceRouteSourceAddressIPv6 interfaceRefreshInterval=90s ipForwarding=Enabled
 			netlinkTimeout=10s programClusterRoutes=Disabled ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024
-			ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512`,
+			ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512 liveMigrationRouteConvergenceTime=30s`,
 		"tunnels take packets from hosts of the cluster alone": `externalNodesList=none externalNodesCIDRList=none
 			allowVXLANPacketsFromWorkloads=false allowIPIPPacketsFromWorkloads=false`,
 		"the interfaces of host endpoints are theirs by name": "interfaceExclude=kube-ipvs0",
-		"write uplinkMTU":                                   "mtuIfacePattern",
+		"write uplinkMTU":                                   "mtuIfacePattern requireMTUFile=false",
 		"set it in AWS":                                     "awsSrcDstCheck=DoNothing",
-		"http needs a proxy: not supported":                 "policySyncPathPrefix istioAmbientMode=Disabled",
+		"http needs a proxy: not supported":                 "policySyncPathPrefix istioAmbientMode=Disabled istioDSCPMark=23",
 		"there is one region":                               "openstackRegion",
 		"the agent watches itself":                          "healthTimeoutOverrides=none dataplaneWatchdogTimeout=90s",
 		"write logSeverityFile and logFilePath":             "logSeveritySys=* logDebugFilenameRegex",
 		"no usage is reported to anyone":                    "usageReportingEnabled=* usageReportingInterval=* usageReportingInitialDelay=*",
 		"the agent serves all of its metrics":               "prometheusGoMetricsEnabled=true prometheusProcessMetricsEnabled=true prometheusWireGuardMetricsEnabled=true",
 		"set GOGC, GOMEMLIMIT and GOMAXPROCS for the agent": "goGCThreshold=40 goMemoryLimitMB=-1 goMaxProcs=-1",
-		"there are no flow logs: see nfLogGroup":            "flowLogsGoldmaneServer flowLogsLocalReporter=Disabled flowLogsFlushInterval=300s flowLogsPolicyEvaluationMode=Continuous",
+		"there are no flow logs: see nfLogGroup":            "flowLogsGoldmaneServer flowLogsLocalReporter=Disabled flowLogsFlushInterval=300s flowLogsPolicyEvaluationMode=Continuous flowLogsCollectorDebugTrace=false",
 		"an ADD waits for the agent itself":                 "endpointStatusPathPrefix=/var/run/calico",
 		"there are no nodes of Windows":                     "windowsManageFirewallRules=Disabled",
 	} {

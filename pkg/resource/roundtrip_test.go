@@ -37,7 +37,7 @@ var samples = map[string]string{
 	"profile-rules": "/calico/v1/policy/profile/p/rules", "profile-tags": "/calico/v1/policy/profile/p/tags", "profile-labels": "/calico/v1/policy/profile/p/labels",
 	"network-set": "/calico/v1/netset/shop%2Foffice", "tier": "/calico/v1/policy/tier/t/metadata", "policy": "/calico/v1/policy/tier/default/policy/p",
 	"pool-v4": "/calico/v1/ipam/v4/pool/10.0.0.0-16", "pool-small": "/calico/v1/ipam/v4/pool/10.9.0.0-28", "pool-v6": "/calico/v1/ipam/v6/pool/fd80:24e2:f998:72d6::-64",
-	"ipam-config": "/calico/ipam/v2/config", "reservation": "/calico/ipam/v2/reservation/r", "bgp-as": "/calico/bgp/v1/global/as_num", "bgp-mesh": "/calico/v1/config/bgp_node_mesh",
+	"ipam-config": "/calico/ipam/v2/config", "reservation": "/calico/ipam/v2/reservation/r", "controllers-config": "/calico/v1/controllers/config", "bgp-as": "/calico/bgp/v1/global/as_num", "bgp-mesh": "/calico/v1/config/bgp_node_mesh",
 	"bgp-peer-v4": "/calico/v1/config/bgp_peer_v4/192.0.2.1", "bgp-peer-v6": "/calico/bgp/v1/global/peer_v6/2001:db8::1",
 	"bgp-peer-named": "/calico/bgp/v1/peer/p", "bgp-filter": "/calico/bgp/v1/filter/f",
 	"host-metadata": "/calico/v1/host/a/metadata", "subnet-v4": "/calico/dhcp/v1/subnet/s", "subnet-v6": "/calico/dhcp/v1/subnet/s",

@@ -42,6 +42,8 @@ func TestReference(t *testing.T) {
 	rows(rule, "", policy.Schema().Properties["spec"].Properties["ingress"].Items)
 	want["rule.md"] = rule.String()
 	fmt.Fprint(index, "- [rules](rule.md) of policies and profiles\n")
+	want["calico-v3.md"] = calicoPage(t)
+	fmt.Fprint(index, "- [Calico's v3 API](calico-v3.md), field by field: what is supported, and why the rest is refused\n")
 	want["README.md"] = index.String()
 	for name, text := range want {
 		path := filepath.Join(reference, name)

@@ -24,7 +24,7 @@ type EndpointPort struct {
 	Protocol Protocol `json:"protocol" doc:"TCP, UDP or SCTP."`
 	Port     int      `json:"port" doc:"1 to 65535."`
 	HostPort int      `json:"hostPort,omitempty" input:"ignored" doc:"Without effect: the plugin portmap says so."`
-	HostIP   string   `json:"hostIP,omitempty" input:"ignored" doc:"Likewise."`
+	HostIP   string   `json:"hostIP,omitempty" input:"ignored" doc:"Without effect, likewise."`
 }
 
 // WorkloadEndpoint is an interface of a pod, container or virtual machine.

@@ -291,6 +291,7 @@ func TestWords(t *testing.T) {
 func TestNotes(t *testing.T) {
 	for _, doc := range []string{
 		"kind: IPPool\nspec: {cidr: 10.0.0.0/16}", "kind: Tier", "kind: HostEndpoint\nspec: {node: a, interfaceName: eth0}", "kind: IPAMConfiguration", "kind: NetworkSet\nspec: {nets: [10.0.0.0/28]}", "kind: IPReservation\nspec: {reservedCIDRs: [10.0.0.0/28]}",
+		"kind: KubeControllersConfiguration\nspec: {controllers: {node: {}}}",
 		"kind: BGPPeer\nspec: {peerIP: 192.0.2.1, asNumber: 1}", "kind: DHCPSubnet\nspec: {cidr: 10.0.0.0/16, gatewayIP: 10.0.0.1}",
 		"kind: BGPPeer\nspec: {peerSelector: all()}", "kind: BGPFilter\nspec: {importV4: [{action: Reject}]}",
 		"kind: GlobalNetworkPolicy\nspec: {order: 1, ingress: [{action: Allow}, {action: Deny, metadata: {annotations: {why: x}}}], egress: [{action: Log, metadata: {annotations: {a: b}}}]}",
@@ -334,5 +335,26 @@ func TestNotes(t *testing.T) {
 	}
 	if _, _, err := stored(t, "kind: Profile\nmetadata: {name: p}\nspec: {ingress: [{action: Allow, metadata: {annotations: {a: b}}}]}"); err == nil || !strings.Contains(err.Error(), "metadata") {
 		t.Errorf("a profile's rule: %v", err)
+	}
+}
+
+// TestControllersStored: controllers run that are named, or all of them.
+func TestControllersStored(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{}": "{}", "{controllers: {}}": `{"disabled":["node","policy","workloadendpoint","serviceaccount","namespace"]}`,
+		"{controllers: {node: {syncLabels: Enabled}, policy: null, namespace: {}, serviceAccount: {}}, logSeverityScreen: debug, prometheusMetricsPort: 0}": `{"disabled":["policy","workloadendpoint"],"log_severity_screen":"debug","prometheus_metrics_port":0}`,
+		"{controllers: {node: {}, policy: {}, namespace: {}, serviceAccount: {}, workloadEndpoint: {}, loadBalancer: {}}, logSeverityScreen: Info}":         `{"log_severity_screen":"info"}`,
+	} {
+		entries, change, err := stored(t, "kind: KubeControllersConfiguration\nmetadata: {name: default}\nspec: "+spec)
+		if err != nil {
+			t.Errorf("%s: %v", spec, err)
+			continue
+		}
+		if data, err := model.FormatValue(change.Puts[0].Value); err != nil || string(data) != want {
+			t.Errorf("%s: %s, %v; want %s", spec, data, err, want)
+		}
+		if printed(t, entries) != 1 {
+			t.Errorf("%s: nothing is printed", spec)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 
@@ -47,6 +48,9 @@ type Env struct {
 	Metrics  *prometheus.Registry
 	// Pages serve Health, Problems and Metrics.
 	Pages *serving.Servers
+
+	unset map[string]func(string) error // by variable, the Set of an option that neither a flag nor a variable sets
+	place func()                        // has Pages served where the options say
 }
 
 // Main runs the daemon with a command line and an environment, and returns the exit status.
@@ -78,8 +82,34 @@ func (d Daemon) Prepare(version string, args, environ []string, out io.Writer) (
 	flags := flag.NewFlagSet(d.Name, flag.ContinueOnError)
 	flags.SetOutput(out)
 	err := Parse(flags, options, args, environ)
-	e.Pages.Configure(healthAt, metricsAt)
+	e.place = func() { e.Pages.Configure(healthAt, metricsAt) }
+	e.place()
+	given, variables := map[string]bool{}, Variables(environ)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	e.unset = map[string]func(string) error{}
+	for _, o := range options {
+		if o.Variable != "" && !given[o.Flag] && variables[o.Variable] == "" {
+			e.unset[o.Variable] = o.Set
+		}
+	}
 	return e, err
+}
+
+// Unset returns those of some variables that nothing wins over: neither the environment nor the command line sets their options.
+func (e Env) Unset(variables map[string]string) map[string]string {
+	variables = maps.Clone(variables)
+	maps.DeleteFunc(variables, func(name, _ string) bool { return e.unset[name] == nil })
+	return variables
+}
+
+// Set sets options by their variables, as far as Unset returns these.
+func (e Env) Set(variables map[string]string) error {
+	var errs []error
+	for name, value := range e.Unset(variables) {
+		errs = append(errs, e.unset[name](value))
+	}
+	e.place()
+	return errors.Join(errs...)
 }
 
 // Serve begins to serve the pages; Pages.Run must go on with it. It returns an error if they can't be served where they should be.

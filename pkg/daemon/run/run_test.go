@@ -244,3 +244,26 @@ func TestSignal(t *testing.T) {
 		}
 	}
 }
+
+// TestUnset: variables set the options that neither a flag nor the environment sets.
+func TestUnset(t *testing.T) {
+	var a, b, c string
+	d := Daemon{Name: "calico-test", Prefix: "calico_test", Health: "0", Metrics: "0", Options: []Option{
+		{Flag: "a", Variable: "A", Set: Text(&a)}, {Flag: "b", Variable: "B", Set: Text(&b)}, {Flag: "c", Variable: "C", Set: Text(&c)}, {Flag: "d", Set: Text(new(string))},
+	}}
+	e, err := d.Prepare("", []string{"-a", "flag"}, []string{"B=variable", "C=", "LOG_LEVEL="}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"C": "3", "LOG_LEVEL": "debug"}
+	all := map[string]string{"A": "1", "B": "2", "C": "3", "LOG_LEVEL": "debug", "": "4", "OTHER": "5"}
+	if diff := cmp.Diff(want, e.Unset(all)); diff != "" {
+		t.Errorf("unset (-want +got):\n%s", diff)
+	}
+	if err := e.Set(all); err != nil || a != "flag" || b != "variable" || c != "3" || e.Level.Level() != slog.LevelDebug {
+		t.Errorf("%s, %s, %s, %v: %v", a, b, c, e.Level, err)
+	}
+	if err := e.Set(map[string]string{"LOG_LEVEL": "loud"}); err == nil {
+		t.Error("an invalid value is taken")
+	}
+}
