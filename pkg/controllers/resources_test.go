@@ -112,6 +112,32 @@ func TestResources(t *testing.T) {
 	w.plane.Kubectl("delete", "networkpolicies.projectcalico.org", "web")
 	w.holds(model.PolicyKey{Tier: "default", Policy: "default/web"}, nil)
 
+	// A definition of a later version has fields that these controllers don't know, and one of an earlier version lacks some that they do.
+	const schema = "/spec/versions/0/schema/openAPIV3Schema"
+	const spec = schema + "/properties/spec/properties/"
+	w.plane.Kubectl("patch", "crd", "tiers.projectcalico.org", "--type=json", "-p",
+		`[{"op":"add","path":"`+spec+`future","value":{"type":"string"}},{"op":"remove","path":"`+spec+`defaultAction"},{"op":"remove","path":"`+schema+`/x-kubernetes-validations"}]`)
+	tier := func(name, spec string) error {
+		_, err := w.plane.TryKubectl(`{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: `+name+`}, spec: {`+spec+`}}`, "apply", "-f", "-")
+		return err
+	}
+	eventually.Within(t, kubernetes.Patience, "the later definition", func() error { return tier("first", "order: 13, future: x") })
+	w.accepted("tiers.projectcalico.org", "first", "False Invalid spec.future: unknown field") // the watch has the later definition, too
+	for name, spec := range map[string]string{"net": "order: 11, future: x", "other": "order: 12"} {
+		if err := tier(name, spec); err != nil {
+			t.Error(err)
+		}
+	}
+	w.accepted("tiers.projectcalico.org", "net", "False Invalid spec.future: unknown field")
+	w.accepted("tiers.projectcalico.org", "other", "True Accepted")
+	if now, _ := w.Get(model.TierKey{Tier: "net"}).(model.Tier); now.Order == nil || *now.Order != 10 {
+		t.Errorf("an object that can't be read has changed what is in force: %+v", now)
+	}
+	if err := tier("other", "order: 12, defaultAction: Pass"); err == nil || !strings.Contains(err.Error(), `unknown field "spec.defaultAction"`) {
+		t.Errorf("a field that the definition lacks: %v", err)
+	}
+	w.plane.Apply(manifest(t, "definitions.yaml"))
+
 	// The definitions go: nothing does that is in force. They come back, and the objects with them.
 	w.plane.Kubectl("delete", "crd", "globalnetworkpolicies.projectcalico.org", "tiers.projectcalico.org", "--timeout=60s")
 	there := func() {

@@ -182,7 +182,8 @@ func (k *Keeper) Watched() (prefixes []string) {
 // Update takes in what etcd has, and each change. Only one goroutine may call it.
 func (k *Keeper) Update(u model.Update) {
 	gone, changed := k.tracker.Update(u)
-	if !u.Resync && len(gone)+len(changed) == 0 {
+	tier := slices.ContainsFunc(u.Entries, func(e model.Entry) bool { _, is := e.Key.(model.TierKey); return is }) // policies may wait for it
+	if !u.Resync && !tier && len(gone)+len(changed) == 0 {
 		return
 	}
 	k.mu.Lock()
@@ -305,8 +306,13 @@ func elsewhere(err error) bool {
 	}, func(e error) bool { return errors.Is(err, e) })
 }
 
+// requestTimeout bounds what is done for one object.
+const requestTimeout = 10 * time.Second
+
 // keep brings one object into etcd, or takes away what one that is gone has made.
 func (k *Keeper) keep(ctx context.Context, n name) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	k.mu.Lock()
 	o, there := k.objects[n]
 	_, again := k.applied[n]

@@ -3,6 +3,7 @@
 package custom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
+	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/etcd"
 )
 
@@ -277,6 +279,135 @@ func TestRealised(t *testing.T) {
 	w.expect("default", realised, "1/1 nodes")
 	w.set("u1", "metadata: {name: default}\nspec: {ipipMTU: many}")
 	w.expect("default", reasonNotAccepted, "")
+}
+
+// mortal is a process that ends with its nth request: before that is done, or after.
+type mortal struct {
+	die   func()
+	after bool
+
+	mu   sync.Mutex
+	left int
+}
+
+type (
+	mortalAPI struct {
+		*world
+		process *mortal
+	}
+	mortalEtcd struct {
+		client.Store
+		process *mortal
+	}
+)
+
+// step returns an error once the process is dead, at one of two moments of a request.
+func (m *mortal) step(after bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.after == after {
+		m.left--
+	}
+	if m.left < 0 {
+		m.die()
+		return context.Canceled
+	}
+	return nil
+}
+
+func (m mortalEtcd) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...store.TransactOption) (revision int64, err error) {
+	if err := m.process.step(false); err != nil {
+		return 0, err
+	}
+	revision, err = m.Store.Transact(ctx, wants, decide, opts...)
+	return revision, cmp.Or(err, m.process.step(true))
+}
+
+func (m mortalAPI) SetConditions(ctx context.Context, k *resource.Kind, o Object, all []metav1.Condition) error {
+	if err := m.process.step(false); err != nil {
+		return err
+	}
+	return cmp.Or(m.world.SetConditions(ctx, k, o, all), m.process.step(true))
+}
+
+// TestKilled: whatever request is a process's last, the next process gets to what the objects say, and deletes nothing of others.
+func TestKilled(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for n, died := 0, true; died; n++ {
+			w := newWorld(t, "IPPool")
+			for uid, doc := range map[string]string{"u1": "metadata: {name: changed}\nspec: {cidr: 10.1.0.0/24}", "u2": "metadata: {name: gone}\nspec: {cidr: 10.2.0.0/24}"} {
+				if err := w.apply(doc, resource.By{UID: uid, Created: made.Add(time.Hour).Format(time.RFC3339)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.apply("metadata: {name: own}\nspec: {cidr: 10.3.0.0/24}", resource.By{}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			process := &mortal{die: cancel, after: after, left: n}
+			second := w.keeper
+			objects := func(k *Keeper) {
+				w.keeper = k
+				w.set("u0", "metadata: {name: new}\nspec: {cidr: 10.0.0.0/24}")
+				w.set("u1", "metadata: {name: changed}\nspec: {cidr: 10.1.0.0/24, natOutgoing: true}")
+				w.set("u3", "metadata: {name: bad}\nspec: {cidr: 10.1.0.0/28}")
+				k.Handler().Synced()
+			}
+			k := New(Config{Kind: w.kind, API: mortalAPI{w, process}, Agents: w.agents, Etcd: mortalEtcd{w.Store, process}, Problems: w.ledger, Reporter: w})
+			objects(k)
+			var all sync.WaitGroup
+			all.Go(func() {
+				_ = w.Store.Watch(ctx, slices.Concat(k.Watched(), w.agents.Watched()), func(u model.Update) error {
+					k.Update(u)
+					w.agents.Update(u)
+					return nil
+				})
+			})
+			done := func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				changed, _ := w.Get(model.PoolKey{CIDR: netip.MustParsePrefix("10.1.0.0/24")}).(model.Pool)
+				return len(w.told["new"]) > 0 && len(w.told["bad"]) > 0 && len(w.told["changed"]) > 0 && changed.Masquerade && w.resource("gone") == nil
+			}
+			all.Go(func() { k.Run(ctx) })
+			w.Until("the first process ends, or has done everything", func() bool { return ctx.Err() != nil || done() })
+			died = ctx.Err() != nil
+			cancel()
+			all.Wait()
+
+			w.mu.Lock()
+			w.told = map[string][]metav1.Condition{}
+			w.mu.Unlock()
+			objects(second)
+			w.start()
+			w.expect("new", accepted, "")
+			w.expect("changed", accepted, "")
+			w.expect("bad", reasonInvalid, "overlaps the pool 10.1.0.0/24")
+			w.untilGone("gone")
+			if w.resource("own") == nil || !done() {
+				t.Errorf("killed at request %d (after it: %v): what calicoctl wrote is there: %v", n, after, w.resource("own") != nil)
+			}
+		}
+	}
+}
+
+// TestAway: what changes while etcd is away is written when it is back.
+func TestAway(t *testing.T) {
+	w := newWorld(t, "Tier")
+	w.set("u1", "metadata: {name: a}\nspec: {order: 5}")
+	w.set("u2", "metadata: {name: b}\nspec: {order: 5}")
+	w.start()
+	w.expect("a", accepted, "")
+	w.expect("b", accepted, "")
+	w.Stop()
+	w.set("u1", "metadata: {name: a}\nspec: {order: 6}")
+	w.remove("b")
+	w.Start()
+	w.Until("the change is written", func() bool {
+		tier, _ := w.Get(model.TierKey{Tier: "a"}).(model.Tier)
+		return tier.Order != nil && *tier.Order == 6
+	})
+	w.untilGone("b")
 }
 
 // TestPoolInUse: the pool of an object that is deleted gives out no more addresses, and goes with its last one.
