@@ -21,16 +21,18 @@ calico-etcd.yaml ClusterRole calico-controllers: get apiextensions.k8s.io/custom
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
-calico-etcd.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/caliconodestatuses,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/kubecontrollersconfigurations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
+calico-etcd.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/kubecontrollersconfigurations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
 calico-etcd.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: patch namespaces/status
 calico-etcd.yaml ClusterRole calico-controllers: patch nodes/status
 calico-etcd.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
-calico-etcd.yaml ClusterRole calico-controllers: patch projectcalico.org/bgpconfigurations/status,projectcalico.org/bgpfilters/status,projectcalico.org/bgppeers/status,projectcalico.org/caliconodestatuses/status,projectcalico.org/clusterinformations/status,projectcalico.org/dhcpsubnets/status,projectcalico.org/felixconfigurations/status,projectcalico.org/globalnetworkpolicies/status,projectcalico.org/globalnetworksets/status,projectcalico.org/hostendpoints/status,projectcalico.org/ipamconfigurations/status,projectcalico.org/ippools/status,projectcalico.org/ipreservations/status,projectcalico.org/kubecontrollersconfigurations/status,projectcalico.org/networkpolicies/status,projectcalico.org/networksets/status,projectcalico.org/tiers/status
+calico-etcd.yaml ClusterRole calico-controllers: patch projectcalico.org/bgpconfigurations/status,projectcalico.org/bgpfilters/status,projectcalico.org/bgppeers/status,projectcalico.org/clusterinformations/status,projectcalico.org/dhcpsubnets/status,projectcalico.org/felixconfigurations/status,projectcalico.org/globalnetworkpolicies/status,projectcalico.org/globalnetworksets/status,projectcalico.org/hostendpoints/status,projectcalico.org/ipamconfigurations/status,projectcalico.org/ippools/status,projectcalico.org/ipreservations/status,projectcalico.org/kubecontrollersconfigurations/status,projectcalico.org/networkpolicies/status,projectcalico.org/networksets/status,projectcalico.org/tiers/status
 calico-etcd.yaml ClusterRole calico-node: create,patch events
 calico-etcd.yaml ClusterRole calico-node: get,list,watch pods,namespaces
 calico-etcd.yaml ClusterRole calico-node: list,watch nodes
+calico-etcd.yaml ClusterRole calico-node: list,watch projectcalico.org/caliconodestatuses
 calico-etcd.yaml ClusterRole calico-node: patch nodes/status
+calico-etcd.yaml ClusterRole calico-node: patch projectcalico.org/caliconodestatuses/status
 calico-etcd.yaml ClusterRole calico-view: get,list,watch projectcalico.org/*
 calico-etcd.yaml Role calico-bootstrap: get configmaps kubeadm-config
 calico-etcd.yaml Role calico-controllers: create coordination.k8s.io/leases
@@ -59,17 +61,19 @@ calico.yaml ClusterRole calico-controllers: get apiextensions.k8s.io/customresou
 calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceaccounts,pods,nodes
 calico.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
-calico.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/caliconodestatuses,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/kubecontrollersconfigurations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
+calico.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/kubecontrollersconfigurations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
 calico.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
 calico.yaml ClusterRole calico-controllers: patch namespaces/status
 calico.yaml ClusterRole calico-controllers: patch nodes/status
 calico.yaml ClusterRole calico-controllers: patch policy.networking.k8s.io/clusternetworkpolicies/status
-calico.yaml ClusterRole calico-controllers: patch projectcalico.org/bgpconfigurations/status,projectcalico.org/bgpfilters/status,projectcalico.org/bgppeers/status,projectcalico.org/caliconodestatuses/status,projectcalico.org/clusterinformations/status,projectcalico.org/dhcpsubnets/status,projectcalico.org/felixconfigurations/status,projectcalico.org/globalnetworkpolicies/status,projectcalico.org/globalnetworksets/status,projectcalico.org/hostendpoints/status,projectcalico.org/ipamconfigurations/status,projectcalico.org/ippools/status,projectcalico.org/ipreservations/status,projectcalico.org/kubecontrollersconfigurations/status,projectcalico.org/networkpolicies/status,projectcalico.org/networksets/status,projectcalico.org/tiers/status
+calico.yaml ClusterRole calico-controllers: patch projectcalico.org/bgpconfigurations/status,projectcalico.org/bgpfilters/status,projectcalico.org/bgppeers/status,projectcalico.org/clusterinformations/status,projectcalico.org/dhcpsubnets/status,projectcalico.org/felixconfigurations/status,projectcalico.org/globalnetworkpolicies/status,projectcalico.org/globalnetworksets/status,projectcalico.org/hostendpoints/status,projectcalico.org/ipamconfigurations/status,projectcalico.org/ippools/status,projectcalico.org/ipreservations/status,projectcalico.org/kubecontrollersconfigurations/status,projectcalico.org/networkpolicies/status,projectcalico.org/networksets/status,projectcalico.org/tiers/status
 calico.yaml ClusterRole calico-node-etcd: create,get certificates.k8s.io/certificatesigningrequests
 calico.yaml ClusterRole calico-node: create,patch events
 calico.yaml ClusterRole calico-node: get,list,watch pods,namespaces
 calico.yaml ClusterRole calico-node: list,watch nodes
+calico.yaml ClusterRole calico-node: list,watch projectcalico.org/caliconodestatuses
 calico.yaml ClusterRole calico-node: patch nodes/status
+calico.yaml ClusterRole calico-node: patch projectcalico.org/caliconodestatuses/status
 calico.yaml ClusterRole calico-view: get,list,watch projectcalico.org/*
 calico.yaml Role calico-bootstrap-etcd: get pods
 calico.yaml Role calico-bootstrap-etcd: get,update configmaps calico-etcd

@@ -5,11 +5,14 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"github.com/calico-go/calico/pkg/agent/availability"
 	"github.com/calico-go/calico/pkg/agent/conflist"
+	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/leftovers"
+	"github.com/calico-go/calico/pkg/agent/nodestatus"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/pods"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -20,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/nodecert"
+	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -57,6 +61,14 @@ func assemble(cfg Config, env run.Env, start params.Params, client *store.Client
 	return a
 }
 
+// describeRoutes returns what is known in time of routes and BGP.
+func (a assembly) describeRoutes(ctx context.Context) (debugstate.Router, plan.State) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	state := a.router.State(ctx)
+	return state.Router, state.Plan
+}
+
 // runs are the agent's concurrent parts; each runs until its context ends.
 func (a assembly) runs(client *store.Client, kubernetes *kube.Client, certificate *nodecert.Certificate) []func(context.Context) error {
 	f, l, served, gates := a.feed, a.loop, make(chan struct{}), gatekeeper{loop: a.loop}
@@ -71,7 +83,10 @@ func (a assembly) runs(client *store.Client, kubernetes *kube.Client, certificat
 			Node: a.cfg.Node, API: availability.Kubernetes{Client: kubernetes}, What: "condition NetworkUnavailable",
 			Served: served, Unready: a.env.Health.Unready, Problems: a.env.Problems, Logger: a.env.Logger,
 		})
-		runs = append(runs, a.pods.Run, node.Run)
+		answers := nodestatus.New(a.cfg.Node, nodestatus.Kubernetes{Client: kubernetes}, nodestatus.Node{
+			Version: a.env.Version, Started: time.Now(), Unready: a.env.Health.Unready, Describe: a.describeRoutes,
+		}, a.env.Problems)
+		runs = append(runs, a.pods.Run, node.Run, answers.Run)
 	}
 	if certificate != nil {
 		runs = append(runs, certificate.Run)

@@ -22,7 +22,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -74,7 +73,6 @@ type controllers struct {
 	garbage   *collection
 	custom    []*custom.Keeper // by kind
 	agents    *custom.Agents
-	statuses  *nodeStatuses
 	// overwritten limits logging when another process keeps overwriting these controllers' keys.
 	overwritten rate.Sometimes
 	// leading functions run while this process leads, each until its context ends.
@@ -121,7 +119,6 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.policies = newNetworkPolicies(c)
 	c.cluster = newClusterPolicies(c)
 	c.garbage = newCollection(c)
-	c.statuses = newNodeStatuses(c)
 	if cfg.Enabled[Resources] {
 		c.agents = custom.NewAgents()
 		for _, kind := range resource.CustomKinds() {
@@ -131,9 +128,6 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}
 	for _, k := range c.custom {
 		c.leading = append(c.leading, k.Run)
-	}
-	if cfg.Enabled[Resources] {
-		c.leading = append(c.leading, func(ctx context.Context) { _ = c.statuses.loop.Run(ctx) }) // the error is always nil
 	}
 	if cfg.Enabled[Policies] {
 		c.leading = append(c.leading, c.cluster.conditions.run, c.policies.lead)
@@ -311,10 +305,6 @@ func (c *controllers) watchCustom(ctx context.Context, group *errgroup.Group, be
 		begin(kind, k.Objects, func(ctx context.Context) error { return k.API.Watch(ctx, k.Kind, handler(c, kind, k.Handler())) })
 	}
 	c.watchEtcd(ctx, group, "agents", c.agents.Watched(), c.agents.Update)
-	begin(kindNodeStatus.Kind, func() int { return len(c.statuses.all()) }, func(ctx context.Context) error {
-		keep := func(u *unstructured.Unstructured) *unstructured.Unstructured { return u }
-		return kube.WatchCustom(ctx, c.kube, kindNodeStatus, keep, handler(c, kindNodeStatus.Kind, c.statuses.handler()))
-	})
 	c.watchEtcd(ctx, group, "resources", prefixes, func(u model.Update) {
 		for _, k := range c.custom {
 			k.Update(u)

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -84,28 +83,9 @@ func TestResources(t *testing.T) {
 		return nil
 	})
 
-	// What the controllers have anyway changes nothing of theirs, and they say what an agent reports.
+	// What the controllers have anyway changes nothing of theirs.
 	w.plane.Apply(`{apiVersion: projectcalico.org/v3, kind: KubeControllersConfiguration, metadata: {name: default}, spec: {logSeverityScreen: Info}}`)
 	accepted("kubecontrollersconfigurations.projectcalico.org", "default", "True Accepted")
-	const nodeStatus = `{apiVersion: projectcalico.org/v3, kind: CalicoNodeStatus, metadata: {name: a}, spec: {node: a, classes: [CLASS], updatePeriodSeconds: 1}}`
-	if _, err := w.plane.TryKubectl(strings.Replace(nodeStatus, "CLASS", "BGP", 1), "create", "-f", "-"); err == nil || !strings.Contains(err.Error(), `supported values: "Agent"`) {
-		t.Errorf("the class BGP: %v", err)
-	}
-	w.plane.Apply(strings.Replace(nodeStatus, "CLASS", "Agent", 1))
-	state := func(want string) {
-		t.Helper()
-		eventually.Within(t, kubernetes.Patience, "the state of the node's agent is "+want, func() error {
-			if out := w.plane.Kubectl("get", "caliconodestatus", "a", "-o", "jsonpath={.status.lastUpdated} {.status.agent.birdV4.state}"); !strings.HasSuffix(out, "Z "+want) {
-				return errors.New(out)
-			}
-			return nil
-		})
-	}
-	state("")
-	w.Put(model.StatusKey{Host: "a"}, model.Status{Time: time.Now(), FirstUpdate: true})
-	state("Ready")
-	w.Remove(model.StatusKey{Host: "a"})
-	state("")
 
 	// Another replica goes on, and what is deleted goes.
 	stop()

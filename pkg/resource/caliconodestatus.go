@@ -2,35 +2,85 @@
 
 package resource
 
-// CalicoNodeStatus asks for the status of a node's agent. It is in the Kubernetes API alone, where the controllers answer.
+// CalicoNodeStatus asks for the status of a node. It is in the Kubernetes API alone, where the node's agent answers.
 type CalicoNodeStatus struct {
 	Node                string            `json:"node" doc:"The node."`
-	Classes             []NodeStatusClass `json:"classes" doc:"Agent. The node alone knows its BGP sessions and routes: run calicoctl node status on it."`
-	UpdatePeriodSeconds *int              `json:"updatePeriodSeconds,omitempty" range:"0,86400" doc:"How often, at least, the status is looked at, 0 = no more. Default 10."`
+	Classes             []NodeStatusClass `json:"classes" doc:"Parts of the status: Agent, BGP, Routes."`
+	UpdatePeriodSeconds *int              `json:"updatePeriodSeconds,omitempty" range:"0,86400" doc:"How often the status is looked at, and written if it has changed, 0 = no more. Default 10."`
 }
 
 // NodeStatusClass is a part of a node's status.
 type NodeStatusClass string
 
-func (NodeStatusClass) words() []string { return []string{"Agent"} }
+// The parts of a node's status.
+const (
+	ClassAgent  NodeStatusClass = "Agent"
+	ClassBGP    NodeStatusClass = "BGP"
+	ClassRoutes NodeStatusClass = "Routes"
+)
+
+func (NodeStatusClass) words() []string {
+	return []string{string(ClassAgent), string(ClassBGP), string(ClassRoutes)}
+}
 
 // NodeStatus is the status of a CalicoNodeStatus.
 type NodeStatus struct {
-	LastUpdated string      `json:"lastUpdated,omitempty" doc:"When what follows last changed."`
-	Agent       AgentStatus `json:"agent,omitzero" doc:"What the node's agent reports; nothing if it has never reported anything."`
+	LastUpdated string       `json:"lastUpdated,omitempty" doc:"When what follows last changed."`
+	Agent       *AgentStatus `json:"agent,omitempty" doc:"The agent."`
+	BGP         *BGPStatus   `json:"bgp,omitempty" doc:"The BGP sessions."`
+	Routes      *RouteStatus `json:"routes,omitempty" doc:"The routes to other hosts and their pods."`
 }
 
 // AgentStatus is that of an agent. Its BGP speaker is part of it, and the members are called as Calico calls them.
 type AgentStatus struct {
-	BIRDV4 *SpeakerStatus `json:"birdV4,omitempty" doc:"The agent's."`
-	BIRDV6 *SpeakerStatus `json:"birdV6,omitempty" doc:"The same, if the node has an IPv6 address."`
+	BIRDV4 SpeakerStatus  `json:"birdV4" doc:"The agent's."`
+	BIRDV6 *SpeakerStatus `json:"birdV6,omitempty" doc:"The same, if it has IPv6 sessions."`
 }
 
 // SpeakerStatus is that of an agent, for one family of addresses.
 type SpeakerStatus struct {
-	State        string `json:"state" doc:"Ready: the agent reports that it lives, and has programmed the node. NotReady: it doesn't."`
-	RouterID     string `json:"routerID" doc:"The node's IPv4 address, empty if it has none."`
-	LastBootTime string `json:"lastBootTime" doc:"When the agent started."`
+	State        string `json:"state" doc:"Ready, or NotReady: kubectl describe on the agent's pod says why."`
+	Version      string `json:"version" doc:"The agent's version."`
+	RouterID     string `json:"routerID" doc:"The identifier of its BGP speaker, empty if it has none."`
+	LastBootTime string `json:"lastBootTime" doc:"When it started."`
+}
+
+// BGPStatus is that of a node's sessions, by their addresses' family.
+type BGPStatus struct {
+	EstablishedV4    int          `json:"numberEstablishedV4" doc:"How many IPv4 sessions are established."`
+	NotEstablishedV4 int          `json:"numberNotEstablishedV4" doc:"How many IPv4 sessions are not."`
+	EstablishedV6    int          `json:"numberEstablishedV6" doc:"How many IPv6 sessions are established."`
+	NotEstablishedV6 int          `json:"numberNotEstablishedV6" doc:"How many IPv6 sessions are not."`
+	PeersV4          []PeerStatus `json:"peersV4,omitempty" doc:"The IPv4 sessions."`
+	PeersV6          []PeerStatus `json:"peersV6,omitempty" doc:"The IPv6 sessions."`
+}
+
+// PeerStatus is that of a session.
+type PeerStatus struct {
+	PeerIP string `json:"peerIP" doc:"The peer's address."`
+	Type   string `json:"type" doc:"NodeMesh, NodePeer or GlobalPeer."`
+	State  string `json:"state" doc:"The session's state: Established, or why it isn't."`
+	Since  string `json:"since,omitempty" doc:"Since when."`
+}
+
+// RouteStatus is that of a node's routes, by family.
+type RouteStatus struct {
+	V4 []NodeRoute `json:"routesV4,omitempty" doc:"The IPv4 routes."`
+	V6 []NodeRoute `json:"routesV6,omitempty" doc:"The IPv6 routes."`
+}
+
+// NodeRoute is a route that the agent wants.
+type NodeRoute struct {
+	Type        string      `json:"type" doc:"FIB if the kernel has it, else RIB."`
+	Destination string      `json:"destination" doc:"The CIDR."`
+	Gateway     string      `json:"gateway,omitempty" doc:"The first next hop, empty if there is none."`
+	Interface   string      `json:"interface,omitempty" doc:"The interface that leads there."`
+	LearnedFrom LearnedFrom `json:"learnedFrom" doc:"Where it is from."`
+}
+
+// LearnedFrom is where a route is from.
+type LearnedFrom struct {
+	SourceType string `json:"sourceType" doc:"BGPPeer, or Static: from etcd."`
 }
 
 var calicoNodeStatusKind = &Kind{

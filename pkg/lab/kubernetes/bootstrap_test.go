@@ -99,6 +99,14 @@ func TestBootstrap(t *testing.T) {
 			c.Kubectl("label", "pod", "odd", "calico/k8s_ns=other")
 			c.Kubectl("label", "pod", "odd", "calico/k8s_ns-")
 		}
+		// A node is asked for its status.
+		c.Apply(`{apiVersion: projectcalico.org/v3, kind: CalicoNodeStatus, metadata: {name: b}, spec: {node: node-b, classes: [Agent, BGP, Routes]}}`)
+		c.Eventually("the node's status", func(out string) error {
+			if !strings.HasPrefix(out, "Ready 1 172.18.0.11") || !strings.Contains(out, "10.244.") {
+				return errors.New(out)
+			}
+			return nil
+		}, "get", "caliconodestatus", "b", "-o", "jsonpath={.status.agent.birdV4.state} {.status.bgp.numberEstablishedV4} {.status.bgp.peersV4[*].peerIP} {.status.routes.routesV4[*].destination}")
 		// Of an object that is deleted the controllers ask once more before its key goes.
 		c.DefineClusterNetworkPolicies()
 		short := "{apiVersion: v1, kind: Namespace, metadata: {name: short}}\n---\n" + policy("short", "closed", "{podSelector: {}}") +
