@@ -170,6 +170,7 @@ var pureBans = []ban{
 // pureMay is what a pure package may import beyond the standard library.
 var pureMay = []ban{
 	{"go.yaml.in/yaml/v3", []string{"pkg/resource"}, "documents are YAML, and errors in them have a line"},
+	{"github.com/evanphx/json-patch/v5", []string{"pkg/resource"}, "patches are those of RFC 6902 and RFC 7386, as values"},
 	{"github.com/google/uuid", []string{"pkg/classic/source"}, "UUIDs of names (RFC 9562), as values"},
 	{"go4.org/netipx", []string{"pkg/..."}, "sets of addresses, beside net/netip"},
 	{"github.com/insomniacslk/dhcp/...", []string{"pkg/dhcp"}, "messages of DHCP, as values"},

@@ -37,17 +37,19 @@ func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name stri
 // NewPatch returns the command patch.
 func NewPatch(env *session.Env) *cobra.Command {
 	var patch, patchFile, namespace, typ string
+	patches := map[string]func(resource.Resource, []byte) (resource.Resource, error){"merge": resource.Patched, "strategic": resource.Patched, "json": resource.Operated}
 	cmd := &cobra.Command{
 		Use: "patch KIND NAME -p PATCH", Short: "Change fields of a resource", Args: cobra.ExactArgs(2),
 		ValidArgsFunction: completer(env, &namespace),
-		Example:           `  calicoctl patch ippool pods -p '{"spec":{"vxlanMode":"CrossSubnet"}}'`,
+		Example: `  calicoctl patch ippool pods -p '{"spec":{"vxlanMode":"CrossSubnet"}}'
+  calicoctl patch ippool pods --type json -p '[{"op":"test","path":"/spec/disabled","value":true},{"op":"remove","path":"/spec/disabled"}]'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text := []byte(patch)
+			text, apply := []byte(patch), patches[typ]
 			switch {
 			case (patch == "") == (patchFile == ""):
 				return session.Usagef("want either -p PATCH or --patch-file FILE")
-			case typ != "merge" && typ != "strategic":
-				return session.Usagef("--type %s: want merge: what PATCH has is merged with what is stored, and null deletes", typ)
+			case apply == nil:
+				return session.Usagef("--type %s: want merge (RFC 7386), which merges what PATCH has with what is stored, or json (RFC 6902), a list of operations", typ)
 			case patchFile != "":
 				var err error
 				if text, err = os.ReadFile(patchFile); err != nil {
@@ -55,7 +57,7 @@ func NewPatch(env *session.Env) *cobra.Command {
 				}
 			}
 			return modify(cmd, env, args[0], namespace, args[1], func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
-				patched, err := resource.Patched(r, text)
+				patched, err := apply(r, text)
 				if err != nil {
 					err = session.Usagef("%w", err)
 				}
@@ -64,9 +66,9 @@ func NewPatch(env *session.Env) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&patch, "patch", "p", "", "a JSON merge patch (RFC 7386), as JSON or YAML")
+	f.StringVarP(&patch, "patch", "p", "", "the patch, as JSON or YAML")
 	f.StringVar(&patchFile, "patch-file", "", "file with the patch")
-	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge; strategic is the same")
+	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge (RFC 7386), or json (RFC 6902), a list of operations; strategic is merge, as no list of these kinds is merged")
 	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
 	writeFlags(cmd, env)
 	return cmd
