@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // Find returns the kind with this name, plural or alias, in any case.
@@ -24,6 +26,25 @@ func Find(name string) (*Kind, error) {
 		names = append(names, k.Name, strings.ToLower(k.Plural))
 	}
 	return nil, fmt.Errorf("unknown kind %.64q%s", name, suggest(name, names))
+}
+
+// KindOf returns the kind of a resource; where names are unique only on a node, the kind On the resource's.
+func KindOf(r Resource) (*Kind, error) {
+	k, err := Find(r.Kind)
+	if node := nodeOf(r); err == nil && k.perNode && node != "" {
+		return k.On(node)
+	}
+	return k, err
+}
+
+// On returns the kind with only the resources of a node, where names are unique only on a node.
+func (k *Kind) On(node string) (*Kind, error) {
+	if !k.perNode {
+		return nil, fmt.Errorf("%s has a name of its own on all nodes: leave --node out", A(k.Name))
+	}
+	here := *k
+	here.ranges = prefix(model.HostPrefix(node))
+	return &here, nil
 }
 
 // KindNames returns the names of all kinds, sorted.
