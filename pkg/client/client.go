@@ -156,7 +156,7 @@ func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, afte
 		}
 		name := r.Metadata
 		if !created {
-			if before, err = kind.Lookup(kind.All(entries), name.Namespace, name.Name); err != nil {
+			if before, err = kind.Of(entries, r); err != nil {
 				return change, err
 			}
 			name = before.Metadata

@@ -50,6 +50,7 @@ type Resource struct {
 
 	file  string
 	nodes nodes
+	older bool   // it was read from a document of apiVersion v1
 	as    string // of a Node: its AS number, its own or the default
 }
 

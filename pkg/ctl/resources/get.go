@@ -3,6 +3,7 @@
 package resources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type get struct {
 	env              *session.Env
 	at               place
 	format, selector string
+	version          string          // of the documents that are printed
 	picks            labels.Selector // what selector says
 	all, export      bool
 	watch            bool
@@ -40,6 +42,7 @@ func NewGet(env *session.Env) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&g.format, "output", "o", "table", "table, wide, name, json, yaml, go-template=..., jsonpath=... or custom-columns=HEAD:.path,...")
 	f.StringVarP(&g.selector, "selector", "l", "", "labels of the resources, as kubectl has it: a=b, a!=b, a in (b,c), a notin (b), a, !a, joined by commas")
+	f.StringVar(&g.version, "api-version", resource.APIVersion, "version of the documents; v1: with -o yaml or json, as calicoctl 1 has them")
 	g.at.addFlags(cmd)
 	f.BoolVarP(&g.all, "all-namespaces", "A", false, "of all namespaces")
 	f.BoolVar(&g.export, "export", false, "without what belongs to this cluster, to be applied to another")
@@ -87,6 +90,18 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 		return session.Usagef("want either NAME or -l SELECTOR")
 	case kind.Plain && !kind.Labelled:
 		return session.Usagef("-l %s: labels of %s are not kept", g.selector, resource.A(kind.Name))
+	}
+	switch g.version {
+	case resource.APIVersion, "v3":
+	case "v1":
+		if err := kind.MayOlder(); err != nil {
+			return session.Usagef("%w", err)
+		}
+		if g.watch || g.format != "yaml" && g.format != "json" {
+			return session.Usagef("--api-version v1: want -o yaml or json, and no --watch")
+		}
+	default:
+		return session.Usagef("--api-version %s: want v1 or v3", g.version)
 	}
 	print, err := output.Parse(g.format)
 	if err != nil {
@@ -137,10 +152,44 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	one := len(args) == 2
+	if g.version == "v1" {
+		return cmp.Or(g.printOlder(list, one), bad)
+	}
 	if err := print(g.env.Stdout, kind, list, one, true); err != nil {
 		return err
 	}
 	return bad
+}
+
+// printOlder prints resources as documents of v1, and says what they lack.
+func (g *get) printOlder(list []resource.Resource, one bool) error {
+	documents, left := []any{}, 0
+	for _, r := range list {
+		older, err := r.Older()
+		if err != nil {
+			left++
+			fmt.Fprintf(g.env.Stderr, "calicoctl: left out: %s: %v\n", r.Title(), err)
+			continue
+		}
+		if len(older.Lost) > 0 {
+			fmt.Fprintf(g.env.Stderr, "calicoctl: warning: %s: v1 has no word for %s\n", r.Title(), strings.Join(older.Lost, ", "))
+		}
+		documents = append(documents, older.Document)
+	}
+	print, all := output.YAML, any(documents)
+	if g.format == "json" {
+		print = output.JSON
+	}
+	if one && len(documents) == 1 {
+		all = documents[0]
+	}
+	if err := print(g.env.Stdout, all); err != nil {
+		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("%s left out", resource.Count(left, "resource"))
+	}
+	return nil
 }
 
 // exported removes what belongs to this cluster, with --export.
