@@ -195,7 +195,6 @@ var exceptions = map[[2]string]string{
 	{"pkg/nsmanager", "pkg/nodecert"}:        "a manager's certificate is kept as the agent keeps its own",
 	{"pkg/classicd", "pkg/agent"}:            "Felix is the agent, told by others than etcd",
 	{"pkg/ctl/ipam", "pkg/client"}:           "what a resource says is changed as a resource",
-	{"pkg/ctl/datastore", "pkg/client"}:      "an export of Calico's is written as resources",
 	{"pkg/ctl/resources", "pkg/client"}:      "the commands on resources are built on what other programs use for the same",
 	{"pkg/controllers/custom", "pkg/client"}: "an object of the Kubernetes API is written as the resource that it is",
 }

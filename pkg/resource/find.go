@@ -3,7 +3,6 @@
 package resource
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -14,7 +13,7 @@ import (
 func Find(name string) (*Kind, error) {
 	lower := strings.ToLower(name)
 	if why := unsupported[strings.TrimSuffix(lower, "s")]; why != "" {
-		return nil, errors.New(name + ": " + why)
+		return nil, &UnsupportedError{name, why}
 	}
 	var names []string
 	for _, k := range kinds {
@@ -27,6 +26,12 @@ func Find(name string) (*Kind, error) {
 	}
 	return nil, fmt.Errorf("unknown kind %.64q%s", name, suggest(name, names))
 }
+
+// An UnsupportedError says that a kind is Calico's, and why it is refused.
+type UnsupportedError struct{ Kind, Why string }
+
+// Error names the kind, and says what to do.
+func (e *UnsupportedError) Error() string { return e.Kind + ": " + e.Why }
 
 // KindOf returns the kind of a resource; where names are unique only on a node, the kind On the resource's.
 func KindOf(r Resource) (*Kind, error) {

@@ -209,10 +209,16 @@ func parsed[V any](e model.Entry) (V, bool) {
 
 // Check returns what is wrong with a resource on its own, without regard to what is stored.
 func Check(r Resource) error {
+	_, err := Alone(r)
+	return err
+}
+
+// Alone returns the keys and values of a resource where nothing is stored, without regard to others on which it depends.
+func Alone(r Resource) ([]model.Put, error) {
 	k, err := Find(r.Kind)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = k.change(r, nil, nil, true)
-	return err
+	change, err := k.change(r, nil, nil, true)
+	return change.Puts, err
 }
