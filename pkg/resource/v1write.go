@@ -217,7 +217,8 @@ func (r Resource) over(old Resource) (Resource, error) {
 func (k *Kind) Of(entries []model.Entry, r Resource) (*Stored, error) {
 	all := k.All(entries)
 	s, err := k.Lookup(all, r.Metadata.Namespace, r.Metadata.Name)
-	if _, missing := errors.AsType[*NotFoundError](err); missing && r.older {
+	nameless := k.Name == "IPPool" || k.Name == "BGPPeer" || k.Name == "WorkloadEndpoint" // in v1
+	if _, missing := errors.AsType[*NotFoundError](err); missing && r.older && nameless {
 		for i := range all {
 			if all[i].Err != nil {
 				continue
