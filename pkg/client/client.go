@@ -102,20 +102,12 @@ func (c *Client) Apply(ctx context.Context, r resource.Resource) (Outcome, error
 }
 
 func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.Mode) (Outcome, error) {
-	kind, err := c.kindOf(r)
+	r.By = c.By
+	kind, err := resource.KindOf(r)
 	if err != nil {
 		return "", err
 	}
 	return c.writeFrom(ctx, kind, kind.WriteRanges(r), mode, func([]model.Range, []model.Entry) (resource.Resource, error) { return r, nil })
-}
-
-// kindOf returns the kind among whose resources one is looked up that is to be written. An object of the Kubernetes API has its name on all
-// nodes: it makes no second resource when it changes its node.
-func (c *Client) kindOf(r resource.Resource) (*resource.Kind, error) {
-	if c.By.UID != "" {
-		return resource.Find(r.Kind)
-	}
-	return resource.KindOf(r)
 }
 
 // writeFrom writes the resource that from derives from what is stored.
@@ -141,7 +133,8 @@ func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []mod
 // Preview returns what Apply would do with a resource, by a dry run: the resource as stored, nil if it doesn't exist, and as
 // it would be.
 func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, after *resource.Stored, err error) {
-	kind, err := c.kindOf(r)
+	r.By = c.By
+	kind, err := resource.KindOf(r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +142,6 @@ func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, afte
 	dry.DryRun, dry.Kept = true, nil
 	defer func() { c.would = dry.would }()
 	err = dry.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
-		r.By = c.By
 		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
 		if err != nil {
 			return change, err

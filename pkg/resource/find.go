@@ -33,10 +33,11 @@ type UnsupportedError struct{ Kind, Why string }
 // Error names the kind, and says what to do.
 func (e *UnsupportedError) Error() string { return e.Kind + ": " + e.Why }
 
-// KindOf returns the kind of a resource; where names are unique only on a node, the kind On the resource's.
+// KindOf returns the kind of a resource; where names are unique only on a node, the kind On the resource's. An object of the Kubernetes API
+// has its name on all nodes: it makes no second resource when its node changes.
 func KindOf(r Resource) (*Kind, error) {
 	k, err := Find(r.Kind)
-	if node := nodeOf(r); err == nil && k.perNode && node != "" {
+	if node := nodeOf(r); err == nil && node != "" && r.By.UID == "" {
 		return k.On(node)
 	}
 	return k, err
