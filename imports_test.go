@@ -170,6 +170,7 @@ var pureBans = []ban{
 // pureMay is what a pure package may import beyond the standard library.
 var pureMay = []ban{
 	{"go.yaml.in/yaml/v3", []string{"pkg/resource"}, "documents are YAML, and errors in them have a line"},
+	{"github.com/evanphx/json-patch/v5", []string{"pkg/resource"}, "patches are those of RFC 6902 and RFC 7386, as values"},
 	{"github.com/google/uuid", []string{"pkg/classic/source"}, "UUIDs of names (RFC 9562), as values"},
 	{"go4.org/netipx", []string{"pkg/..."}, "sets of addresses, beside net/netip"},
 	{"github.com/insomniacslk/dhcp/...", []string{"pkg/dhcp"}, "messages of DHCP, as values"},
@@ -194,7 +195,7 @@ var exceptions = map[[2]string]string{
 	{"pkg/nsmanager", "pkg/nodecert"}:        "a manager's certificate is kept as the agent keeps its own",
 	{"pkg/classicd", "pkg/agent"}:            "Felix is the agent, told by others than etcd",
 	{"pkg/ctl/ipam", "pkg/client"}:           "what a resource says is changed as a resource",
-	{"pkg/ctl/datastore", "pkg/client"}:      "an export of Calico's is written as resources",
+	{"pkg/ctl/datastore", "pkg/client"}:      "what changes its owner is a resource",
 	{"pkg/ctl/resources", "pkg/client"}:      "the commands on resources are built on what other programs use for the same",
 	{"pkg/controllers/custom", "pkg/client"}: "an object of the Kubernetes API is written as the resource that it is",
 }

@@ -102,7 +102,8 @@ func (c *Client) Apply(ctx context.Context, r resource.Resource) (Outcome, error
 }
 
 func (c *Client) write(ctx context.Context, r resource.Resource, mode resource.Mode) (Outcome, error) {
-	kind, err := resource.Find(r.Kind)
+	r.By = c.By
+	kind, err := resource.KindOf(r)
 	if err != nil {
 		return "", err
 	}
@@ -132,7 +133,8 @@ func (c *Client) writeFrom(ctx context.Context, kind *resource.Kind, wants []mod
 // Preview returns what Apply would do with a resource, by a dry run: the resource as stored, nil if it doesn't exist, and as
 // it would be.
 func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, after *resource.Stored, err error) {
-	kind, err := resource.Find(r.Kind)
+	r.By = c.By
+	kind, err := resource.KindOf(r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,14 +142,13 @@ func (c *Client) Preview(ctx context.Context, r resource.Resource) (before, afte
 	dry.DryRun, dry.Kept = true, nil
 	defer func() { c.would = dry.would }()
 	err = dry.transact(ctx, kind.WriteRanges(r), func(ranges []model.Range, entries []model.Entry) (model.Change, error) {
-		r.By = c.By
 		change, created, err := kind.Write(ranges, entries, r, resource.Apply)
 		if err != nil {
 			return change, err
 		}
 		name := r.Metadata
 		if !created {
-			if before, err = kind.Lookup(kind.All(entries), name.Namespace, name.Name); err != nil {
+			if before, err = kind.Of(entries, r); err != nil {
 				return change, err
 			}
 			name = before.Metadata

@@ -330,3 +330,39 @@ spec: {cidr: 10.0.0.0/16, vxlanMode: Always}
 	})
 	fmt.Println(err)
 }
+
+// TestHostEndpointsOfOneName: a host endpoint on another node is another one, but an object's, whose name is its own on all nodes.
+func TestHostEndpointsOfOneName(t *testing.T) {
+	s := etcd.New(t).Store
+	c, ctx, heps := client.New(s), t.Context(), find(t, "hep")
+	on := func(name, node string) resource.Resource {
+		return decode(t, "kind: HostEndpoint\nmetadata: {name: "+name+"}\nspec: {node: "+node+", interfaceName: eth0}\n")
+	}
+	for _, node := range []string{"a", "b"} {
+		if outcome, err := c.Apply(ctx, on("uplink", node)); outcome != client.Created || err != nil {
+			t.Errorf("%s, %v", outcome, err)
+		}
+	}
+	var several *resource.AmbiguousError
+	if _, err := c.Get(ctx, heps, "", "uplink"); !errors.As(err, &several) || len(several.Found) != 2 {
+		t.Errorf("one of two: %v", err)
+	}
+	here, err := heps.On("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(ctx, here, "", "uplink", ""); err != nil {
+		t.Error(err)
+	}
+	if left, err := c.Get(ctx, heps, "", "uplink"); err != nil || left.Spec.(*resource.HostEndpoint).Node != "a" {
+		t.Errorf("%+v, %v", left.Spec, err)
+	}
+	object := client.New(s)
+	object.By.UID = "u"
+	if outcome, err := object.Apply(ctx, on("object", "a")); outcome != client.Created || err != nil {
+		t.Errorf("%s, %v", outcome, err)
+	}
+	if outcome, err := object.Apply(ctx, on("object", "b")); err == nil || !strings.Contains(err.Error(), "is on node a") {
+		t.Errorf("an object has two: %s, %v", outcome, err)
+	}
+}

@@ -4,6 +4,7 @@ package ctl_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 //	put KEY VALUE    write a key
 //	remove KEY       delete one
 //	keys [PREFIX]    print what etcd holds below a prefix
+//	dump FILE        write what etcdctl get --prefix /calico/ -w json prints, and delete it all
 //	revision         remember etcd's revision
 //	unwritten        fail if it is another one
 //	status N CMD...  run a command that must end with this status
@@ -75,6 +77,23 @@ func TestScripts(t *testing.T) {
 						_, _ = ts.Stdout().Write([]byte(string(kv.Key) + " " + string(kv.Value) + "\n")) // a buffer
 					}
 					return nil
+				})
+			},
+			"dump": func(ts *testscript.TestScript, _ bool, args []string) {
+				of(ts).Client(func(ctx context.Context, c *clientv3.Client) error {
+					found, err := c.Get(ctx, "/calico/", clientv3.WithPrefix())
+					if err != nil {
+						return err
+					}
+					data, err := json.Marshal(found)
+					if err != nil {
+						return err
+					}
+					if err := os.WriteFile(ts.MkAbs(args[0]), data, 0o600); err != nil {
+						return err
+					}
+					_, err = c.Delete(ctx, "/calico/", clientv3.WithPrefix())
+					return err
 				})
 			},
 			"revision": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Setenv("REVISION", revision(ts)) },

@@ -92,6 +92,43 @@ func TestWatchDeleted(t *testing.T) {
 	}
 }
 
+// TestWatchSelected: a watch of a selector tells of what the selector picks, and that it picks one no longer, and of nothing else.
+func TestWatchSelected(t *testing.T) {
+	s := etcd.New(t)
+	put := func(cidr string, labels map[string]string) {
+		p := model.Pool{CIDR: netip.MustParsePrefix(cidr), IPAM: true, Meta: model.Meta{Labels: model.MapText(labels)}}
+		s.Put(model.PoolKey{CIDR: p.CIDR}, p)
+	}
+	put("10.0.0.0/16", map[string]string{"rack": "a"})
+	put("10.1.0.0/16", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	out, w := io.Pipe()
+	var errs strings.Builder
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		env := &session.Env{Stdout: w, Stderr: &errs, Environ: []string{"ETCD_ENDPOINTS=http://" + s.Addr()}}
+		ctl.Run(ctx, env, []string{"get", "pools", "-l", "rack in (a, b)", "--watch"})
+		w.Close()
+	})
+	lines := bufio.NewScanner(out)
+	for i, want := range []string{"NAME          CIDR          SELECTOR", "10.0.0.0-16   10.0.0.0/16   all()", "IPPool 10.0.0.0-16 deleted", "10.1.0.0-16   10.1.0.0/16   all()", "IPPool 10.1.0.0-16 deleted"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("%q, want %q; stderr: %s", lines.Text(), want, &errs)
+		}
+		switch i {
+		case 1:
+			put("10.0.0.0/16", map[string]string{"rack": "c"})
+		case 2:
+			s.Remove(model.PoolKey{CIDR: netip.MustParsePrefix("10.0.0.0/16")})
+			put("10.1.0.0/16", map[string]string{"rack": "b"})
+		case 3:
+			s.Remove(model.PoolKey{CIDR: netip.MustParsePrefix("10.1.0.0/16")})
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
 // TestProgressEnds: no progress is reported while a command waits for the reader of its output, such as a pager.
 func TestProgressEnds(t *testing.T) {
 	s := etcd.New(t)

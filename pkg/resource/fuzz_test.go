@@ -57,6 +57,7 @@ func FuzzPatch(f *testing.F) {
 	}
 	f.Add([]byte(`{"spec":{"blockSize":27}}`))
 	f.Add([]byte("spec: {cidr: null}"))
+	f.Add([]byte(`[{"op":"replace","path":"","value":[]},{"op":"copy","from":"/spec","path":"/spec/cidr"},{"op":"test","path":"/spec"}]`))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[]}`))
 	f.Add([]byte(`{"apiVersion":"projectcalico.org/v3","kind":"IPPoolList","items":[]}`))
 	f.Fuzz(func(t *testing.T, patch []byte) {
@@ -65,6 +66,9 @@ func FuzzPatch(f *testing.F) {
 		}
 		_ = resource.DecodeInto("fuzz", patch, &config)
 		r, err := resource.Patched(all[0], patch)
+		if err != nil {
+			r, err = resource.Operated(all[0], patch)
+		}
 		if err != nil {
 			return
 		}

@@ -24,7 +24,7 @@ func (HostEndpoint) validations() []Validation {
 }
 
 var hostEndpointKind = newKind(one(readHostEndpoint), writeHostEndpoint, Kind{
-	Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true,
+	Name: "HostEndpoint", Plural: "HostEndpoints", Aliases: []string{"hep", "heps"}, Labelled: true, perNode: true,
 	custom: &custom{short: []string{"hep"}, columns: []string{"Node", "node", "Interface", "interfaceName"}},
 	ranges: prefix(model.HostPrefix("")), of: keyed[model.HostEndpointKey],
 	words: []string{"expected_ipv4_addrs", "expectedIPs", "expected_ipv6_addrs", "expectedIPs", "profile_ids", "profiles"}, fields: map[string]string{"name": "interfaceName"},
@@ -44,6 +44,22 @@ func readHostEndpoint(key model.HostEndpointKey, h *model.HostEndpoint, s *Store
 		spec.ExpectedIPs = addresses(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs))
 	}
 	return spec
+}
+
+// nodeOf returns the node on which a resource's name is unique, if that is only one.
+func nodeOf(r Resource) string {
+	if h, is := r.Spec.(*HostEndpoint); is {
+		return h.Node
+	}
+	return ""
+}
+
+// OnNode returns a resource's Title, and the node on which alone its name is unique.
+func (r Resource) OnNode() string {
+	if node := nodeOf(r); node != "" {
+		return r.Title() + " on node " + node
+	}
+	return r.Title()
 }
 
 func writeHostEndpoint(r writing[HostEndpoint]) (keys, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -26,6 +27,7 @@ type Kind struct {
 	Labelled     bool // selectors pick it by its labels
 	Plain        bool // annotations, and labels that no selector picks it by, are not kept
 	apart        bool // they are kept at a key of their own
+	perNode      bool // names are unique only on a node
 	Columns      []Column
 
 	// custom, nil = none, says what is particular to the kind in the Kubernetes API.
@@ -192,19 +194,17 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 	case !k.Namespaced && namespace != "":
 		return nil, &FieldError{Field: "namespace " + namespace, Err: fmt.Errorf("%s is in no namespace: leave it out", A(k.Name))}
 	}
-	var found *Stored
-	for i := range all {
-		s := &all[i]
-		if s.Metadata.Namespace != namespace || s.Metadata.Name != name {
-			continue
+	var found []Stored
+	for _, s := range all {
+		if s.Metadata.Namespace == namespace && s.Metadata.Name == name {
+			found = append(found, s)
 		}
-		if found != nil {
-			return nil, fmt.Errorf("%s %s is there twice, as %s and %s", k.Name, name, found.Entries[0].Path, s.Entries[0].Path)
-		}
-		found = s
 	}
-	if found != nil {
-		return found, nil
+	switch {
+	case len(found) == 1:
+		return &found[0], nil
+	case len(found) > 1:
+		return nil, &AmbiguousError{Found: found, perNode: k.perNode}
 	}
 	missing := &NotFoundError{Kind: k.Name, Name: Metadata{Namespace: namespace, Name: name}.id()}
 	missing.like = func() string { return k.like(all, namespace, name) }
@@ -224,6 +224,21 @@ func (k *Kind) Lookup(all []Stored, namespace, name string) (*Stored, error) {
 		missing.other = nil
 	}
 	return nil, missing
+}
+
+// An AmbiguousError says that several resources have a name.
+type AmbiguousError struct {
+	Found   []Stored
+	perNode bool
+}
+
+// Error names where they are, and what tells them apart.
+func (e *AmbiguousError) Error() string {
+	title := e.Found[0].Title()
+	if e.perNode {
+		return fmt.Sprintf("%s is on several nodes, %s: name one with --node", title, strings.Join(converted(e.Found, func(s Stored) string { return nodeOf(s.Resource) }), ", "))
+	}
+	return fmt.Sprintf("%s is there several times, as %s", title, strings.Join(converted(e.Found, func(s Stored) string { return s.Entries[0].Path }), " and "))
 }
 
 // like returns a hint at resources with similar names; those of other namespaces appear in the form that calicoctl get accepts.

@@ -50,6 +50,7 @@ type Resource struct {
 
 	file  string
 	nodes nodes
+	older bool   // it was read from a document of apiVersion v1
 	as    string // of a Node: its AS number, its own or the default
 }
 
@@ -97,8 +98,27 @@ func (r Resource) Place() string {
 // Decode parses the documents of a file, YAML or JSON; a list of resources counts as its items. If there are any errors it
 // returns them all, joined, and no resource.
 func Decode(file string, data []byte) ([]Resource, error) {
-	var all []Resource
-	var errs []error
+	all, errs := decodeFile(file, data)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return all, nil
+}
+
+// DecodeSupported is Decode, but resources of kinds that are refused are left out, and no errors.
+func DecodeSupported(file string, data []byte) (all []Resource, left []*UnsupportedError, err error) {
+	all, errs := decodeFile(file, data)
+	errs = slices.DeleteFunc(errs, func(err error) bool {
+		unsupported, is := errors.AsType[*UnsupportedError](err)
+		if is {
+			left = append(left, unsupported)
+		}
+		return is
+	})
+	return all, left, errors.Join(errs...)
+}
+
+func decodeFile(file string, data []byte) (all []Resource, errs []error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var doc yaml.Node
@@ -116,10 +136,7 @@ func Decode(file string, data []byte) ([]Resource, error) {
 		more, bad := decodeNode(file, doc.Content[0])
 		all, errs = append(all, more...), append(errs, bad...)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return all, nil
+	return all, errs
 }
 
 // DecodeInto parses the document of a file into a struct, by the JSON names of its fields, as strictly as Decode.

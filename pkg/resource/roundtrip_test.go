@@ -59,7 +59,18 @@ func printed(t *testing.T, entries []model.Entry) int {
 				continue
 			}
 			n++
-			for _, format := range []func(any) ([]byte, error){json.Marshal, yaml.Marshal} {
+			older := func(any) ([]byte, error) {
+				o, err := s.Older()
+				if err != nil {
+					return nil, err
+				}
+				return yaml.Marshal(o.Document)
+			}
+			formats := []func(any) ([]byte, error){json.Marshal, yaml.Marshal, older}
+			if peer, is := s.Spec.(*resource.BGPPeer); kind.MayOlder() != nil || is && peer.NodeSelector+peer.PeerSelector != "" {
+				formats = formats[:2]
+			}
+			for _, format := range formats {
 				text, err := format(s.Resource)
 				if err != nil {
 					t.Errorf("%s: %v", s.Title(), err)

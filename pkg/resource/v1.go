@@ -103,8 +103,14 @@ type olderPolicy struct {
 	Types      []PolicyType `json:"types"`
 }
 
+// An olderKind is a kind of apiVersion v1: the fields that its documents may have, and how they are read.
+type olderKind struct {
+	metadata, spec []string
+	decode         func(d *decoder, n *yaml.Node, r *Resource)
+}
+
 // olderKinds convert documents of apiVersion v1 to equivalent resources of projectcalico.org/v3.
-var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
+var olderKinds = map[string]olderKind{
 	"ippool": older("IPPool", "cidr", "ipip nat-outgoing disabled vxlanMode blockSize", func(r *Resource, m olderMetadata, o *olderPool) {
 		spec := &IPPool{CIDR: m.CIDR, NATOutgoing: o.NATOutgoing, Disabled: o.Disabled, BlockSize: o.BlockSize, IPIPMode: Never, VXLANMode: Never}
 		if o.VXLANMode != nil {
@@ -142,19 +148,20 @@ var olderKinds = map[string]func(d *decoder, n *yaml.Node, r *Resource){
 			r.Metadata.Name = peerName(m.Node, m.PeerIP.Addr)
 		}
 	}),
-	"node": older("Node", "name", "bgp", func(*Resource, olderMetadata, *Node) {}),
+	"node": older("Node", "name", "bgp orchRefs", func(*Resource, olderMetadata, *Node) {}),
 }
 
-// older returns a function that reads documents of one kind, whose metadata and spec have these fields.
-func older[S any](kind, metadata, spec string, convert func(r *Resource, m olderMetadata, spec *S)) func(*decoder, *yaml.Node, *Resource) {
-	return func(d *decoder, n *yaml.Node, r *Resource) {
+// older returns a kind whose documents' metadata and spec have these fields.
+func older[S any](kind, metadata, spec string, convert func(r *Resource, m olderMetadata, spec *S)) olderKind {
+	k := olderKind{metadata: strings.Fields(metadata), spec: strings.Fields(spec)}
+	k.decode = func(d *decoder, n *yaml.Node, r *Resource) {
 		var doc struct {
 			Metadata olderMetadata `json:"metadata"`
 			Spec     S             `json:"spec"`
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			if fields := map[string]string{"metadata": metadata, "spec": spec}[n.Content[i].Value]; fields != "" {
-				d.only(n.Content[i+1], n.Content[i].Value, strings.Fields(fields))
+			if names := map[string][]string{"metadata": k.metadata, "spec": k.spec}[n.Content[i].Value]; names != nil {
+				d.only(n.Content[i+1], n.Content[i].Value, names)
 			}
 		}
 		if d.into(n, "", reflect.ValueOf(&doc).Elem()); len(d.errs) > 0 {
@@ -163,6 +170,7 @@ func older[S any](kind, metadata, spec string, convert func(r *Resource, m older
 		r.Kind, r.Metadata.Name, r.Spec = kind, doc.Metadata.Name, &doc.Spec
 		convert(r, doc.Metadata, &doc.Spec)
 	}
+	return k
 }
 
 // only removes fields other than names from a mapping, and reports them as errors.
@@ -183,7 +191,7 @@ func (d *decoder) only(n *yaml.Node, field string, names []string) {
 
 // decodeOlder decodes a document of apiVersion v1.
 func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
-	decode, ok := olderKinds[strings.ToLower(r.Kind)]
+	kind, ok := olderKinds[strings.ToLower(r.Kind)]
 	if !ok {
 		d.fail(n, "kind", "%.64q is no kind of v1: want ipPool, policy, profile, hostEndpoint, workloadEndpoint, bgpPeer or node", r.Kind)
 		return
@@ -195,7 +203,7 @@ func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
 			body.Content = append(body.Content, n.Content[i:i+2]...)
 		}
 	}
-	decode(d, &body, r)
+	kind.decode(d, &body, r)
 	switch {
 	case len(d.errs) > 0:
 		return
@@ -203,7 +211,7 @@ func decodeOlder(d *decoder, n *yaml.Node, r *Resource) {
 		d.fail(n, "spec.selector", `missing: "" and "all()" pick every endpoint`)
 		return
 	}
-	if r.APIVersion = APIVersion; r.Metadata.Name == "" {
+	if r.APIVersion, r.older = APIVersion, true; r.Metadata.Name == "" {
 		d.fail(n, "metadata", "it names nothing: want a name, a pool its cidr, a peer scope and peerIP, and with scope node a node")
 	}
 }

@@ -26,7 +26,7 @@ const (
 // Write returns the change that turns entries, read from ranges, into the resource, empty if it is stored already, and whether the
 // resource is new. The error may be a *model.NeedRangesError. The NoneSince of the change still need the revision of the entries.
 func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mode Mode) (change model.Change, created bool, err error) {
-	old, err := k.Lookup(k.All(entries), r.Metadata.Namespace, r.Metadata.Name)
+	old, err := k.Of(entries, r)
 	_, missing := errors.AsType[*NotFoundError](err)
 	refused := missing && (mode == Replace || mode == Apply && r.Metadata.ResourceVersion != "" && r.Metadata.ResourceVersion != "0")
 	if refused || missing && k.elsewhere { // to find it elsewhere, or to name similar ones
@@ -49,8 +49,11 @@ func (k *Kind) Write(ranges []model.Range, entries []model.Entry, r Resource, mo
 		if err := stale(*old, r.Metadata.ResourceVersion); err != nil {
 			return change, false, err
 		}
-		if r.Metadata.Name != old.Metadata.Name {
-			r.Metadata.Name = old.Metadata.Name // it was named by its CIDR
+		r.Metadata.Name, r.Metadata.Namespace = old.Metadata.Name, old.Metadata.Namespace // it was named by its CIDR, or as in v1
+		if r.older && old.Err == nil {
+			if r, err = r.over(old.Resource); err != nil {
+				return change, false, err
+			}
 		}
 		if err := k.mayWrite(r, old, entries); err != nil {
 			return change, false, err
@@ -213,10 +216,16 @@ func parsed[V any](e model.Entry) (V, bool) {
 
 // Check returns what is wrong with a resource on its own, without regard to what is stored.
 func Check(r Resource) error {
+	_, err := Alone(r)
+	return err
+}
+
+// Alone returns the keys and values of a resource where nothing is stored, without regard to others on which it depends.
+func Alone(r Resource) ([]model.Put, error) {
 	k, err := Find(r.Kind)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = k.change(r, nil, nil, true)
-	return err
+	change, err := k.change(r, nil, nil, true)
+	return change.Puts, err
 }

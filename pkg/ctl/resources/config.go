@@ -32,7 +32,7 @@ func NewConfig(env *session.Env) *cobra.Command {
 			default:
 				return session.Usagef("%q: want nodeToNodeMesh, asNumber or logLevel", args[0])
 			}
-			return modify(cmd, env, kind, "", "default", func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
+			return new(place).modify(cmd, env, kind, "default", func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
 				return resource.Patched(r, []byte(patch))
 			})
 		},

@@ -69,14 +69,10 @@ func (f *files) read(cmd *cobra.Command, env *session.Env) ([]resource.Resource,
 	}
 	seen := map[string]resource.Resource{}
 	for _, r := range all {
-		id := r.Title()
-		if h, ok := r.Spec.(*resource.HostEndpoint); ok {
-			id += " on " + h.Node // each node may have one of this name
-		}
-		if first, twice := seen[id]; twice {
+		if first, twice := seen[r.OnNode()]; twice {
 			errs = append(errs, fmt.Errorf("%s: %s is at %s already: leave one out", r.Place(), r.Title(), first.Place()))
 		} else {
-			seen[id] = r
+			seen[r.OnNode()] = r
 		}
 	}
 	switch {

@@ -3,12 +3,14 @@
 package resources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/calico-go/calico/pkg/client"
 	"github.com/calico-go/calico/pkg/ctl/output"
@@ -18,10 +20,13 @@ import (
 
 // get holds the options of the command get.
 type get struct {
-	env               *session.Env
-	namespace, format string
-	all, export       bool
-	watch             bool
+	env              *session.Env
+	at               place
+	format, selector string
+	version          string          // of the documents that are printed
+	picks            labels.Selector // what selector says
+	all, export      bool
+	watch            bool
 }
 
 // NewGet returns the command get.
@@ -31,12 +36,14 @@ func NewGet(env *session.Env) *cobra.Command {
 		Use: "get KIND [NAME...]", Short: "Print resources", Args: cobra.MinimumNArgs(1),
 		Long: "get prints resources of one kind: " + strings.Join(resource.KindNames(), ", ") + ".\n\n" +
 			"Kinds may be written in any case, in the plural, and by short names, as ippool, gnp, np, hep, wep.",
-		ValidArgsFunction: completer(env, &g.namespace),
+		ValidArgsFunction: completer(env, &g.at.namespace),
 		RunE:              func(cmd *cobra.Command, args []string) error { return g.run(cmd, args) },
 	}
 	f := cmd.Flags()
 	f.StringVarP(&g.format, "output", "o", "table", "table, wide, name, json, yaml, go-template=..., jsonpath=... or custom-columns=HEAD:.path,...")
-	f.StringVarP(&g.namespace, "namespace", "n", "", "namespace of the resources (default default)")
+	f.StringVarP(&g.selector, "selector", "l", "", "labels of the resources, as kubectl has it: a=b, a!=b, a in (b,c), a notin (b), a, !a, joined by commas")
+	f.StringVar(&g.version, "api-version", resource.APIVersion, "version of the documents; v1: with -o yaml or json, as calicoctl 1 has them")
+	g.at.addFlags(cmd)
 	f.BoolVarP(&g.all, "all-namespaces", "A", false, "of all namespaces")
 	f.BoolVar(&g.export, "export", false, "without what belongs to this cluster, to be applied to another")
 	f.BoolVarP(&g.watch, "watch", "w", false, "go on with each change")
@@ -70,9 +77,31 @@ func completer(env *session.Env, namespace *string) cobra.CompletionFunc {
 }
 
 func (g *get) run(cmd *cobra.Command, args []string) error {
-	kind, err := resource.Find(args[0])
+	kind, err := g.at.kind(args[0])
 	if err != nil {
-		return session.Usagef("%w", err)
+		return err
+	}
+	if g.picks, err = labels.Parse(g.selector); err != nil {
+		return session.Usagef("-l %s: %w", g.selector, err)
+	}
+	switch {
+	case g.selector == "":
+	case len(args) > 1:
+		return session.Usagef("want either NAME or -l SELECTOR")
+	case kind.Plain && !kind.Labelled:
+		return session.Usagef("-l %s: labels of %s are not kept", g.selector, resource.A(kind.Name))
+	}
+	switch g.version {
+	case resource.APIVersion, "v3":
+	case "v1":
+		if err := kind.MayOlder(); err != nil {
+			return session.Usagef("%w", err)
+		}
+		if g.watch || g.format != "yaml" && g.format != "json" {
+			return session.Usagef("--api-version v1: want -o yaml or json, and no --watch")
+		}
+	default:
+		return session.Usagef("--api-version %s: want v1 or v3", g.version)
 	}
 	print, err := output.Parse(g.format)
 	if err != nil {
@@ -82,7 +111,7 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	namespace := g.namespace
+	namespace := g.at.namespace
 	if kind.Namespaced && namespace == "" && !g.all {
 		namespace = "default"
 	}
@@ -103,11 +132,11 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		var named []resource.Stored
 		for _, name := range args[1:] {
-			s, err := g.resolve(kind, found, namespace, name)
+			these, err := g.resolve(kind, found, namespace, name)
 			if err != nil {
 				return err
 			}
-			named = append(named, *s)
+			named = append(named, these...)
 		}
 		found = named
 	}
@@ -118,13 +147,49 @@ func (g *get) run(cmd *cobra.Command, args []string) error {
 			bad = &session.StatusError{Status: session.StatusFailed, Err: fmt.Errorf("not all of it can be shown")}
 			continue
 		}
-		list = append(list, g.exported(s.Resource))
+		if g.picks.Matches(labels.Set(s.Metadata.Labels)) {
+			list = append(list, g.exported(s.Resource))
+		}
 	}
 	one := len(args) == 2
+	if g.version == "v1" {
+		return cmp.Or(g.printOlder(list, one), bad)
+	}
 	if err := print(g.env.Stdout, kind, list, one, true); err != nil {
 		return err
 	}
 	return bad
+}
+
+// printOlder prints resources as documents of v1, and says what they lack.
+func (g *get) printOlder(list []resource.Resource, one bool) error {
+	documents, left := []any{}, 0
+	for _, r := range list {
+		older, err := r.Older()
+		if err != nil {
+			left++
+			fmt.Fprintf(g.env.Stderr, "calicoctl: left out: %s: %v\n", r.Title(), err)
+			continue
+		}
+		if len(older.Lost) > 0 {
+			fmt.Fprintf(g.env.Stderr, "calicoctl: warning: %s: v1 has no word for %s\n", r.Title(), strings.Join(older.Lost, ", "))
+		}
+		documents = append(documents, older.Document)
+	}
+	print, all := output.YAML, any(documents)
+	if g.format == "json" {
+		print = output.JSON
+	}
+	if one && len(documents) == 1 {
+		all = documents[0]
+	}
+	if err := print(g.env.Stdout, all); err != nil {
+		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("%s left out", resource.Count(left, "resource"))
+	}
+	return nil
 }
 
 // exported removes what belongs to this cluster, with --export.
@@ -135,14 +200,20 @@ func (g *get) exported(r resource.Resource) resource.Resource {
 	return r
 }
 
-// resolve finds a resource by its name, or, with a note, the one that the name may mean.
-func (g *get) resolve(kind *resource.Kind, found []resource.Stored, namespace, name string) (*resource.Stored, error) {
+// resolve finds the resources with a name, several where each is on a node of its own, or, with a note, the one that the name may mean.
+func (g *get) resolve(kind *resource.Kind, found []resource.Stored, namespace, name string) ([]resource.Stored, error) {
 	s, err := kind.Lookup(found, namespace, name)
+	if several, ok := errors.AsType[*resource.AmbiguousError](err); ok {
+		return several.Found, nil
+	}
 	if missing, ok := errors.AsType[*resource.NotFoundError](err); ok && missing.Meant() != nil {
 		s, err = missing.Meant(), nil
 		fmt.Fprintf(g.env.Stderr, "calicoctl: note: there is no %s %s: this is %s\n", kind.Name, name, s.Metadata.Name)
 	}
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	return []resource.Stored{*s}, nil
 }
 
 // follow prints resources, and then changes, until it is interrupted. A named resource may appear later.
@@ -157,12 +228,12 @@ func (g *get) follow(ctx context.Context, c *client.Client, kind *resource.Kind,
 		}
 		for _, name := range names {
 			wanted[name] = true
-			if s, err := g.resolve(kind, found, namespace, name); err == nil {
-				wanted[s.Metadata.Name] = true
+			if these, err := g.resolve(kind, found, namespace, name); err == nil {
+				wanted[these[0].Metadata.Name] = true
 			}
 		}
 	}
-	headed := false
+	headed, picked := false, map[string]bool{}
 	return c.Watch(ctx, kind, namespace, func(e client.Event) error {
 		g.env.Progress("") // it only ends when interrupted
 		s := e.Resource
@@ -173,7 +244,14 @@ func (g *get) follow(ctx context.Context, c *client.Client, kind *resource.Kind,
 			fmt.Fprintf(g.env.Stderr, "calicoctl: %s is invalid: %v\n", s.Title(), s.Err)
 			return nil
 		}
-		if e.Deleted {
+		id := s.OnNode()
+		was := picked[id]
+		picked[id] = !e.Deleted && g.picks.Matches(labels.Set(s.Metadata.Labels))
+		if !picked[id] {
+			delete(picked, id)
+			if !was {
+				return nil // nothing was said of it
+			}
 			said, err := output.Deleted(g.env.Stdout, g.format, g.exported(s.Resource))
 			if !said {
 				fmt.Fprintf(g.env.Stderr, "calicoctl: %s deleted\n", s.Title())

@@ -14,11 +14,30 @@ import (
 	"github.com/calico-go/calico/pkg/resource"
 )
 
-// modify changes one resource to the result of change.
-func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name string, change func(*resource.Kind, resource.Resource) (resource.Resource, error)) error {
-	kind, err := resource.Find(kindName)
+// A place is where a command looks for the resources that it names.
+type place struct{ namespace, node string }
+
+func (p *place) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&p.namespace, "namespace", "n", "", "namespace of what is named (default default)")
+	cmd.Flags().StringVar(&p.node, "node", "", "node of the host endpoint, where several have one of this name")
+}
+
+// kind returns the kind with this name, as it is at the place.
+func (p *place) kind(name string) (kind *resource.Kind, err error) {
+	if kind, err = resource.Find(name); err == nil && p.node != "" {
+		kind, err = kind.On(p.node)
+	}
 	if err != nil {
-		return session.Usagef("%w", err)
+		return nil, session.Usagef("%w", err)
+	}
+	return kind, nil
+}
+
+// modify changes one resource to the result of change.
+func (p *place) modify(cmd *cobra.Command, env *session.Env, kindName, name string, change func(*resource.Kind, resource.Resource) (resource.Resource, error)) error {
+	kind, err := p.kind(kindName)
+	if err != nil {
+		return err
 	}
 	c, err := newClient(cmd, env)
 	if err != nil {
@@ -26,7 +45,7 @@ func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name stri
 	}
 	ctx, cancel := env.Bound(cmd.Context())
 	defer cancel()
-	outcome, err := c.Modify(ctx, kind, namespace, name, func(r resource.Resource) (resource.Resource, error) { return change(kind, r) })
+	outcome, err := c.Modify(ctx, kind, p.namespace, name, func(r resource.Resource) (resource.Resource, error) { return change(kind, r) })
 	if err != nil {
 		return err
 	}
@@ -36,26 +55,29 @@ func modify(cmd *cobra.Command, env *session.Env, kindName, namespace, name stri
 
 // NewPatch returns the command patch.
 func NewPatch(env *session.Env) *cobra.Command {
-	var patch, patchFile, namespace, typ string
+	var at place
+	var patch, patchFile, typ string
+	patches := map[string]func(resource.Resource, []byte) (resource.Resource, error){"merge": resource.Patched, "strategic": resource.Patched, "json": resource.Operated}
 	cmd := &cobra.Command{
 		Use: "patch KIND NAME -p PATCH", Short: "Change fields of a resource", Args: cobra.ExactArgs(2),
-		ValidArgsFunction: completer(env, &namespace),
-		Example:           `  calicoctl patch ippool pods -p '{"spec":{"vxlanMode":"CrossSubnet"}}'`,
+		ValidArgsFunction: completer(env, &at.namespace),
+		Example: `  calicoctl patch ippool pods -p '{"spec":{"vxlanMode":"CrossSubnet"}}'
+  calicoctl patch ippool pods --type json -p '[{"op":"test","path":"/spec/disabled","value":true},{"op":"remove","path":"/spec/disabled"}]'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text := []byte(patch)
+			text, apply := []byte(patch), patches[typ]
 			switch {
 			case (patch == "") == (patchFile == ""):
 				return session.Usagef("want either -p PATCH or --patch-file FILE")
-			case typ != "merge" && typ != "strategic":
-				return session.Usagef("--type %s: want merge: what PATCH has is merged with what is stored, and null deletes", typ)
+			case apply == nil:
+				return session.Usagef("--type %s: want merge (RFC 7386), which merges what PATCH has with what is stored, or json (RFC 6902), a list of operations", typ)
 			case patchFile != "":
 				var err error
 				if text, err = os.ReadFile(patchFile); err != nil {
 					return session.Usagef("%w", err)
 				}
 			}
-			return modify(cmd, env, args[0], namespace, args[1], func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
-				patched, err := resource.Patched(r, text)
+			return at.modify(cmd, env, args[0], args[1], func(_ *resource.Kind, r resource.Resource) (resource.Resource, error) {
+				patched, err := apply(r, text)
 				if err != nil {
 					err = session.Usagef("%w", err)
 				}
@@ -64,23 +86,23 @@ func NewPatch(env *session.Env) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&patch, "patch", "p", "", "a JSON merge patch (RFC 7386), as JSON or YAML")
+	f.StringVarP(&patch, "patch", "p", "", "the patch, as JSON or YAML")
 	f.StringVar(&patchFile, "patch-file", "", "file with the patch")
-	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge; strategic is the same")
-	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
+	f.StringVarP(&typ, "type", "t", "merge", "of the patch: merge (RFC 7386), or json (RFC 6902), a list of operations; strategic is merge, as no list of these kinds is merged")
+	at.addFlags(cmd)
 	writeFlags(cmd, env)
 	return cmd
 }
 
 // NewLabel returns the command label.
 func NewLabel(env *session.Env) *cobra.Command {
-	var namespace string
+	var at place
 	var overwrite, remove bool
 	cmd := &cobra.Command{
 		Use: "label KIND NAME (LABEL=VALUE... | LABEL... --remove)", Short: "Set or remove labels of a resource", Args: cobra.MinimumNArgs(3),
-		ValidArgsFunction: completer(env, &namespace),
+		ValidArgsFunction: completer(env, &at.namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return modify(cmd, env, args[0], namespace, args[1], func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
+			return at.modify(cmd, env, args[0], args[1], func(kind *resource.Kind, r resource.Resource) (resource.Resource, error) {
 				if kind.Plain && !kind.Labelled {
 					return r, session.Usagef("labels of %s are not kept", resource.A(kind.Name))
 				}
@@ -112,7 +134,7 @@ func NewLabel(env *session.Env) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&overwrite, "overwrite", false, "change labels that are there")
 	f.BoolVar(&remove, "remove", false, "remove labels")
-	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the resource (default default)")
+	at.addFlags(cmd)
 	writeFlags(cmd, env)
 	return cmd
 }

@@ -161,13 +161,13 @@ func NewReplace(env *session.Env) *cobra.Command {
 // NewDelete returns the command delete.
 func NewDelete(env *session.Env) *cobra.Command {
 	v := &verb{env: env}
-	var namespace string
+	var at place
 	var force bool
 	cmd := &cobra.Command{
 		Use: "delete (KIND NAME... | -f FILE)", Short: "Delete resources",
-		ValidArgsFunction: completer(env, &namespace),
+		ValidArgsFunction: completer(env, &at.namespace),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := v.named(cmd, args, namespace)
+			all, err := v.named(cmd, args, at)
 			if err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func NewDelete(env *session.Env) *cobra.Command {
 				return err
 			}
 			return v.each(cmd.Context(), all, func(ctx context.Context, r resource.Resource) (client.Outcome, error) {
-				kind, err := resource.Find(r.Kind)
+				kind, err := resource.KindOf(r)
 				if err != nil {
 					return "", err
 				}
@@ -209,12 +209,12 @@ func NewDelete(env *session.Env) *cobra.Command {
 	cmd.Flags().BoolVar(&v.skip, "skip-not-exists", false, "pass over those that are not there")
 	cmd.Flags().BoolVar(&force, "force", false, "a node that is gone for good: with its workloads, their addresses and its blocks; not while its agent lives. "+
 		"A workload endpoint that names no container: with its addresses; not while it is up")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the resources (default default)")
+	at.addFlags(cmd)
 	return cmd
 }
 
 // named returns the resources named by arguments or files.
-func (v *verb) named(cmd *cobra.Command, args []string, namespace string) ([]resource.Resource, error) {
+func (v *verb) named(cmd *cobra.Command, args []string, at place) ([]resource.Resource, error) {
 	switch {
 	case len(v.names) > 0 && len(args) > 0:
 		return nil, session.Usagef("want either KIND NAME or -f FILE")
@@ -223,19 +223,23 @@ func (v *verb) named(cmd *cobra.Command, args []string, namespace string) ([]res
 	case len(args) < 2:
 		return nil, session.Usagef("want KIND NAME, or -f FILE")
 	}
-	kind, err := resource.Find(args[0])
+	kind, err := at.kind(args[0])
 	if err != nil {
-		return nil, session.Usagef("%w", err)
+		return nil, err
 	}
 	var all []resource.Resource
 	switch {
 	case !kind.Namespaced:
-		namespace = ""
-	case namespace == "":
-		namespace = "default"
+		at.namespace = ""
+	case at.namespace == "":
+		at.namespace = "default"
 	}
 	for _, name := range args[1:] {
-		all = append(all, resource.Resource{Kind: kind.Name, Metadata: resource.Metadata{Name: name, Namespace: namespace}})
+		r := resource.Resource{Kind: kind.Name, Metadata: resource.Metadata{Name: name, Namespace: at.namespace}}
+		if at.node != "" {
+			r.Spec = &resource.HostEndpoint{Node: at.node}
+		}
+		all = append(all, r)
 	}
 	return all, nil
 }
