@@ -22,6 +22,7 @@ calico-etcd.yaml ClusterRole calico-controllers: get,list,watch namespaces,servi
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/kubecontrollersconfigurations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
+calico-etcd.yaml ClusterRole calico-controllers: list,watch discovery.k8s.io/endpointslices
 calico-etcd.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
 calico-etcd.yaml ClusterRole calico-controllers: patch namespaces/status
 calico-etcd.yaml ClusterRole calico-controllers: patch nodes/status
@@ -62,6 +63,7 @@ calico.yaml ClusterRole calico-controllers: get,list,watch namespaces,serviceacc
 calico.yaml ClusterRole calico-controllers: get,list,watch networking.k8s.io/networkpolicies
 calico.yaml ClusterRole calico-controllers: get,list,watch policy.networking.k8s.io/clusternetworkpolicies
 calico.yaml ClusterRole calico-controllers: get,list,watch projectcalico.org/bgpconfigurations,projectcalico.org/bgpfilters,projectcalico.org/bgppeers,projectcalico.org/clusterinformations,projectcalico.org/dhcpsubnets,projectcalico.org/felixconfigurations,projectcalico.org/globalnetworkpolicies,projectcalico.org/globalnetworksets,projectcalico.org/hostendpoints,projectcalico.org/ipamconfigurations,projectcalico.org/ippools,projectcalico.org/ipreservations,projectcalico.org/kubecontrollersconfigurations,projectcalico.org/networkpolicies,projectcalico.org/networksets,projectcalico.org/tiers
+calico.yaml ClusterRole calico-controllers: list,watch discovery.k8s.io/endpointslices
 calico.yaml ClusterRole calico-controllers: list,watch policy.networking.k8s.io/adminnetworkpolicies,policy.networking.k8s.io/baselineadminnetworkpolicies
 calico.yaml ClusterRole calico-controllers: patch namespaces/status
 calico.yaml ClusterRole calico-controllers: patch nodes/status

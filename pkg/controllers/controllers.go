@@ -69,6 +69,7 @@ type controllers struct {
 	hosts     *owned.Keeper // hosts' entries and the host endpoints of Nodes
 	endpoints *endpoints.Keeper
 	policies  *networkPolicies
+	services  *services
 	cluster   *clusterPolicies
 	garbage   *collection
 	custom    []*custom.Keeper // by kind
@@ -158,6 +159,7 @@ func (c *controllers) owns() map[string]string {
 			all[model.PolicyKey{Tier: tier, Policy: kubepolicy.ClusterPolicyPrefix}.Path()] = kindClusterPolicy
 			all[model.TierKey{Tier: tier}.Path()] = kindTier
 		}
+		all[model.ServicePrefix()] = kindService
 	}
 	if c.cfg.Enabled[Nodes] {
 		all[protectionPrefix] = kindProtection
@@ -275,6 +277,9 @@ func (c *controllers) watch(ctx context.Context, group *errgroup.Group) {
 			c.set(translation{about: corev1.ObjectReference{Kind: kindTier, Name: tier.Key.(model.TierKey).Tier}, puts: []model.Put{tier}})
 		}
 		c.owned.Synced(kindTier)
+		c.services = newServices(c)
+		c.watchEtcd(ctx, group, "rules", []string{model.Root + "v1/policy/"}, c.services.update)
+		begin(kindService, func() int { return c.owned.Objects(kindService) }, c.services.run)
 	}
 	if on[Workloads] || on[Nodes] {
 		begin(kindPod, c.endpoints.Pods, c.watchPods)

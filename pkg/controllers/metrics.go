@@ -13,6 +13,7 @@ const (
 	kindPod            = "Pod"
 	kindNetworkPolicy  = "NetworkPolicy"
 	kindClusterPolicy  = "ClusterNetworkPolicy"
+	kindService        = "Service"
 	kindNode           = "Node"
 	// The kinds that ClusterNetworkPolicy has replaced.
 	kindAdminPolicy    = "AdminNetworkPolicy"

@@ -63,6 +63,9 @@ func (c *controllers) living(ctx context.Context, k model.Key) (bool, error) {
 	if _, is := k.(model.HostEndpointKey); is || strings.HasPrefix(k.Path(), protectionPrefix) {
 		return false, nil // no object does
 	}
+	if of, is := k.(model.ServiceKey); is {
+		return c.services.names(of.Name), nil
+	}
 	if policy, is := k.(model.PolicyKey); is {
 		if name, cluster := strings.CutPrefix(policy.Policy, kubepolicy.ClusterPolicyPrefix); cluster {
 			return lives(ctx, c, func(p *v1alpha2.ClusterNetworkPolicy) []model.Put {

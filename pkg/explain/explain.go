@@ -21,7 +21,7 @@ import (
 func Ranges() []model.Range {
 	return []model.Range{
 		model.PrefixRange(model.PolicyPrefix()), model.PrefixRange(model.HostPrefix("")), model.PrefixRange(model.PoolPrefix()), model.PrefixRange(model.BGPPrefix()),
-		model.PrefixRange(model.ConfigPrefix()), model.PrefixRange(model.NetworkSetPrefix()),
+		model.PrefixRange(model.ConfigPrefix()), model.PrefixRange(model.NetworkSetPrefix()), model.PrefixRange(model.ServicePrefix()),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,7 +28,7 @@ type Kind interface {
 	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
 		appsv1.DaemonSet | networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
 		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy | certificatesv1.CertificateSigningRequest |
-		NetworkService | NetworkServiceEndpoint
+		discoveryv1.EndpointSlice | NetworkService | NetworkServiceEndpoint
 }
 
 // A kind describes where the API serves the objects of a Kind.
@@ -53,6 +54,7 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[corev1.Event]():                              {corev1.SchemeGroupVersion, "Event", "events", true, false},
 	reflect.TypeFor[appsv1.DaemonSet]():                          {appsv1.SchemeGroupVersion, "DaemonSet", "daemonsets", true, false},
 	reflect.TypeFor[networkingv1.NetworkPolicy]():                {networkingv1.SchemeGroupVersion, "NetworkPolicy", "networkpolicies", true, false},
+	reflect.TypeFor[discoveryv1.EndpointSlice]():                 {discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslices", true, false},
 	reflect.TypeFor[coordinationv1.Lease]():                      {leases, "Lease", "leases", true, false},
 	reflect.TypeFor[certificatesv1.CertificateSigningRequest]():  {certificatesv1.SchemeGroupVersion, "CertificateSigningRequest", "certificatesigningrequests", false, false},
 	reflect.TypeFor[policyv1alpha2.ClusterNetworkPolicy]():       {schema.GroupVersion(policyv1alpha2.GroupVersion), "ClusterNetworkPolicy", "clusternetworkpolicies", false, true},
@@ -70,7 +72,7 @@ func metaOf[T Kind](o *T) metav1.Object { return any(o).(metav1.Object) }
 // scheme knows only the types in kinds.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install, addNetworkServices} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, certificatesv1.AddToScheme, policyv1alpha1.Install, policyv1alpha2.Install, addNetworkServices} {
 		if err := add(s); err != nil {
 			panic(err) // two types with the same name
 		}

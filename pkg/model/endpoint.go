@@ -123,6 +123,15 @@ func parseEndpointPort(r *reader) (p EndpointPort, err error) {
 	return p, err
 }
 
+func writeEndpointPort(w *writer, p EndpointPort) {
+	w.open('{')
+	w.str("name", p.Name)
+	w.name("protocol")
+	w.protocol(p.Protocol)
+	w.integer("port", int(p.Port))
+	w.close('}')
+}
+
 func (e WorkloadEndpoint) format(w *writer) error {
 	w.b = make([]byte, 0, 512)
 	w.open('{')
@@ -152,14 +161,7 @@ func (e WorkloadEndpoint) format(w *writer) error {
 	w.optional("container_id", e.ContainerID)
 	w.optional("pod_uid", e.PodUID)
 	if len(e.Ports) > 0 {
-		writeList(w, "ports", e.Ports, func(w *writer, p EndpointPort) {
-			w.open('{')
-			w.str("name", p.Name)
-			w.name("protocol")
-			w.protocol(p.Protocol)
-			w.integer("port", int(p.Port))
-			w.close('}')
-		})
+		writeList(w, "ports", e.Ports, writeEndpointPort)
 	}
 	if e.MTU > 0 {
 		w.integer("mtu", e.MTU)

@@ -42,6 +42,8 @@ type (
 	PolicyKey struct{ Tier, Policy string }
 	// MetaKey is what a resource has besides its spec, if the values of the resource have no place for it. Value: Meta.
 	MetaKey struct{ Kind, Name string }
+	// ServiceKey is what a service leads to that rules name. Name is <namespace>/<name>. Value: Service.
+	ServiceKey struct{ Name string }
 	// NetworkSetKey is one set of networks. Name is <namespace>/<name> for a set of a namespace. Value: NetworkSet.
 	NetworkSetKey struct{ Name string }
 	// PoolKey is one IP pool; the CIDR decides the family. Value: Pool.
@@ -157,6 +159,7 @@ func (k ProfileTagsKey) Path() string   { return join(v1Root+"policy/profile/*/t
 func (k ProfileLabelsKey) Path() string { return join(v1Root+"policy/profile/*/labels", k.Profile) }
 func (k TierKey) Path() string          { return join(v1Root+"policy/tier/*/metadata", k.Tier) }
 func (k PolicyKey) Path() string        { return join(v1Root+"policy/tier/*/policy/*", k.Tier, k.Policy) }
+func (k ServiceKey) Path() string       { return join(v1Root+"service/*", k.Name) }
 func (k NetworkSetKey) Path() string    { return join(v1Root+"netset/*", k.Name) }
 
 func (IPAMConfigKey) Path() string    { return ipamRoot + "config" }

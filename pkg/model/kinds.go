@@ -137,6 +137,10 @@ var kinds = []kind{
 		places: []place{at("v1/meta/*/*", func(n names) Key { return MetaKey{n[0], n[1]} })},
 	},
 	{
+		key: ServiceKey{}, parse: object(parseService), fields: []string{"endpoints"},
+		places: []place{at("v1/service/*", func(n names) Key { return ServiceKey{n[0]} })},
+	},
+	{
 		key: NetworkSetKey{}, parse: object(parseNetworkSet), fields: []string{"nets", "labels", "meta"},
 		places: []place{at("v1/netset/*", func(n names) Key { return NetworkSetKey{n[0]} })},
 	},

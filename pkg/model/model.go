@@ -189,6 +189,17 @@ const (
 	TierPass TierAction = "pass" // continue with the next tier, after the last one with the profiles
 )
 
+// Service is what a Kubernetes Service leads to: packets to a port of ServicePort's name.
+type Service struct {
+	Endpoints []ServiceEndpoints
+}
+
+// ServiceEndpoints are addresses that each have all of some ports.
+type ServiceEndpoints struct {
+	Nets  []netip.Prefix // single addresses
+	Ports []EndpointPort // of ServicePort's name
+}
+
 // NetworkSet is a set of networks, which the selectors of rules match by its labels.
 type NetworkSet struct {
 	Nets   []netip.Prefix // of both families

@@ -58,6 +58,9 @@ func PolicyPrefix() string { return v1Root + "policy/" }
 // MetaPrefix returns the prefix of what resources of a kind have besides their specs, where their values have no place for it.
 func MetaPrefix(kind string) string { return v1Root + "meta/" + EscapeName(kind) + "/" }
 
+// ServicePrefix returns the prefix of services.
+func ServicePrefix() string { return v1Root + "service/" }
+
 // NetworkSetPrefix returns the prefix of network sets.
 func NetworkSetPrefix() string { return v1Root + "netset/" }
 

@@ -140,9 +140,13 @@ func ParsePort(s string) (Port, error) {
 }
 
 // portName reports whether s is a valid name: letters, digits, and - _ . inside, with at least one letter, up to 63
-// bytes.
+// bytes, or the name of the ports of a Service.
 func portName(s string) bool {
-	if s == "" || len(s) > 63 {
+	most := 63
+	if _, _, is := ServiceOf(s); is {
+		most += len(servicePort) + 1 + 63
+	}
+	if s == "" || len(s) > most {
 		return false
 	}
 	letter := false

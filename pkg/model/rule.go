@@ -225,7 +225,7 @@ func (m *Match) check(not string, protocol Protocol) error {
 		field string
 		ports []Port
 	}{{"src_ports", m.SrcPorts}, {"dst_ports", m.DstPorts}} {
-		if len(p.ports) > 0 && !protocol.HasPorts() {
+		if len(p.ports) > 0 && !protocol.HasPorts() && (not != "" || protocol != 0 || !areServices(p.ports)) {
 			return inField(not+p.field, errors.New("needs protocol tcp, udp, sctp or udplite"))
 		}
 		for i := range p.ports {

@@ -58,6 +58,7 @@ var sampleKeys = map[string]string{
 	"garbage-brake":            "/calico/v1/controllers/gc",
 	"leader":                   "/calico/v1/controllers/leader",
 	"controllers-config":       "/calico/v1/controllers/config",
+	"service":                  "/calico/v1/service/shop%2Fweb",
 	"subnet-v4":                "/calico/dhcp/v1/subnet/s",
 	"network-service":          "/calico/nsm/v1/service/vpn",
 	"network-service-endpoint": "/calico/nsm/v1/endpoint/vpn/a/gw-1",

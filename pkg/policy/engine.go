@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/ownership"
@@ -27,6 +28,7 @@ type Engine struct {
 	rules     *rulebook
 	sets      *sets
 	pools     *pools
+	services  map[model.ServiceKey]int // how many groups each has
 }
 
 // NewEngine returns an empty engine for a host.
@@ -42,6 +44,7 @@ func NewEngine(host string) *Engine {
 		policies: &policies{own: x.own, tiers: map[string]*tier{}, selectors: map[string]*query{}},
 		rules:    &rulebook{sets: ss, used: map[RulesID]*usedRules{}, dirty: map[RulesID]struct{}{}},
 		pools:    &pools{byCIDR: map[netip.Prefix]bool{}},
+		services: map[model.ServiceKey]int{},
 	}
 }
 
@@ -79,7 +82,7 @@ func (e *Engine) update(entry model.Entry) {
 		e.updateWorkload(key, entry)
 	case model.HostEndpointKey:
 		e.updateHost(key, entry)
-	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.TierKey, model.PoolKey, model.NetworkSetKey:
+	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.TierKey, model.PoolKey, model.NetworkSetKey, model.ServiceKey:
 		e.updateNamed(e.spellings.one(entry))
 	}
 }
@@ -104,6 +107,8 @@ func (e *Engine) updateNamed(entry model.Entry) {
 		e.pools.update(key, entry)
 	case model.NetworkSetKey:
 		e.updateNetworkSet(key, entry)
+	case model.ServiceKey:
+		e.updateService(key, entry)
 	}
 }
 
@@ -191,6 +196,26 @@ func (e *Engine) updateNetworkSet(key model.NetworkSetKey, entry model.Entry) {
 	}
 	labels, profiles := key.Matched(s.Labels)
 	e.index.putEndpoint(key.Path(), details{labels: labels, profiles: profiles, nets: s.Nets})
+}
+
+// updateService processes a service. Each of its groups is an endpoint of another host that has ports, and is picked by nothing but their
+// name.
+func (e *Engine) updateService(key model.ServiceKey, entry model.Entry) {
+	s, _ := entry.Value.(model.Service)
+	group := func(i int) string { return key.Path() + "#" + strconv.Itoa(i) }
+	for i, g := range s.Endpoints {
+		d := details{ports: g.Ports, service: true}
+		for _, n := range g.Nets {
+			d.addrs = append(d.addrs, n.Addr())
+		}
+		e.index.putEndpoint(group(i), d)
+	}
+	for i := len(s.Endpoints); i < e.services[key]; i++ {
+		e.index.removeEndpoint(group(i))
+	}
+	if e.services[key] = len(s.Endpoints); len(s.Endpoints) == 0 {
+		delete(e.services, key)
+	}
 }
 
 // hostOf returns a host endpoint. For an invalid one it returns only what identifies the interface: from the value if

@@ -20,6 +20,7 @@ type endpoint struct {
 	ports    []model.EndpointPort
 	matches  [2][]match // by matcher
 	local    *local     // nil = on another host
+	service  bool       // it is what a service leads to, for the sets of its ports alone
 }
 
 // bag is a set of endpoints. The zero value is empty.
@@ -92,6 +93,7 @@ type details struct {
 	addrs    []netip.Addr
 	nets     []netip.Prefix
 	ports    []model.EndpointPort
+	service  bool
 }
 
 func uniqueAddrs(addrs []netip.Addr) []netip.Addr {
@@ -129,7 +131,7 @@ func newIndex() *index {
 func (x *index) putEndpoint(path string, d details) *endpoint {
 	ep := x.endpoints[path]
 	if ep == nil {
-		ep = &endpoint{path: path}
+		ep = &endpoint{path: path, service: d.service}
 		x.endpoints[path] = ep
 		x.all.enter(ep)
 	}

@@ -30,7 +30,7 @@ type query struct {
 func (q *query) matches(ep *endpoint) bool {
 	switch {
 	case q.selector != nil:
-		return q.selector.Matches(ep.label)
+		return !ep.service && q.selector.Matches(ep.label)
 	case q.tag != "":
 		return ep.nets == nil && ep.tagged(q.tag)
 	}

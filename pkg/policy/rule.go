@@ -81,7 +81,8 @@ func (r Rule) Reduced() (reduced Rule, err error) {
 		keep(fmt.Errorf("action %q is unknown", r.Action))
 	}
 	for _, c := range [...]*Criteria{&r.Match, &r.Not} {
-		if (c.hasPorts()) && !r.Match.Protocol.HasPorts() {
+		ofServices := c == &r.Match && r.Match.Protocol == 0 && len(c.SrcPorts)+len(c.DstPorts) == 0 // whose protocols the sets say
+		if c.hasPorts() && !r.Match.Protocol.HasPorts() && !ofServices {
 			keep(fmt.Errorf("protocol %s has no ports", r.Match.Protocol))
 			c.SrcPorts, c.DstPorts, c.SrcPortSets, c.DstPortSets = nil, nil, nil, nil
 		}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -42,7 +43,13 @@ type EntityRule struct {
 	NotPorts          []Port           `json:"notPorts,omitempty" most:"50" doc:"None of these."`
 	Tag               string           `json:"tag,omitempty" doc:"Ours. An endpoint with a profile of this tag."`
 	NotTag            string           `json:"notTag,omitempty" doc:"Ours. No such endpoint."`
-	Services          anything         `json:"services,omitempty" refused:"rules by service are not supported yet: use selector or nets"`
+	Services          *ServiceMatch    `json:"services,omitempty" doc:"In the destination of egress rules, alone: the endpoints of a Service, at the ports that it leads to."`
+}
+
+// ServiceMatch names a Service.
+type ServiceMatch struct {
+	Name      string `json:"name" doc:"Its name."`
+	Namespace string `json:"namespace,omitempty" doc:"Its namespace; absent in a NetworkPolicy: that of the policy."`
 }
 
 // RuleNotes are what people and programs note of a rule.
@@ -135,6 +142,13 @@ func (r Resource) rule(field string, v Rule, namespace string) (model.Rule, erro
 		}
 		*match.nets, *not.nets = netsOf(e.Nets), netsOf(e.NotNets)
 		*match.ports, *not.ports = ports(e.Ports), ports(e.NotPorts)
+		if e.Services != nil {
+			name, err := r.service(at, *e, namespace, m.Match.Protocol)
+			if err != nil {
+				return m, err
+			}
+			*match.ports = []model.Port{{Name: name}}
+		}
 		*match.tag, *not.tag = e.Tag, e.NotTag
 		if *match.selector, *match.hasSelector, err = e.pick(namespace).compile(namespace); err != nil {
 			return m, r.notPicked(at, err)
@@ -221,6 +235,28 @@ func (r Resource) entity(field string, e *EntityRule, protocol model.Protocol) e
 	return nil
 }
 
+// service returns the name of the ports of the Service that one side of a rule names.
+func (r Resource) service(field string, e EntityRule, namespace string, protocol model.Protocol) (string, error) {
+	s := e.Services
+	of := cmp.Or(s.Namespace, namespace)
+	port := model.ServicePort(of, s.Name)
+	at := field + ".services"
+	switch e.Services = nil; {
+	case !strings.HasPrefix(field, "spec.egress") || !strings.HasSuffix(field, ".destination"):
+		return "", r.at(at, "only the destination of egress rules has services: use selector or nets")
+	case !reflect.DeepEqual(e, EntityRule{}):
+		return "", r.at(at, "nothing else may be beside it: write another rule")
+	case protocol != 0 && !protocol.HasPorts():
+		return "", r.at(at, "needs protocol TCP, UDP, SCTP or UDPLite, or none: it has ports")
+	case of == "":
+		return "", r.at(at+".namespace", "missing: in a GlobalNetworkPolicy want the Service's namespace")
+	}
+	if _, _, is := model.ServiceOf(port); !is || len(s.Name) > 63 || len(of) > 63 {
+		return "", r.at(at, "%.64q in %.64q: not the name of a Service", s.Name, of)
+	}
+	return port, nil
+}
+
 func (r Resource) icmp(field string, i *ICMP) (typ, code *uint8, err error) {
 	if i == nil {
 		return nil, nil, nil
@@ -292,6 +328,11 @@ func entityOf(match, not side, namespace string) (*EntityRule, error) {
 	}
 	if *not.hasSelector {
 		e.NotSelector = cmp.Or(*not.selector, "all()")
+	}
+	if len(e.Ports) == 1 {
+		if of, name, is := model.ServiceOf(e.Ports[0].Name); is {
+			e.Ports, e.Services = nil, &ServiceMatch{name, of}
+		}
 	}
 	if reflect.DeepEqual(e, EntityRule{}) {
 		return nil, nil

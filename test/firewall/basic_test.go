@@ -95,6 +95,23 @@ func TestPolicy(t *testing.T) {
 	undo()
 	r.del(policyPath("http"))
 
+	service := func(port int) string {
+		return fmt.Sprintf(`{"endpoints": [{"nets": ["%s", "%s"], "ports": [{"name": "svc.shop.web", "protocol": "tcp", "port": %d}, {"name": "svc.shop.web", "protocol": "udp", "port": 53}]}]}`,
+			web.addrs[0], web.addrs[1], port)
+	}
+	const shop = "/calico/v1/service/shop%2Fweb"
+	r.put(shop, service(80))
+	r.policy("service", `{"selector": "role == 'client'", "types": ["outbound"], "outbound_rules": [{"action": "allow", "dst_ports": ["svc.shop.web"]}]}`)
+	r.enforced()
+	r.probe("a service", yes(client, web, "tcp 80"), yes(client, web, "udp 53"), no(client, web, "tcp 8080"), no(client, web, "ping"), no(client, stranger, "tcp 80"))
+	r.put(shop, service(8080))
+	r.enforced()
+	r.probe("a service with another port", no(client, web, "tcp 80"), yes(client, web, "tcp 8080"))
+	r.del(shop)
+	r.enforced()
+	r.probe("a service that isn't there", no(client, web, "tcp 8080"), no(client, web, "udp 53"))
+	r.del(policyPath("service"))
+
 	undo = r.endpoint(web, func(e *model.WorkloadEndpoint) { e.State = model.StateInactive })
 	r.enforced()
 	r.probe("an inactive endpoint", no(client, web, "tcp 80"), no(r.self, web, "ping"), no(web, client, "udp 53"), no(web, r.self, "udp 53"))

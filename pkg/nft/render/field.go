@@ -52,6 +52,9 @@ func address(version int, destination bool) table.Field {
 // port returns the source or destination port of a packet of the protocol.
 func port(p model.Protocol, destination bool) table.Field {
 	name := table.TypeProtocol.Text(string([]byte{byte(p)}))
+	if p == 0 {
+		name = "th" // any that has ports
+	}
 	f := table.Field{Text: name + " sport", Type: table.TypeService, From: table.FromTransport, Protocol: byte(p)}
 	if destination {
 		f.Text, f.Offset = name+" dport", 2

@@ -94,6 +94,7 @@ func TestRules(t *testing.T) {
 				"tcp dport != 80 ip daddr . meta l4proto . tcp dport @p4-p counter log prefix \"x: \" log prefix \"x\" group 2 comment \"rule\"\n"},
 		{"named port not", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: tcp}, Not: policy.Criteria{SrcPortSets: []policy.SetID{"p"}}},
 			"ip saddr . meta l4proto . tcp sport != @p4-p" + ok},
+		{"ports of a service", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{DstPortSets: []policy.SetID{"p"}}}, "ip daddr . meta l4proto . th dport @p4-p" + ok},
 		{"ports without protocol", allow(policy.Criteria{SrcNets: cidrs("10.0.0.0/8"), DstPorts: port(80)}, none), "ip saddr 10.0.0.0/8" + no + "protocol any has no ports\"\n"},
 		{"set that isn't there", allow(policy.Criteria{SrcNets: cidrs("10.0.0.0/8"), SrcSets: []policy.SetID{"gone"}}, none), "ip saddr 10.0.0.0/8" + no + "set gone is not there\"\n"},
 		{"unknown action", policy.Rule{Action: "pray", IPVersion: 4}, "meta nfproto ipv4" + no + "action 'pray' is unknown\"\n"},
