@@ -107,6 +107,15 @@ func TestBootstrap(t *testing.T) {
 			}
 			return nil
 		}, "get", "caliconodestatus", "b", "-o", "jsonpath={.status.agent.birdV4.state} {.status.bgp.numberEstablishedV4} {.status.bgp.peersV4[*].peerIP} {.status.routes.routesV4[*].destination}")
+		// A rule names a Service.
+		c.Apply(`{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: api}, spec: {selector: role == 'nobody', egress: [{action: Allow, destination: {services: {name: kubernetes, namespace: default}}}]}}`)
+		api := model.ServiceKey{Name: "default/kubernetes"}
+		eventually.True(t, "what the Service leads to is in etcd", func() bool {
+			s, err := etcd.Read(t.Context(), model.KeyRange(api))
+			e, _ := s.Get(api)
+			value, _ := e.Value.(model.Service)
+			return err == nil && len(value.Endpoints) > 0
+		})
 		// Of an object that is deleted the controllers ask once more before its key goes.
 		c.DefineClusterNetworkPolicies()
 		short := "{apiVersion: v1, kind: Namespace, metadata: {name: short}}\n---\n" + policy("short", "closed", "{podSelector: {}}") +
