@@ -123,7 +123,7 @@ func (r *run) servers(ctx context.Context, nodes []*corev1.Node) (ends []end, er
 	err = r.await(ctx, "waiting for the namespace's service account", func() (string, error) {
 		_, err := kube.Get[corev1.ServiceAccount](ctx, r.client, namespace, "default")
 		if errors.Is(err, os.ErrNotExist) {
-			return "see that kube-controller-manager runs", nil
+			return "there is none yet, which is kube-controller-manager's to make", nil
 		}
 		return "", err
 	})

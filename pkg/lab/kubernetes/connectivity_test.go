@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// TestConnectivity: calicoctl's test of a cluster passes where all is well, says what to do where the network between nodes takes less than
+// TestConnectivity: calicoctl's test of a cluster passes where all is well, in both families, says what to do where the network between nodes takes less than
 // the pods' MTU or the operator's policy is in the way, and leaves nothing behind, also where it is interrupted.
 func TestConnectivity(t *testing.T) {
-	c := Up(t, Images(t)...)
-	c.Install(Manifest(t))
+	c := UpDual(t, Images(t)...)
+	c.Install(c.dualManifest(t))
 	run := func(status int, args ...string) string {
 		t.Helper()
 		out, err := c.connectivity(args...).CombinedOutput()
@@ -47,8 +47,10 @@ func TestConnectivity(t *testing.T) {
 		"node port IPv4 node-b node-a by node-b ok", "host IPv4 node-a node-b ok", "MTU IPv4 node-b node-a ok",
 		"policy: all denied IPv4 node-a node-a ok", "policy: client allowed IPv4 node-b node-a ok", "policy: others denied IPv4 node-a node-b ok",
 	} {
-		if !strings.Contains(squeeze(out), row) {
-			t.Errorf("no row %q", row)
+		for _, family := range []string{"IPv4", "IPv6"} {
+			if row := strings.Replace(row, "IPv4", family, 1); !strings.Contains(squeeze(out), row) {
+				t.Errorf("no row %q", row)
+			}
 		}
 	}
 	if strings.Contains(out, "FAILED") || !strings.Contains(squeeze(out), "DNS - - - skipped: the cluster has no service kube-system/kube-dns") {
@@ -59,7 +61,7 @@ func TestConnectivity(t *testing.T) {
 	b := c.Node("node-b")
 	b.Run("nft", "add table inet narrow; add chain inet narrow in { type filter hook prerouting priority -400; }; add rule inet narrow in iifname eth0 meta l4proto udp meta length > 1400 drop")
 	out = run(1, "--keep")
-	if !strings.Contains(squeeze(out), "MTU IPv4 node-a node-b FAILED: a packet of 1450 bytes, the pod's MTU, is lost") || !strings.Contains(out, "TO DO: MTU: ") ||
+	if !strings.Contains(squeeze(out), "MTU IPv6 node-a node-b FAILED: a packet of ") || !strings.Contains(out, "TO DO: MTU: ") ||
 		strings.Count(out, "TO DO: ") != 1 || !strings.Contains(squeeze(out), "pod IPv4 node-a node-b ok") {
 		t.Error("where large packets are lost")
 	}
