@@ -192,6 +192,7 @@ var unfuzzed = map[string]string{
 	"pkg/cni/protocol.ReadConfig":           "it bounds standard input; netconf.FuzzParse has what it holds",
 	"pkg/controllers.options":               "the namespace that the kubelet wrote for this pod",
 	"pkg/controllers/endpoints.Decide":      "JSON that this process made of an object: kube.FuzzObject",
+	"pkg/ctl/connectivity.try":              "what a server answers is limited, and compared",
 	"pkg/ctl/ipam.readReport":               "it reads the file for parseReport: FuzzReport",
 	"pkg/ctl/doctor.certificate":            "the operator's own certificate, which crypto/x509 reads",
 	"pkg/ctl/node":                          "pages of the node's own agent, limited; encoding/json reads them into structs that are printed",

@@ -47,7 +47,7 @@ var packages = map[layer]string{
 		pkg/agent/identity pkg/agent/leftovers pkg/agent/nodestatus pkg/agent/params pkg/agent/pods pkg/agent/probe pkg/agent/reentry pkg/agent/router
 		pkg/agent/status pkg/agent/workload pkg/classicd pkg/client pkg/cni pkg/cni/addresses pkg/cni/attach pkg/cni/delegate pkg/cni/gc pkg/cni/protocol pkg/controllers
 		pkg/controllers/availability pkg/controllers/collector pkg/controllers/custom pkg/controllers/endpoints pkg/controllers/fenced pkg/controllers/invalid
-		pkg/controllers/owned pkg/controllers/writer pkg/ctl pkg/ctl/datastore pkg/ctl/diags pkg/ctl/doctor pkg/ctl/explain pkg/ctl/ipam pkg/ctl/node pkg/ctl/status pkg/ctl/output
+		pkg/controllers/owned pkg/controllers/writer pkg/ctl pkg/ctl/connectivity pkg/ctl/datastore pkg/ctl/diags pkg/ctl/doctor pkg/ctl/explain pkg/ctl/ipam pkg/ctl/node pkg/ctl/status pkg/ctl/output
 		pkg/ctl/resources pkg/ctl/session pkg/installer pkg/installer/bootstrap pkg/nodecert pkg/nsmanager pkg/nsmclient
 	`,
 	layerDaemon: `

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/calico-go/calico/pkg/ctl/connectivity"
 	"github.com/calico-go/calico/pkg/ctl/datastore"
 	"github.com/calico-go/calico/pkg/ctl/diags"
 	"github.com/calico-go/calico/pkg/ctl/doctor"
@@ -40,6 +41,7 @@ var commands = []func(*session.Env) *cobra.Command{
 	status.New,
 	doctor.New,
 	node.New,
+	connectivity.New,
 	diags.NewCluster,
 	explain.New,
 	ipam.New,

@@ -39,6 +39,10 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--version"}, session.StatusOK, "calicoctl 1.2.3\n", ""},
 		{[]string{"vresion"}, session.StatusUsage, "", "calicoctl: unknown command \"vresion\"; did you mean version?: see calicoctl --help\n"},
 		{[]string{"version", "x"}, session.StatusUsage, "", "calicoctl: \"x\" doesn't belong there: want calicoctl version: see calicoctl version --help\n"},
+		{[]string{"connectivity", "test", "--node", "a", "--node", "a"}, session.StatusUsage, "", "calicoctl: --node: want one node, or two different ones\n"},
+		{[]string{"connectivity", "test", "--outside", "192.0.2.1"}, session.StatusUsage, "", "calicoctl: --outside \"192.0.2.1\": want ADDRESS:PORT\n"},
+		{[]string{"connectivity", "test", "--kubeconfig", "/none"}, session.StatusUsage, "", "calicoctl: read kubeconfig: stat /none: no such file or directory: --kubeconfig or KUBECONFIG names one\n"},
+		{[]string{"connectivity", "probe", "x"}, session.StatusUsage, "", "calicoctl: probes: invalid character 'x' looking for beginning of value\n"},
 		{[]string{"version", "--colour"}, session.StatusUsage, "", "calicoctl: unknown flag: --colour: see calicoctl version --help\n"},
 	} {
 		status, stdout, stderr := run(t, nil, tc.args...)

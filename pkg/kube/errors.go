@@ -59,7 +59,7 @@ func explain(what, name string, err error) error {
 		f.kind = ErrChanged
 	case apierrors.IsForbidden(err):
 		f.kind = ErrDenied
-		f.text += ": give the service account this right, as the manifests' ClusterRole does"
+		f.text += ": give this account the right: Calico's own have theirs by the manifests' ClusterRoles"
 	case apierrors.IsUnauthorized(err):
 		f.kind = ErrDenied
 		f.text += ": check the token or the certificate of this client"

@@ -25,7 +25,7 @@ import (
 
 // Kind is the set of API object types that this package knows. To add one, name it here and add a row to kinds.
 type Kind interface {
-	corev1.Pod | corev1.Node | corev1.Namespace | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
+	corev1.Pod | corev1.Node | corev1.Namespace | corev1.Service | corev1.ServiceAccount | corev1.Secret | corev1.ConfigMap | corev1.Event |
 		appsv1.DaemonSet | networkingv1.NetworkPolicy | coordinationv1.Lease | policyv1alpha2.ClusterNetworkPolicy |
 		policyv1alpha1.AdminNetworkPolicy | policyv1alpha1.BaselineAdminNetworkPolicy | certificatesv1.CertificateSigningRequest |
 		discoveryv1.EndpointSlice | NetworkService | NetworkServiceEndpoint
@@ -48,6 +48,7 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[corev1.Pod]():                                {corev1.SchemeGroupVersion, "Pod", "pods", true, false},
 	reflect.TypeFor[corev1.Node]():                               {corev1.SchemeGroupVersion, "Node", "nodes", false, false},
 	reflect.TypeFor[corev1.Namespace]():                          {corev1.SchemeGroupVersion, "Namespace", "namespaces", false, false},
+	reflect.TypeFor[corev1.Service]():                            {corev1.SchemeGroupVersion, "Service", "services", true, false},
 	reflect.TypeFor[corev1.ServiceAccount]():                     {corev1.SchemeGroupVersion, "ServiceAccount", "serviceaccounts", true, false},
 	reflect.TypeFor[corev1.Secret]():                             {corev1.SchemeGroupVersion, "Secret", "secrets", true, false},
 	reflect.TypeFor[corev1.ConfigMap]():                          {corev1.SchemeGroupVersion, "ConfigMap", "configmaps", true, false},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,6 +84,18 @@ func GetRaw[T Kind](ctx context.Context, c *Client, namespace, name string) (*T,
 		return nil, Raw{}, explain(k.text("get", namespace, name), name, err)
 	}
 	return objectOf[T](o)
+}
+
+// Log returns what the container of a pod has printed.
+func Log(ctx context.Context, c *Client, namespace, pod string) ([]byte, error) {
+	k := kindOf[corev1.Pod]()
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	log, err := k.at(c.groups[k.version].Get(), namespace, pod).SubResource("log").DoRaw(ctx)
+	if err != nil {
+		return nil, explain(k.text("read the log of", namespace, pod), pod, err)
+	}
+	return log, nil
 }
 
 // List reads all selected objects as they are now. It returns all of them or an error.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/resource"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -16,13 +17,14 @@ const (
 	StatusFailed      = 1 // something was refused, or found to be wrong
 	StatusUsage       = 2 // the command line, its configuration or a document is invalid
 	StatusNotFound    = 3 // what was named doesn't exist, or exists already
-	StatusUnavailable = 4 // etcd can't be reached, or refuses access
+	StatusUnavailable = 4 // etcd, or the Kubernetes API, can't be reached, or refuses access
 	StatusConflict    = 5 // another writer was faster
 )
 
 // StatusHelp explains the statuses in help.
 const StatusHelp = `Exit status: 0 done; 1 refused, or something is wrong; 2 a command line, configuration or document that makes no
-sense; 3 not found, or there already; 4 etcd can't be reached or refuses access; 5 changed by another writer meanwhile.`
+sense; 3 not found, or there already; 4 etcd, or the Kubernetes API, can't be reached or refuses
+access; 5 changed by another writer meanwhile.`
 
 // A StatusError is an error that decides the exit status.
 type StatusError struct {
@@ -63,7 +65,7 @@ func Status(err error) int {
 		return StatusNotFound
 	case errors.As(err, &changed):
 		return StatusConflict
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrAuth):
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrAuth), errors.Is(err, kube.ErrDenied):
 		return StatusUnavailable
 	}
 	return StatusFailed

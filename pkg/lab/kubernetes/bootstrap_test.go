@@ -162,7 +162,7 @@ func TestBootstrap(t *testing.T) {
 			c.Kubectl("rollout", "restart", "-n", kubeSystem, object)
 			c.Eventually("the log of "+account+" to end with what it lacks", func(out string) error {
 				for line := range strings.Lines(out) {
-					if strings.Contains(line, " is forbidden: ") && strings.Contains(line, "cannot watch resource") && strings.Contains(line, "give the service account this right, as the manifests' ClusterRole does") {
+					if strings.Contains(line, " is forbidden: ") && strings.Contains(line, "cannot watch resource") && strings.Contains(line, "give this account the right: ") {
 						return nil
 					}
 				}

@@ -19,16 +19,7 @@ import (
 // etcd, and its pods have IPv6 first: kubelet probes them by it.
 func TestSlowDual(t *testing.T) {
 	c := UpDual(t, Images(t)...)
-	text, err := os.ReadFile(Manifest(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	edited := strings.NewReplacer(`"ipam": {"type": "calico-ipam"}`, `"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}`,
-		"name: IP6\n          value: \"\"\n", "name: IP6\n          value: autodetect\n").Replace(string(text))
-	if strings.Count(edited, "assign_ipv6") != 1 || strings.Count(edited, "value: autodetect\n") != 1 {
-		t.Fatal("calico.yaml has no such lines")
-	}
-	etcd := c.Install(c.write("dual.yaml", edited))
+	etcd := c.Install(c.dualManifest(t))
 	c.Kubectl("create", "namespace", "dual")
 	both := strings.Replace(service("dual", "web"), "spec: {", "spec: {ipFamilyPolicy: RequireDualStack, ", 1)
 	c.Apply(workload("DaemonSet", "dual", "web", 0, web) + workload("DaemonSet", "dual", "client", 0, web) + both)
@@ -92,4 +83,19 @@ func TestSlowDual(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// dualManifest writes the manifest with the edits for both families.
+func (c *Cluster) dualManifest(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(Manifest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.NewReplacer(`"ipam": {"type": "calico-ipam"}`, `"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}`,
+		"name: IP6\n          value: \"\"\n", "name: IP6\n          value: autodetect\n").Replace(string(text))
+	if strings.Count(edited, `"assign_ipv6": "true"`) != 1 || strings.Count(edited, "value: autodetect\n") != 1 {
+		t.Fatal("calico.yaml has no such lines")
+	}
+	return c.write("dual.yaml", edited)
 }
