@@ -59,7 +59,7 @@ type BGPStatus struct {
 type PeerStatus struct {
 	PeerIP string `json:"peerIP" doc:"The peer's address."`
 	Type   string `json:"type" doc:"NodeMesh, NodePeer or GlobalPeer."`
-	State  string `json:"state" doc:"The session's state: Established, or why it isn't."`
+	State  string `json:"state" doc:"The session's state, such as Established."`
 	Since  string `json:"since,omitempty" doc:"Since when."`
 }
 

@@ -4,6 +4,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/debugstate"
+	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/reconcile"
 	"github.com/calico-go/calico/pkg/plan"
@@ -155,6 +157,9 @@ var kinds = map[plan.NeighbourKind]string{
 	plan.FromMesh: "NodeMesh", plan.FromGlobal: "GlobalPeer", plan.FromOwn: "NodePeer", plan.FromReflects: "NodePeer", plan.FromBack: "NodePeer",
 }
 
+// states are what Calico calls a session's states; the others it doesn't have.
+var states = map[string]string{bgp.Idle: "Idle", bgp.Connecting: "Connect", bgp.OpenSent: "OpenSent", bgp.OpenConfirm: "OpenConfirm", bgp.Established: "Established"}
+
 func sessions(peers []debugstate.Peer) *resource.BGPStatus {
 	s := &resource.BGPStatus{}
 	for _, p := range slices.SortedFunc(slices.Values(peers), func(a, b debugstate.Peer) int { return a.Address.Compare(b.Address) }) {
@@ -162,12 +167,12 @@ func sessions(peers []debugstate.Peer) *resource.BGPStatus {
 		if p.Address.Is6() {
 			list, up, down = &s.PeersV6, &s.EstablishedV6, &s.NotEstablishedV6
 		}
-		if p.State == "Established" {
+		if p.State == bgp.Established {
 			*up++
 		} else {
 			*down++
 		}
-		said := resource.PeerStatus{PeerIP: p.Address.String(), Type: kinds[plan.NeighbourKind(p.Kind)], State: p.State}
+		said := resource.PeerStatus{PeerIP: p.Address.String(), Type: kinds[plan.NeighbourKind(p.Kind)], State: cmp.Or(states[p.State], p.State)}
 		if !p.Since.IsZero() {
 			said.Since = p.Since.UTC().Format(time.RFC3339)
 		}

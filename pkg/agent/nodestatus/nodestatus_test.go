@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/debugstate"
+	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/resource"
@@ -38,7 +39,7 @@ func node(began time.Time) Node {
 		Describe: func(context.Context) (debugstate.Router, plan.State) {
 			return debugstate.Router{
 				Lacks: map[string]string{"10.0.1.0/26": "why"},
-				Peers: []debugstate.Peer{peer("2001:db8::2", plan.FromOwn, "Active"), peer("192.0.2.2", plan.FromMesh, "Established")},
+				Peers: []debugstate.Peer{peer("2001:db8::2", plan.FromOwn, bgp.OpenSent), peer("192.0.2.2", plan.FromMesh, bgp.Established)},
 			}, plan.State{Routes: routes, Speaker: plan.Speaker{RouterID: netip.MustParseAddr("192.0.2.1")}}
 		},
 	}
@@ -53,7 +54,7 @@ func TestStatus(t *testing.T) {
 		resource.ClassBGP: {BGP: &resource.BGPStatus{
 			EstablishedV4: 1, NotEstablishedV6: 1,
 			PeersV4: []resource.PeerStatus{{PeerIP: "192.0.2.2", Type: "NodeMesh", State: "Established", Since: at}},
-			PeersV6: []resource.PeerStatus{{PeerIP: "2001:db8::2", Type: "NodePeer", State: "Active", Since: at}},
+			PeersV6: []resource.PeerStatus{{PeerIP: "2001:db8::2", Type: "NodePeer", State: "OpenSent", Since: at}},
 		}},
 		resource.ClassRoutes: {Routes: &resource.RouteStatus{
 			V4: []resource.NodeRoute{
