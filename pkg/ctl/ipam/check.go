@@ -27,6 +27,8 @@ type report struct {
 	Violations []violation `json:"violations"`
 	// Unused are allocated addresses that no endpoint and no tunnel has.
 	Unused []unused `json:"unused"`
+	// Pods are those of which the Kubernetes API says otherwise.
+	Pods []mismatch `json:"pods,omitempty"`
 }
 
 type violation struct {
@@ -45,11 +47,11 @@ type unused struct {
 
 func newCheck(env *session.Env) *cobra.Command {
 	var all, problems bool
-	var to string
+	var to, kubeconfig string
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check that blocks, handles and endpoints agree", Args: cobra.NoArgs,
 		Long: `Check that blocks, handles and endpoints agree, and which addresses nobody uses. The exit status is 1 where they don't, or some
-are unused.
+are unused. With --kubeconfig or KUBECONFIG, they are compared with the pods of the Kubernetes API, too.
 
 An address that no endpoint and no tunnel has was leaked, or belongs to a workload of another main plugin, of which etcd has no
 endpoint: look before you release it.`,
@@ -59,6 +61,11 @@ endpoint: look before you release it.`,
 				return err
 			}
 			r, addrs := check(snapshot)
+			if kubeconfig != "" || env.Getenv("KUBECONFIG") != "" {
+				if r.Pods, err = mismatches(cmd.Context(), env, kubeconfig); err != nil {
+					return err
+				}
+			}
 			if to != "" {
 				var text bytes.Buffer
 				if err := output.JSON(&text, r); err != nil {
@@ -74,6 +81,7 @@ endpoint: look before you release it.`,
 	f := cmd.Flags()
 	f.BoolVar(&all, "show-all-ips", false, "print every allocated address and its user")
 	f.BoolVar(&problems, "show-problem-ips", false, "print each address that nobody uses")
+	session.KubeconfigFlag(f, &kubeconfig)
 	f.StringVarP(&to, "output", "o", "", "file to write a report to, in JSON")
 	return cmd
 }
@@ -176,10 +184,13 @@ func printReport(env *session.Env, r report, addrs []usage.Address, all, problem
 			fmt.Fprintf(w, "%s: allocated to handle %q, and used by nobody that etcd knows of\n", a.Address, a.Handle)
 		}
 	}
+	for _, m := range r.Pods {
+		fmt.Fprintf(w, "pod %s: %s\n", m.Pod, m.Text)
+	}
 	if _, err := fmt.Fprintf(w, "%s allocated, %d of them used by nobody that etcd knows of; %s\n", resource.Count(len(addrs), "address"), len(r.Unused), resource.Count(len(r.Violations), "violation")); err != nil {
 		return err
 	}
-	if len(r.Violations)+len(r.Unused) == 0 {
+	if len(r.Violations)+len(r.Unused)+len(r.Pods) == 0 {
 		return nil
 	}
 	return session.Found(errors.New("see calicoctl ipam repair for violations; calicoctl ipam release --from-report for addresses"))
