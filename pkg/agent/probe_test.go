@@ -9,10 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/test/long"
 )
 
@@ -48,7 +46,7 @@ func TestProbe(t *testing.T) {
 	h.until("there are two workloads more", func() bool { return ends() == 2 })
 	h.ready()
 	passed := func() uint64 {
-		n, err := nft.Counted(firewall.ProbeRules(), model.Inbound)
+		n, err := accepted()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,10 +49,16 @@ type kernel interface {
 	Roles(prefixes []string) ([]hostnet.Role, error)
 }
 
+// accepted returns how many of the prober's packets policy has let pass.
+func accepted() (uint64, error) {
+	packets, _, err := nft.Counted(firewall.ProbeRules(), model.Inbound, -1)
+	return packets, err
+}
+
 // hostSystem is the host that the process runs on.
 func hostSystem(cfg Config, env run.Env, wake mailbox.Signal) system {
 	prober := probe.New(probe.Config{
-		Accepted: func() (uint64, error) { return nft.Counted(firewall.ProbeRules(), model.Inbound) }, Period: cfg.probePeriod, Wake: wake, Logger: env.Logger,
+		Accepted: accepted, Period: cfg.probePeriod, Wake: wake, Logger: env.Logger,
 	})
 	return system{
 		kernel: hostKernel{env.Logger}, tracker: hostTracker{}, files: pluginFiles{cfg.VarDir, cfg.Node},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,7 @@ import (
 type question struct {
 	env               *session.Env
 	namespace, format string
+	counts            time.Duration
 }
 
 // New returns the command explain.
@@ -45,6 +47,7 @@ the answer is given for each. Nothing is known of other firewalls, nor of agents
 	}
 	cmd.Flags().StringVarP(&q.namespace, "namespace", "n", "", "namespace of pods that are named without one")
 	cmd.Flags().StringVarP(&q.format, "output", "o", "", "json")
+	cmd.Flags().DurationVar(&q.counts, "live", 0, "on a host of the connection: count for this time what the rules that decide match there, such as 10s")
 	return cmd
 }
 
@@ -56,6 +59,9 @@ func (q *question) run(cmd *cobra.Command, args []string) error {
 	}
 	if q.format != "" && q.format != "json" {
 		return session.Usagef("-o %.32q: want json", q.format)
+	}
+	if q.counts < 0 || q.counts > 0 && (!flow || q.format != "") {
+		return session.Usagef("--live %s: want a time, such as 10s, with FROM to TO, and no -o", q.counts)
 	}
 	f := explain.Flow{}
 	if len(words) == 4 {
@@ -85,7 +91,11 @@ func (q *question) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return session.Usagef("%w", err)
 	}
-	return q.printHops(f, hops)
+	err = q.printHops(f, hops)
+	if q.counts > 0 {
+		err = errors.Join(err, q.live(cmd.Context(), hops))
+	}
+	return err
 }
 
 // find finds an end. An end of a flow must have an address.

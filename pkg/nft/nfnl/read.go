@@ -162,12 +162,13 @@ func parseRule(body []byte) Installed {
 	return r
 }
 
-// Packets returns how many packets the rules of a chain have counted.
-func (c *Conn) Packets(chain string) (total uint64, err error) {
+// Packets returns how many packets those rules of a chain have counted whose comments are picked, and how many rules that are.
+func (c *Conn) Packets(chain string, picked func(comment string) bool) (total uint64, rules int, err error) {
 	err = c.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, c.named(chain), func(body []byte) {
-		if text(attr(body, attrTable)) != c.table || text(attr(body, attrName)) != chain {
+		if text(attr(body, attrTable)) != c.table || text(attr(body, attrName)) != chain || !picked(text(udata(attr(body, unix.NFTA_RULE_USERDATA), udataComment))) {
 			return
 		}
+		rules++
 		for _, e := range attrs(attr(body, unix.NFTA_RULE_EXPRESSIONS)) {
 			if text(attr(e, unix.NFTA_EXPR_NAME)) == "counter" {
 				total += number(attr(attr(e, unix.NFTA_EXPR_DATA), unix.NFTA_COUNTER_PACKETS))
@@ -175,7 +176,7 @@ func (c *Conn) Packets(chain string) (total uint64, err error) {
 		}
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read the counters of chain %s: %w", chain, err)
+		return 0, 0, fmt.Errorf("read the counters of chain %s: %w", chain, err)
 	}
-	return total, nil
+	return total, rules, nil
 }

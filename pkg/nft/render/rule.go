@@ -28,6 +28,12 @@ type Renderer struct {
 	Fits func(do ...table.Statement) bool
 }
 
+func ruleText(i int) string { return fmt.Sprintf(" rule %d", i) }
+
+// RuleComment returns what the comments begin with of the kernel's rules for one rule of a policy or profile, which may be followed by why it
+// is reduced.
+func RuleComment(id policy.RulesID, rule int) string { return Comment(id.String(), ruleText(rule)) }
+
 // Rules returns the chain of one direction of a policy or profile; r is nil if that doesn't exist.
 func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) table.Chain {
 	what := id.String()
@@ -52,7 +58,7 @@ func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) t
 	}
 	for i := range list {
 		c.Rules = append(c.Rules, x.rule(list[i], func(why string) string {
-			return Comment(what, fmt.Sprintf(" rule %d%s", i, why))
+			return Comment(what, ruleText(i)+why)
 		})...)
 	}
 	return c
