@@ -59,6 +59,7 @@ endif
 		CGO_ENABLED=$(if $(RACE),1,0) $(GOTESTSUM) --packages='$(PKG)' -- $(RACE) $(if $(FULL),,-short) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS)
 	$(ISOLATE) $(GO) test -C tools ./...
 	$(ISOLATE) $(GO) test -C tools/consumers ./...
+	$(ISOLATE) $(GO) test -C tools/judge $(if $(FULL),,-short) ./...
 
 # The whole through the built binaries: a walk for each capability.
 SMOKE := Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections|Classic
@@ -159,5 +160,6 @@ isolate:
 
 # Fetches the modules of the tests: there is no network inside the namespaces.
 modules:
-	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./... && $(GO) list -C tools/consumers -deps -test ./...; } >/dev/null || \
+	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./... && $(GO) list -C tools/consumers -deps -test ./... && \
+		$(GO) list -C tools/judge -deps -test ./...; } >/dev/null || \
 		{ echo 'Go modules that tests need are missing: see above, and `go help goproxy` for where they come from' >&2; exit 1; }
