@@ -106,8 +106,8 @@ e2e-k8s: programs modules build isolate tools kubernetes
 		$(GOTESTSUM) --packages='$(addprefix ./,$(K8SPACKAGES))' -- -tags e2ek8s -p 1 -count=1 -timeout 90m \
 		-run "^($$(sed -nE 's/^func (Test[A-Za-z0-9]+).*/\1/p' $(K8SFILES) | paste -sd'|'))$$" $(K8SFLAGS)
 
-# A Kubernetes cluster's programs, from Go modules: eight minutes of a processor the first time. Beside them are upstream's tests of
-# NetworkPolicy and ClusterNetworkPolicy.
+# A Kubernetes cluster's programs, from Go modules: eight minutes of a processor the first time. Beside them are tests of
+# NetworkPolicy and ClusterNetworkPolicy: upstream's, and cyclonus'.
 KUBERNETES := CGO_ENABLED=0 GOGC=400 $(GO)
 KUBERNETES_VERSION := 1.34.4
 KUBERNETES_BUILD := -C tools/kubernetes -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags '-s -w \
@@ -124,6 +124,8 @@ kubernetes:
 	$(KUBERNETES) test $(KUBERNETES_BUILD) -vet=off -c -o ../../bin/kubernetes/e2e-netpol.test ./netpol
 	$(KUBERNETES) test -C tools/conformance -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags '-s -w' \
 		-vet=off -c -o ../../bin/kubernetes/clusterpolicy.test sigs.k8s.io/network-policy-api/conformance
+	$(KUBERNETES) test -C tools/cyclonus -trimpath -buildvcs=false -ldflags '-s -w' -vet=off -c -o ../../bin/kubernetes/cyclonus.test .
+	$(KUBERNETES) build -C tools/cyclonus -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/kubernetes/cyclonus-worker github.com/mattfenwick/cyclonus/cmd/worker
 
 # The section kubernetes needs more; BENCHFLAGS='-run verbs' runs another alone.
 bench: build isolate modules tools $(if $(or $(findstring kubernetes,$(BENCHFLAGS)),$(if $(findstring -run,$(BENCHFLAGS)),,all)),kubernetes)
