@@ -59,6 +59,7 @@ endif
 		CGO_ENABLED=$(if $(RACE),1,0) $(GOTESTSUM) --packages='$(PKG)' -- $(RACE) $(if $(FULL),,-short) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS)
 	$(ISOLATE) $(GO) test -C tools ./...
 	$(ISOLATE) $(GO) test -C tools/consumers ./...
+	$(ISOLATE) $(GO) test -C tools/judge $(if $(FULL),,-short) ./...
 
 # The whole through the built binaries: a walk for each capability.
 SMOKE := Plain|TopOfRackBIRD|Calicoctl|VMClients|Connections|Classic
@@ -105,8 +106,8 @@ e2e-k8s: programs modules build isolate tools kubernetes
 		$(GOTESTSUM) --packages='$(addprefix ./,$(K8SPACKAGES))' -- -tags e2ek8s -p 1 -count=1 -timeout 90m \
 		-run "^($$(sed -nE 's/^func (Test[A-Za-z0-9]+).*/\1/p' $(K8SFILES) | paste -sd'|'))$$" $(K8SFLAGS)
 
-# A Kubernetes cluster's programs, from Go modules: eight minutes of a processor the first time. Beside them are upstream's tests of
-# NetworkPolicy and ClusterNetworkPolicy.
+# A Kubernetes cluster's programs, from Go modules: eight minutes of a processor the first time. Beside them are tests of
+# NetworkPolicy and ClusterNetworkPolicy: upstream's, and cyclonus'.
 KUBERNETES := CGO_ENABLED=0 GOGC=400 $(GO)
 KUBERNETES_VERSION := 1.34.4
 KUBERNETES_BUILD := -C tools/kubernetes -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags '-s -w \
@@ -123,6 +124,8 @@ kubernetes:
 	$(KUBERNETES) test $(KUBERNETES_BUILD) -vet=off -c -o ../../bin/kubernetes/e2e-netpol.test ./netpol
 	$(KUBERNETES) test -C tools/conformance -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags '-s -w' \
 		-vet=off -c -o ../../bin/kubernetes/clusterpolicy.test sigs.k8s.io/network-policy-api/conformance
+	$(KUBERNETES) test -C tools/cyclonus -trimpath -buildvcs=false -ldflags '-s -w' -vet=off -c -o ../../bin/kubernetes/cyclonus.test .
+	$(KUBERNETES) build -C tools/cyclonus -trimpath -buildvcs=false -ldflags '-s -w' -o ../../bin/kubernetes/cyclonus-worker github.com/mattfenwick/cyclonus/cmd/worker
 
 # The section kubernetes needs more; BENCHFLAGS='-run verbs' runs another alone.
 bench: build isolate modules tools $(if $(or $(findstring kubernetes,$(BENCHFLAGS)),$(if $(findstring -run,$(BENCHFLAGS)),,all)),kubernetes)
@@ -159,5 +162,6 @@ isolate:
 
 # Fetches the modules of the tests: there is no network inside the namespaces.
 modules:
-	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./... && $(GO) list -C tools/consumers -deps -test ./...; } >/dev/null || \
+	@{ $(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... && $(GO) list -C tools -deps -test ./... && $(GO) list -C tools/consumers -deps -test ./... && \
+		$(GO) list -C tools/judge -deps -test ./...; } >/dev/null || \
 		{ echo 'Go modules that tests need are missing: see above, and `go help goproxy` for where they come from' >&2; exit 1; }
