@@ -170,7 +170,7 @@ func filled(t *testing.T, file, account, what string, want int) {
 	}
 	for text := range strings.SplitSeq(readText(t, "k8s-manifests/"+file), "\n---\n") {
 		lasting := strings.Contains(text, "Prune=false") && strings.Contains(text, "prune: disabled")
-		if is := strings.Contains(text, "\n  name: "+what+"-ca\n") || strings.Contains(text, "kind: ConfigMap\n") && strings.Contains(text, "\n  name: "+what+"\n"); is != lasting {
+		if is := strings.Contains(text, "\n  group: projectcalico.org\n") || strings.Contains(text, "\n  name: "+what+"-ca\n") || strings.Contains(text, "kind: ConfigMap\n") && strings.Contains(text, "\n  name: "+what+"\n"); is != lasting {
 			t.Errorf("GitOps may prune, %v, what it must not, %v:\n%s", !lasting, is, text)
 		}
 	}

@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/kubepolicy"
 	"github.com/calico-go/calico/pkg/model"
@@ -23,10 +25,12 @@ import (
 type services struct {
 	*controllers
 	wake mailbox.Signal
+	over *problems.Group // namespaces whose policies name too many
 
 	mu      sync.Mutex
 	naming  map[string][]string // the Services that rules name, by the path of the policy or profile
 	read    bool                // all are known
+	synced  bool                // and what they lead to
 	watched map[string]*service
 }
 
@@ -38,7 +42,7 @@ type service struct {
 }
 
 func newServices(c *controllers) *services {
-	return &services{controllers: c, wake: mailbox.NewSignal(), naming: map[string][]string{}, watched: map[string]*service{}}
+	return &services{controllers: c, wake: mailbox.NewSignal(), over: c.ledger.Group(problems.Host), naming: map[string][]string{}, watched: map[string]*service{}}
 }
 
 // update takes in policies and profiles of etcd.
@@ -70,12 +74,7 @@ func (s *services) run(ctx context.Context) error {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		named := map[string]bool{}
-		for _, names := range s.naming {
-			for _, name := range names {
-				named[name] = true
-			}
-		}
+		named := s.named()
 		for name, w := range s.watched {
 			if !named[name] {
 				w.stop()
@@ -94,6 +93,31 @@ func (s *services) run(ctx context.Context) error {
 		s.tell("")
 		s.mu.Unlock()
 	}
+}
+
+// mostOfNamespace is how many Services the policies of a namespace may name. Each costs the API server a watch.
+const mostOfNamespace = 100
+
+// named returns the Services that rules name, but not those beyond what the policies of a namespace may.
+func (s *services) named() map[string]bool {
+	named, of, over := map[string]bool{}, map[string]map[string]bool{}, map[string]string{}
+	for _, path := range slices.Sorted(maps.Keys(s.naming)) {
+		key, _ := model.ParseKey(path)
+		policy, _ := key.(model.PolicyKey)
+		namespace, _, namespaced := strings.Cut(policy.Policy, "/")
+		if of[namespace] == nil {
+			of[namespace] = map[string]bool{}
+		}
+		for _, name := range s.naming[path] {
+			if namespaced && len(of[namespace]) >= mostOfNamespace && !of[namespace][name] {
+				over["policies of the namespace "+namespace] = fmt.Sprintf("they name more than %d Services: rules that name others, such as %s, match nothing", mostOfNamespace, name)
+				continue
+			}
+			of[namespace][name], named[name] = true, true
+		}
+	}
+	s.over.Set(over)
+	return named
 }
 
 func objectOf(name string) writer.Object {
@@ -136,9 +160,16 @@ func (s *services) tell(full string) {
 			s.log.Warn("what a Service leads to can't be stored, and stays as it was", "service", full, "err", err)
 		}
 	}
-	if s.read && !slices.ContainsFunc(slices.Collect(maps.Values(s.watched)), func(w *service) bool { return !w.synced }) {
-		s.owned.Synced(kindService)
+	if !s.read || s.synced {
+		return
 	}
+	for _, w := range s.watched {
+		if !w.synced {
+			return
+		}
+	}
+	s.synced = true
+	s.owned.Synced(kindService)
 }
 
 // names reports whether rules name a Service.

@@ -30,7 +30,7 @@ func (k Custom) of() kind {
 
 // WatchCustom is Watch for such a kind.
 func WatchCustom[U any](ctx context.Context, c *Client, k Custom, keep func(*unstructured.Unstructured) U, h Handler[U]) error {
-	return watchKind(ctx, c, k.of(), Select{}, func(o runtime.Object) (kept U, err error) {
+	return watchKind(ctx, c, k.of(), Select{Page: 20}, func(o runtime.Object) (kept U, err error) {
 		u, is := o.(*unstructured.Unstructured)
 		if !is {
 			return kept, fmt.Errorf("the API sent a %T in place of a %s", o, k.Kind)

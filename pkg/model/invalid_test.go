@@ -455,6 +455,7 @@ func TestFormatErrors(t *testing.T) {
 		{endpoint(func(e *model.WorkloadEndpoint) { e.IPv4Nets[0] = netip.Prefix{} }), "format model.WorkloadEndpoint: ipv4_nets[0]: missing"},
 		{endpoint(func(e *model.WorkloadEndpoint) { e.IPv6Gateway = ip("10.0.0.1") }), "format model.WorkloadEndpoint: ipv6_gateway: 10.0.0.1: want IPv6"},
 		{model.Service{Endpoints: []model.ServiceEndpoints{{Nets: []netip.Prefix{cidr("10.0.0.0/24")}}}}, "format model.Service: endpoints[0].nets[0]: want a single address"},
+		{model.Service{Endpoints: []model.ServiceEndpoints{{Nets: make([]netip.Prefix, 300), Ports: make([]model.EndpointPort, 300)}}}, "format model.Service: endpoints: 90000 addresses with a port: at most 65536"},
 		{model.Service{Endpoints: []model.ServiceEndpoints{{Ports: make([]model.EndpointPort, 1)}}}, `format model.Service: endpoints[0].ports[0].name: "": not the name of a port`},
 		{model.NetworkSet{Nets: make([]netip.Prefix, 1)}, "format model.NetworkSet: nets[0]: missing"},
 		{model.NetworkSet{Nets: []netip.Prefix{cidr("::ffff:10.0.0.0/104")}}, "format model.NetworkSet: nets[0]: ::ffff:10.0.0.0: write the IPv4 address as 10.0.0.0"},

@@ -4,6 +4,7 @@ package model
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -34,7 +35,17 @@ func parseService(r *reader) (s Service, err error) {
 	return s, err
 }
 
+// mostServicePorts is how many addresses with a port a Service may lead to: each is an element of a set in each kernel.
+const mostServicePorts = 1 << 16
+
 func (s Service) check() error {
+	all := 0
+	for _, e := range s.Endpoints {
+		all += len(e.Nets) * len(e.Ports)
+	}
+	if all > mostServicePorts {
+		return inField("endpoints", fmt.Errorf("%d addresses with a port: at most %d", all, mostServicePorts))
+	}
 	for i, e := range s.Endpoints {
 		for j, n := range e.Nets {
 			if !n.IsSingleIP() {

@@ -5,6 +5,7 @@ package resource
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -22,7 +23,9 @@ var clusterInformationKind = newKind(readClusterInformation, writeClusterInforma
 	Name: "ClusterInformation", Plural: "ClusterInformations", apart: true, Aliases: []string{"clusterinfo", "clusterinfos"},
 	ranges: append(keyRanges(model.ReadyKey{}), model.PrefixRange(model.ConfigPrefix())), of: ofClusterInformation,
 	mayDelete: func(Stored, []model.Entry) error { return errors.New("it is always there") },
-	custom:    &custom{columns: []string{"Ready", "datastoreReady"}, rules: onlyDefault},
+	custom: &custom{columns: []string{"Ready", "datastoreReady"}, rules: append(slices.Clone(onlyDefault), Validation{
+		"!has(self.spec.datastoreReady) || self.spec.datastoreReady", "spec.datastoreReady: whoever carries this into etcd writes nothing there while it is false: use calicoctl datastore lock",
+	})},
 	Columns: []Column{
 		cell("CLUSTERGUID", false, func(c *ClusterInformation) string { return c.ClusterGUID }),
 		cell("READY", false, func(c *ClusterInformation) string { return fmt.Sprint(orZero(c.DatastoreReady)) }),

@@ -125,7 +125,7 @@ func (k *Kind) definition() object {
 	}
 	return object{
 		{"apiVersion", "apiextensions.k8s.io/v1"}, {"kind", "CustomResourceDefinition"},
-		{"metadata", object{{"name", plural + "." + group}}},
+		{"metadata", object{{"name", plural + "." + group}, {"annotations", kept}}},
 		{"spec", object{
 			{"group", group}, {"scope", scope}, {"names", names},
 			{"versions", []object{{
@@ -135,6 +135,9 @@ func (k *Kind) definition() object {
 		}},
 	}
 }
+
+// kept has GitOps tools leave a definition where it is when a manifest without it is applied: all objects of the kind would go with it.
+var kept = object{{"argocd.argoproj.io/sync-options", "Prune=false"}, {"kustomize.toolkit.fluxcd.io/prune", "disabled"}}
 
 // status is the schema of the status of kinds that don't have another.
 var status = object{{"type", "object"}, {"properties", object{{"conditions", object{

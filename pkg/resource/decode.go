@@ -51,8 +51,18 @@ type decoder struct {
 	errs  []error
 }
 
+// mostErrors is how many errors of a document are told: a large one may have one for each of its lines.
+const mostErrors = 20
+
 func (d *decoder) fail(n *yaml.Node, field string, format string, args ...any) {
-	d.errs = append(d.errs, &FieldError{d.file, n.Line, n.Column, field, fmt.Errorf(format, args...)})
+	err := fmt.Errorf(format, args...)
+	switch has := len(d.errs); {
+	case has > mostErrors:
+		return
+	case has == mostErrors:
+		err = errors.New("and more")
+	}
+	d.errs = append(d.errs, &FieldError{d.file, n.Line, n.Column, field, err})
 }
 
 func kindOf(n *yaml.Node) string {

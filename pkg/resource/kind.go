@@ -100,10 +100,9 @@ func put(key model.Key, value any) keys { return keys{puts: []model.Put{{Key: ke
 // Stored is a resource as stored in etcd. Err says why it can't be shown as one; then only its names are set.
 type Stored struct {
 	Resource
-	Entries  []model.Entry
-	Revision int64 // the greatest of its entries
-	Err      error
-	shared   model.Entry // the entry of Kind.shared
+	Entries []model.Entry
+	Err     error
+	shared  model.Entry // the entry of Kind.shared
 }
 
 // Ranges returns the ranges that hold all resources of the kind.

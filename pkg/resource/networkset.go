@@ -12,7 +12,7 @@ import (
 
 // NetworkSet is the spec of a GlobalNetworkSet, and of a NetworkSet.
 type NetworkSet struct {
-	Nets []Net `json:"nets,omitempty" doc:"Networks and addresses, of IPv4 and IPv6, at most 16,384. Rules match them by a selector of the resource's labels, as they match endpoints."`
+	Nets []Net `json:"nets,omitempty" most:"16384" doc:"Networks and addresses, of IPv4 and IPv6, at most 16,384. Rules match them by a selector of the resource's labels, as they match endpoints."`
 }
 
 var (

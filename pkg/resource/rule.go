@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -235,6 +236,8 @@ func (r Resource) entity(field string, e *EntityRule, protocol model.Protocol) e
 	return nil
 }
 
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
 // service returns the name of the ports of the Service that one side of a rule names.
 func (r Resource) service(field string, e EntityRule, namespace string, protocol model.Protocol) (string, error) {
 	s := e.Services
@@ -251,7 +254,7 @@ func (r Resource) service(field string, e EntityRule, namespace string, protocol
 	case of == "":
 		return "", r.at(at+".namespace", "missing: in a GlobalNetworkPolicy want the Service's namespace")
 	}
-	if _, _, is := model.ServiceOf(port); !is || len(s.Name) > 63 || len(of) > 63 {
+	if !dnsLabel.MatchString(s.Name) || !dnsLabel.MatchString(of) {
 		return "", r.at(at, "%.64q in %.64q: not the name of a Service", s.Name, of)
 	}
 	return port, nil

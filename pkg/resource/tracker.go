@@ -95,12 +95,13 @@ func (k *Kind) stored(id string, entries []model.Entry, shared model.Entry) (Sto
 	if len(entries) == 0 || !k.read(id, &s) {
 		return s, false
 	}
+	var revision int64
 	for _, e := range entries {
-		s.Revision = max(s.Revision, e.Revision)
+		revision = max(revision, e.Revision)
 		if e.Err != nil && s.Err == nil {
 			s.Err = fmt.Errorf("%s: %w", e.Path, e.Err)
 		}
 	}
-	s.Metadata.ResourceVersion = strconv.FormatInt(s.Revision, 10)
+	s.Metadata.ResourceVersion = strconv.FormatInt(revision, 10)
 	return s, true
 }

@@ -216,6 +216,11 @@ func (r Resource) over(old Resource) (Resource, error) {
 // Of finds the stored resource that a document is about: that of its name, or, where v1 names by less than that, the one that v1 shows so.
 func (k *Kind) Of(entries []model.Entry, r Resource) (*Stored, error) {
 	all := k.All(entries)
+	if r.By.UID != "" && k.perNode { // an object has its own, wherever that is, or what is on its node
+		all = slices.DeleteFunc(all, func(s Stored) bool {
+			return s.Metadata.Name == r.Metadata.Name && s.Metadata.UID != r.By.UID && nodeOf(s.Resource) != nodeOf(r)
+		})
+	}
 	s, err := k.Lookup(all, r.Metadata.Namespace, r.Metadata.Name)
 	nameless := k.Name == "IPPool" || k.Name == "BGPPeer" || k.Name == "WorkloadEndpoint" // in v1
 	if _, missing := errors.AsType[*NotFoundError](err); missing && r.older && nameless {

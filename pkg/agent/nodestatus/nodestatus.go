@@ -80,10 +80,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 func (k *Keeper) note(name string, o *Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if delete(k.objects, name); o != nil && o.Spec.Node == k.node {
+	_, was := k.objects[name]
+	is := o != nil && o.Spec.Node == k.node
+	if delete(k.objects, name); is {
 		k.objects[name] = o
 	}
-	k.loop.Wake()
+	if was || is {
+		k.loop.Wake()
+	}
 }
 
 // round brings the statuses up to date, and returns after which time one is to be looked at again.

@@ -149,7 +149,9 @@ func (h *host) run(ctx context.Context) error {
 		case <-h.wake:
 			t.wake()
 		case <-h.progress:
-			t.timer.Reset(max(t.pause, time.Until(h.reported.Add(pace))))
+			if t.pause == 0 { // else the next try says it as well
+				t.timer.Reset(time.Until(h.reported.Add(pace)))
+			}
 		case <-lost:
 			h.lease, h.lapsed = nil, true
 			t.timer.Reset(0)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +40,7 @@ type API interface {
 	Watch(ctx context.Context, k *resource.Kind, h kube.Handler[Object]) error
 	// UID returns the uid of an object as it is now. os.ErrNotExist is in the error's chain if it doesn't exist.
 	UID(ctx context.Context, k *resource.Kind, namespace, name string) (string, error)
-	// Defined returns when the kind's definition was made; the error says why there is none, or none that stays.
+	// Defined returns when the kind's definition was made. os.ErrNotExist is in the error's chain if there is none, or none that stays.
 	Defined(ctx context.Context, k *resource.Kind) (time.Time, error)
 	// SetConditions writes an object's conditions. kube.ErrChanged is in the error's chain if the object has changed.
 	SetConditions(ctx context.Context, k *resource.Kind, o Object, conditions []metav1.Condition) error
@@ -88,7 +89,9 @@ type Keeper struct {
 	applied map[name]string // the text of the object that etcd holds
 	stored  map[name]stored // resources in etcd that an object has made
 	dirty   map[name]bool
-	refused map[name]bool // tried again in every round, as what speaks against them may have gone
+	refused map[name]bool // tried again when etcd's contents have changed, and now and then, as what speaks against them may have gone
+	changed bool          // etcd's contents have, since these were tried
+	retried time.Time     // when they were
 	kept    map[name]bool // without an object, as the definition went
 	waiting map[name]bool // accepted, and not realised on all nodes
 	told    time.Time     // when it was last told of those on how many they are
@@ -190,36 +193,62 @@ func (k *Keeper) Update(u model.Update) {
 	defer k.mu.Unlock()
 	for i, s := range slices.Concat(gone, changed) {
 		n := name{s.Metadata.Namespace, s.Metadata.Name}
+		if was := k.stored[n].entries; len(was) > 0 && was[0].Path != s.Entries[0].Path && !s.OwnedByAPI() {
+			continue // a host endpoint of another node
+		}
 		if delete(k.stored, n); i >= len(gone) && s.OwnedByAPI() {
 			by := resource.By{UID: s.Metadata.UID, Created: s.Metadata.CreationTimestamp}
-			k.stored[n] = stored{by, s.Entries, s.Revision, s.Metadata.Annotations[notAccepted] == "true"}
+			var revision int64 // of what agents know to be an object's
+			for _, e := range s.Entries {
+				if e.OfAPI() {
+					revision = max(revision, e.Revision)
+				}
+			}
+			k.stored[n] = stored{by, s.Entries, revision, s.Metadata.Annotations[notAccepted] == "true"}
 		}
 		k.dirty[n] = true
 	}
-	k.read = true
+	k.read, k.changed = true, true
 	k.loop.Wake()
 }
 
 // Run writes, while this process leads, until the context ends.
 func (k *Keeper) Run(ctx context.Context) {
 	k.change(func() {}, k.all()...)
-	_ = k.loop.Run(ctx) // the error is always nil
+	_ = k.loop.Run(ctx)                                       // the error is always nil
+	for _, what := range []string{k.orphans(), k.writing()} { // they are the next leader's to tell
+		k.Problems.Tell(problems.Host, what, nil)
+	}
+}
+
+// What problems are about.
+func (k *Keeper) orphans() string { return k.Kind.Plural + " of the Kubernetes API" }
+func (k *Keeper) writing() string {
+	return "writing " + k.Kind.Plural + " of the Kubernetes API to etcd"
 }
 
 // round brings everything that is due into etcd. The error is that of etcd, or of the API.
 func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	k.mu.Lock()
-	maps.Copy(k.dirty, k.refused)
+	if k.changed || time.Since(k.retried) >= timing.Every {
+		maps.Copy(k.dirty, k.refused)
+		k.changed, k.retried = false, time.Now()
+	}
+	pause := k.progress()
 	due := map[name]bool{}
 	if k.synced && k.read && k.Agents.known() {
 		due, k.dirty = k.dirty, due
 	}
 	k.mu.Unlock()
 	again, failed := k.keepAll(ctx, due)
-	pause, err := k.progress(ctx)
-	failed = cmp.Or(failed, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if len(k.waiting) > 0 {
+		pause = pace
+	}
+	if failed != nil {
+		pause = 0 // as the timing says
+	}
 	maps.Copy(k.dirty, again)
 	var orphans error
 	n := len(k.kept)
@@ -229,16 +258,19 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	if n > 0 {
 		orphans = fmt.Errorf("%d stay in etcd, in force, whose objects went with the definition of their kind: apply the definition and the objects again, or delete them by calicoctl delete --take-over", n)
 	}
-	k.Problems.Tell(problems.Host, k.Kind.Plural+" of the Kubernetes API", orphans)
+	k.Problems.Tell(problems.Host, k.orphans(), orphans)
 	if errors.Is(failed, fenced.ErrNotLeading) {
 		failed = nil
 	}
-	k.Problems.Tell(problems.Host, "writing "+k.Kind.Plural+" of the Kubernetes API to etcd", failed)
+	k.Problems.Tell(problems.Host, k.writing(), failed)
 	return pause, failed
 }
 
-// atOnce is how many objects are written at the same time.
-const atOnce = 16
+// atOnce is how many objects are written at the same time, and atOnceBytes what their texts come to, of which reading takes a multiple.
+const (
+	atOnce      = 16
+	atOnceBytes = 1 << 20
+)
 
 // keepAll brings objects into etcd, and returns those that must be tried again, and why one of them. If that is not for the objects' sake,
 // the others wait as well.
@@ -247,10 +279,20 @@ func (k *Keeper) keepAll(ctx context.Context, due map[name]bool) (again map[name
 	var mu sync.Mutex // guards these
 	var group errgroup.Group
 	group.SetLimit(atOnce)
+	room := semaphore.NewWeighted(atOnceBytes)
 	for n := range due {
+		k.mu.Lock()
+		size := min(int64(len(k.objects[n].text)), atOnceBytes)
+		k.mu.Unlock()
+		ended := room.Acquire(ctx, size)
 		group.Go(func() error {
+			defer func() {
+				if ended == nil {
+					room.Release(size)
+				}
+			}()
 			mu.Lock()
-			err := failed
+			err := cmp.Or(ended, failed)
 			mu.Unlock()
 			if !elsewhere(err) {
 				err = k.keep(ctx, n)
@@ -273,36 +315,25 @@ func (k *Keeper) keepAll(ctx context.Context, due map[name]bool) (again map[name
 // pace is how often an object is told on how many nodes it is realised while it isn't on all.
 const pace = time.Second
 
-// progress tells the accepted objects that were not realised when they were last told: at once if they are by now.
-func (k *Keeper) progress(ctx context.Context) (again time.Duration, failed error) {
-	k.mu.Lock()
-	var due []name
+// progress has those looked at that were not realised when they were last told: at once if they are by now.
+func (k *Keeper) progress() (again time.Duration) {
 	paced := time.Since(k.told) < pace
 	for n := range k.waiting {
 		again = pace
-		if all, _ := k.Agents.realise(k.stored[n].revision); (all || !paced) && !k.dirty[n] {
-			due = append(due, n)
+		if all, _ := k.Agents.realise(k.stored[n].revision); all || !paced {
+			k.dirty[n] = true
 		}
 	}
 	if !paced {
 		k.told = time.Now()
 	}
-	k.mu.Unlock()
-	for _, n := range due {
-		k.mu.Lock()
-		o, there := k.objects[n]
-		k.mu.Unlock()
-		if there {
-			failed = cmp.Or(k.tell(ctx, n, o, isAccepted), failed)
-		}
-	}
-	return again, failed
+	return again
 }
 
 // elsewhere reports whether an error says nothing of the object that was to be written.
 func elsewhere(err error) bool {
 	return slices.ContainsFunc([]error{
-		store.ErrUnavailable, store.ErrAuth, store.ErrReadOnly, store.ErrLimit, store.ErrUnknownOutcome, fenced.ErrNotLeading, fenced.ErrNotReady, context.Canceled, context.DeadlineExceeded,
+		store.ErrUnavailable, store.ErrAuth, store.ErrReadOnly, store.ErrUnknownOutcome, fenced.ErrNotLeading, fenced.ErrNotReady, context.Canceled, context.DeadlineExceeded,
 	}, func(e error) bool { return errors.Is(err, e) })
 }
 
@@ -325,6 +356,7 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	c.By = o.by
 	c.By.Again = again
 	r, err := o.resource()
+	readable := err == nil
 	var outcome client.Outcome
 	switch {
 	case err != nil:
@@ -342,7 +374,7 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 		k.applied[n] = o.text
 		delete(k.refused, n)
 		delete(k.waiting, n)
-	} else {
+	} else if delete(k.refused, n); readable { // the others wait for another version of theirs
 		k.refused[n] = true
 	}
 	k.mu.Unlock()
@@ -365,13 +397,16 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	case before && !was.closed:
 		text += ": what was accepted before stays in force"
 	default:
+		instead := ": nothing of it is in force"
 		if shut, is := o.closed(); is {
+			c.By.TakeOver = false // what somebody else has written stays as it is
 			if _, bad := c.Apply(ctx, shut); elsewhere(bad) {
 				return bad
 			} else if bad == nil {
-				text += ": until it is corrected it allows nothing"
+				instead = ": until it is corrected it allows nothing"
 			}
 		}
+		text += instead
 	}
 	k.Reporter.Report(o.about, text)
 	return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: text})
@@ -469,19 +504,28 @@ func (k *Keeper) remove(ctx context.Context, n name) error {
 		return stays()
 	}
 	// Nobody deleted an object that was deleted along with its definition, even if that is there again.
-	if since, err := k.API.Defined(ctx, k.Kind); err != nil || since.After(made) {
+	switch since, err := k.API.Defined(ctx, k.Kind); {
+	case errors.Is(err, os.ErrNotExist), err == nil && since.After(made):
 		return stays()
+	case err != nil:
+		return fmt.Errorf("is the definition of its kind gone? %w", err)
 	}
 	c := client.New(k.Etcd)
 	c.By = was.by
-	if s, err := c.Get(ctx, k.Kind, n.namespace, n.name); err == nil && s.Metadata.UID == was.by.UID {
-		if r, retires := k.Kind.Retired(&s); retires { // what prevents its deletion goes in time
+	kind := k.Kind
+	if key, is := was.entries[0].Key.(model.HostEndpointKey); is { // others may have one of this name
+		if kind, err = kind.On(key.Host); err != nil {
+			return err
+		}
+	}
+	if s, err := c.Get(ctx, kind, n.namespace, n.name); err == nil && s.Metadata.UID == was.by.UID {
+		if r, retires := kind.Retired(&s); retires { // what prevents its deletion goes in time
 			if _, err := c.Apply(ctx, r); elsewhere(err) {
 				return err
 			}
 		}
 	}
-	err = c.Delete(ctx, k.Kind, n.namespace, n.name, "")
+	err = c.Delete(ctx, kind, n.namespace, n.name, "")
 	if elsewhere(err) {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -45,6 +47,7 @@ type world struct {
 	there    map[string]string // uids
 	defined  time.Time
 	gone     error // why there is no definition
+	fail     int   // so many conditions aren't written
 	told     map[string][]metav1.Condition
 	warned   []string
 	reported map[string]string
@@ -140,6 +143,10 @@ func (w *world) Defined(context.Context, *resource.Kind) (time.Time, error) {
 func (w *world) SetConditions(_ context.Context, _ *resource.Kind, o Object, all []metav1.Condition) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.fail > 0 {
+		w.fail--
+		return errors.New("503")
+	}
 	w.told[o.about.Name] = all
 	return nil
 }
@@ -261,9 +268,6 @@ func TestRealised(t *testing.T) {
 			if e.OfAPI() {
 				revision = e.Revision
 			}
-		}
-		if revision != s.Revision {
-			t.Errorf("agents look for the revision %d of what the object owns, controllers for %d", revision, s.Revision)
 		}
 		return revision
 	}
@@ -483,7 +487,7 @@ func TestDefinitionGone(t *testing.T) {
 	w.start()
 	w.expect("a", accepted, "")
 	w.expect("b", accepted, "")
-	for _, gone := range []error{errors.New("it is being deleted"), kube.ErrNotServed} {
+	for _, gone := range []error{fmt.Errorf("it is being deleted: %w", os.ErrNotExist), kube.ErrNotServed} {
 		w.mu.Lock()
 		w.gone = gone
 		w.mu.Unlock()
@@ -513,11 +517,17 @@ func TestRefused(t *testing.T) {
 	w.set("u1", "metadata: {name: a}\nspec: {tier: t, selector: x == 'y', ingress: [{action: Allow}]}")
 	w.set("u2", "metadata: {name: b}\nspec: {selector: x == 'y', ingress: [{action: Allow, source: {selector: '=='}}]}")
 	w.set("u3", "metadata: {name: c}\nspec: {selector: '==', ingress: [{action: Allow}]}")
+	w.set("u4", "metadata: {name: d}\nspec: {selector: x == 'y', order: soon, future: x, ingress: [{action: Allow}]}")
 	w.start()
 	w.expect("a", reasonInvalid, "spec.tier: there is no tier t: make it first")
 	w.expect("b", reasonInvalid, "spec.ingress[0].source.selector")
 	w.expect("b", reasonInvalid, "until it is corrected it allows nothing")
 	w.expect("c", reasonInvalid, "spec.selector")
+	w.expect("c", reasonInvalid, "nothing of it is in force")
+	w.expect("d", reasonInvalid, "until it is corrected it allows nothing")
+	if p, _ := w.Get(model.PolicyKey{Tier: "default", Policy: "d"}).(model.Policy); p.Selector != "x == 'y'" || len(p.Inbound) != 0 || p.Order != nil {
+		t.Errorf("%+v", p)
+	}
 	p := w.Get(model.PolicyKey{Tier: "default", Policy: "b"}).(model.Policy)
 	if p.Selector != "x == 'y'" || len(p.Inbound) != 0 || !p.Applies(model.Inbound) || p.Applies(model.Outbound) {
 		t.Errorf("%+v", p)
@@ -541,6 +551,93 @@ func TestRefused(t *testing.T) {
 	defer w.mu.Unlock()
 	if w.reported["a"] != "" || w.reported["c"] == "" {
 		t.Errorf("%q", w.reported)
+	}
+}
+
+// TestDerived: what the controllers make of Kubernetes' own objects, or of themselves, no object may make.
+func TestDerived(t *testing.T) {
+	for kind, doc := range map[string]string{
+		"Tier":                "metadata: {name: kube-admin}\nspec: {order: 1000, defaultAction: Pass}",
+		"GlobalNetworkPolicy": "metadata: {name: nodes}\nspec: {tier: calico-host-protection, ingress: [{action: Allow}]}",
+		"HostEndpoint":        "metadata: {name: n1-auto-hep, labels: {projectcalico.org/created-by: calico-controllers}}\nspec: {node: n1, expectedIPs: [192.0.2.1]}",
+	} {
+		w := newWorld(t, kind)
+		w.Put(model.TierKey{Tier: "calico-host-protection"}, model.Tier{})
+		w.Put(model.TierKey{Tier: "kube-admin"}, model.Tier{Order: new(1000.0), DefaultAction: model.TierPass})
+		w.set("u1", doc)
+		w.start()
+		name := strings.TrimSuffix(strings.Fields(doc)[2], "}")
+		w.expect(strings.TrimSuffix(name, ","), reasonInvalid, "")
+		snapshot, err := w.Store.Read(context.Background(), model.PrefixRange(model.Root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := snapshot.Entries(); len(all) != 2 || all[0].OfAPI() || all[1].OfAPI() {
+			t.Errorf("%s: %v", kind, all)
+		}
+	}
+}
+
+// TestHostEndpoints: an object's host endpoint is its own beside those of the same name on other nodes.
+func TestHostEndpoints(t *testing.T) {
+	w := newWorld(t, "HostEndpoint")
+	w.set("u1", "metadata: {name: eth0}\nspec: {node: n1, interfaceName: eth0}")
+	w.start()
+	w.expect("eth0", accepted, "")
+	if err := w.apply("metadata: {name: eth0}\nspec: {node: n2, interfaceName: eth0}", resource.By{}); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := model.HostEndpointKey{Host: "n1", Endpoint: "eth0"}, model.HostEndpointKey{Host: "n2", Endpoint: "eth0"}
+	w.set("u1", "metadata: {name: eth0}\nspec: {node: n1, interfaceName: eth1}")
+	w.Until("the object's follows", func() bool {
+		e, _ := w.Get(ours).(model.HostEndpoint)
+		return e.Name == "eth1"
+	})
+	w.remove("eth0")
+	w.Until("the object's is gone", func() bool { return w.Get(ours) == nil })
+	if w.Get(theirs) == nil {
+		t.Error("that of another node is gone")
+	}
+}
+
+// TestTroubles: what fails once is done the next time, and nothing is told before.
+func TestTroubles(t *testing.T) {
+	w := newWorld(t, "Tier")
+	agent := func(revision int64) {
+		w.Put(model.StatusKey{Host: "n1"}, model.Status{Time: made, FirstUpdate: true, PolicyRevision: revision})
+	}
+	agent(1)
+	w.set("u1", "metadata: {name: a}\nspec: {order: 5}")
+	w.set("u2", "metadata: {name: b}\nspec: {order: 5}")
+	w.start()
+	w.expect("a", reasonWaiting, "0/1 nodes")
+	w.expect("b", accepted, "")
+	w.mu.Lock()
+	w.fail = 1
+	w.mu.Unlock()
+	agent(math.MaxInt32)
+	w.expect("a", realised, "1/1 nodes")
+	w.expect("b", realised, "1/1 nodes")
+	w.mu.Lock()
+	w.gone = errors.New("the API server is overloaded")
+	w.mu.Unlock()
+	w.remove("b")
+	w.Until("that is told", func() bool {
+		return strings.Contains(w.ledger.Of(problems.Host, w.keeper.writing()).Reason, "overloaded")
+	})
+	w.mu.Lock()
+	w.gone = nil
+	w.mu.Unlock()
+	w.untilGone("b")
+
+	// What can't be read doesn't take over what somebody else has written.
+	if err := w.apply("metadata: {name: own}\nspec: {order: 5}", resource.By{}); err != nil {
+		t.Fatal(err)
+	}
+	w.set("u3", "metadata: {name: own, annotations: {projectcalico.org/take-over: 'true'}}\nspec: {order: soon}")
+	w.expect("own", reasonInvalid, "spec.order")
+	if s := w.resource("own"); s == nil || s.OwnedByAPI() {
+		t.Errorf("%+v", s)
 	}
 }
 

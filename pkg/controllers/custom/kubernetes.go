@@ -4,7 +4,8 @@ package custom
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func (a Kubernetes) Defined(ctx context.Context, k *resource.Kind) (time.Time, e
 	case err != nil:
 		return time.Time{}, err
 	case d.GetDeletionTimestamp() != nil:
-		return time.Time{}, errors.New("the definition " + d.GetName() + " is being deleted")
+		return time.Time{}, fmt.Errorf("the definition %s is being deleted: %w", d.GetName(), os.ErrNotExist)
 	}
 	return d.GetCreationTimestamp().Time, nil
 }

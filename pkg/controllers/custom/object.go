@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/resource"
 )
 
@@ -79,6 +81,12 @@ func (o Object) resource() (r resource.Resource, err error) {
 	if err != nil {
 		return r, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
+	puts, _ := resource.Alone(all[0]) // who applies it tells the error
+	for _, p := range puts {
+		if kubepolicy.Derived(model.Entry{Key: p.Key, Value: p.Value}) {
+			return r, errors.New("calico-controllers make what is called so themselves: choose another name, or another tier")
+		}
+	}
 	return all[0], nil
 }
 
@@ -90,19 +98,30 @@ func (o Object) closed() (r resource.Resource, is bool) {
 		return r, false
 	}
 	d.Spec = closed(d.Spec)
-	text, err := json.Marshal(d)
-	if err == nil {
-		o.text = string(text)
-		r, err = o.resource()
+	for _, unread := range []string{"", "order"} {
+		delete(d.Spec, unread)
+		text, err := json.Marshal(d)
+		if err == nil {
+			o.text = string(text)
+			r, err = o.resource()
+		}
+		if err == nil {
+			r.Metadata.Annotations = map[string]string{notAccepted: "true"}
+			return r, true
+		}
 	}
-	r.Metadata.Annotations = map[string]string{notAccepted: "true"}
-	return r, err == nil
+	return r, false
 }
 
-// closed returns the spec of a policy without its rules.
+// closed returns what a policy's spec says of whom it is about.
 func closed(spec map[string]any) map[string]any {
-	spec = maps.Clone(spec)
-	if spec["types"] == nil {
+	about := map[string]any{}
+	for _, field := range []string{"tier", "order", "selector", "namespaceSelector", "serviceAccountSelector", "types", "doNotTrack", "preDNAT", "applyOnForward"} {
+		if v, there := spec[field]; there {
+			about[field] = v
+		}
+	}
+	if about["types"] == nil {
 		var types []any
 		if spec["ingress"] != nil || spec["egress"] == nil {
 			types = append(types, "Ingress")
@@ -110,9 +129,7 @@ func closed(spec map[string]any) map[string]any {
 		if spec["egress"] != nil {
 			types = append(types, "Egress")
 		}
-		spec["types"] = types
+		about["types"] = types
 	}
-	delete(spec, "ingress")
-	delete(spec, "egress")
-	return spec
+	return about
 }

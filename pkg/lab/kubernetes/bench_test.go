@@ -45,6 +45,7 @@ func BenchmarkKubernetes(b *testing.B) {
 	}
 	c.AwaitReady()
 	w.starts()
+	w.load()
 	path := w.path()
 	w.policies(path)
 	w.idle()

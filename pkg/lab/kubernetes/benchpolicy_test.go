@@ -198,7 +198,6 @@ func (w *contest) custom() func(method, name, doc string) error {
 
 // policies measures by packets how long a policy takes from its creation in the API to the kernel.
 func (w *contest) policies(path *probe.Path) {
-	w.load()
 	custom := w.custom()
 	udp := networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolUDP, probePort)}}
 	steps := []struct {
