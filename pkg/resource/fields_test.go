@@ -26,8 +26,8 @@ func calicoPage(t *testing.T) string {
 	}
 	specs["Rule"] = specs["NetworkPolicy"].Properties["ingress"].Items
 	b, kinds := &strings.Builder{}, map[string]bool{}
-	fmt.Fprint(b, "# Calico's v3 API\n\nEach kind of Calico's `projectcalico.org/v3` and each field of its spec, as of Calico's sources of August 2026, between v3.32 and\n"+
-		"v3.33, and what becomes of it here. `calicoctl` and the API server refuse what is not supported, with the reason. `Rule` is what policies\n"+
+	fmt.Fprint(b, "# Calico's v3 API\n\nEach kind of Calico's `projectcalico.org/v3` and each field of its spec, as of single files of Calico's sources\n"+
+		"after v3.32, and what becomes of it here. `calicoctl` and the API server refuse what is not supported, with the reason. `Rule` is what policies\n"+
 		"and profiles have in `ingress` and `egress`.\n\n<!-- Made by `go test ./pkg/resource -run TestReference -update`. -->\n")
 	kind, answers := "", []string(nil)
 	fields := map[string][]string{} // by answer

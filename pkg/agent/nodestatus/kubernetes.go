@@ -37,13 +37,8 @@ func (a Kubernetes) Watch(ctx context.Context, h Handler) error {
 
 // SetStatus implements API.
 func (a Kubernetes) SetStatus(ctx context.Context, name string, status resource.NodeStatus) error {
-	part := func(class any, is bool) any {
-		if !is {
-			return nil // takes away what it said before
-		}
-		return class
-	}
+	// A part that is nil takes away what was said before.
 	return a.Client.PatchCustomStatus(ctx, kind, "", name, map[string]any{"status": map[string]any{
-		"lastUpdated": status.LastUpdated, "agent": part(status.Agent, status.Agent != nil), "bgp": part(status.BGP, status.BGP != nil), "routes": part(status.Routes, status.Routes != nil),
+		"lastUpdated": status.LastUpdated, "agent": status.Agent, "bgp": status.BGP, "routes": status.Routes,
 	}})
 }

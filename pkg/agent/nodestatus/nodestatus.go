@@ -106,15 +106,16 @@ func (k *Keeper) round(ctx context.Context) (again time.Duration, failed error) 
 		if again == 0 || period < again {
 			again = period
 		}
-		if status := k.of.status(ctx, o.Spec.Classes); !status.same(o.Status) {
+		status := k.of.status(ctx, o.Spec.Classes)
+		if status.LastUpdated = o.Status.LastUpdated; status.LastUpdated == "" || !reflect.DeepEqual(status, o.Status) {
 			status.LastUpdated = time.Now().UTC().Format(time.RFC3339)
-			if err := k.api.SetStatus(ctx, name, status.NodeStatus); err != nil {
+			if err := k.api.SetStatus(ctx, name, status); err != nil {
 				failed = errors.Join(failed, err)
 				continue
 			}
 			k.mu.Lock()
 			if k.objects[name] == o { // else the watch has told of another
-				k.objects[name] = &Object{o.Spec, status.NodeStatus}
+				k.objects[name] = &Object{o.Spec, status}
 			}
 			k.mu.Unlock()
 		}
@@ -123,16 +124,8 @@ func (k *Keeper) round(ctx context.Context) (again time.Duration, failed error) 
 	return again, failed
 }
 
-type status struct{ resource.NodeStatus }
-
-// same reports whether another status says the same of the node.
-func (s status) same(was resource.NodeStatus) bool {
-	s.LastUpdated = was.LastUpdated
-	return was.LastUpdated != "" && reflect.DeepEqual(s.NodeStatus, was)
-}
-
 // status returns the parts of the node's status.
-func (n Node) status(ctx context.Context, classes []resource.NodeStatusClass) (s status) {
+func (n Node) status(ctx context.Context, classes []resource.NodeStatusClass) (s resource.NodeStatus) {
 	router, planned := n.Describe(ctx)
 	if slices.Contains(classes, resource.ClassAgent) {
 		v4 := resource.SpeakerStatus{State: "Ready", Version: n.Version, LastBootTime: n.Started.UTC().Format(time.RFC3339)}

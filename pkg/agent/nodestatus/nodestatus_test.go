@@ -64,7 +64,7 @@ func TestStatus(t *testing.T) {
 			V6: []resource.NodeRoute{{Type: "FIB", Destination: "fd00::/122", Interface: "vxlan.calico", LearnedFrom: resource.LearnedFrom{SourceType: "Static"}}},
 		}},
 	} {
-		if diff := cmp.Diff(want, node(began).status(t.Context(), []resource.NodeStatusClass{class}).NodeStatus); diff != "" {
+		if diff := cmp.Diff(want, node(began).status(t.Context(), []resource.NodeStatusClass{class})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", class, diff)
 		}
 	}

@@ -234,7 +234,7 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 		maps.Copy(k.dirty, k.refused)
 		k.changed, k.retried = false, time.Now()
 	}
-	pause := k.progress()
+	k.progress()
 	due := map[name]bool{}
 	if k.synced && k.read && k.Agents.known() {
 		due, k.dirty = k.dirty, due
@@ -243,11 +243,9 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	again, failed := k.keepAll(ctx, due)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.waiting) > 0 {
+	var pause time.Duration // as the timing says
+	if failed == nil && len(k.waiting) > 0 {
 		pause = pace
-	}
-	if failed != nil {
-		pause = 0 // as the timing says
 	}
 	maps.Copy(k.dirty, again)
 	var orphans error
@@ -316,10 +314,9 @@ func (k *Keeper) keepAll(ctx context.Context, due map[name]bool) (again map[name
 const pace = time.Second
 
 // progress has those looked at that were not realised when they were last told: at once if they are by now.
-func (k *Keeper) progress() (again time.Duration) {
+func (k *Keeper) progress() {
 	paced := time.Since(k.told) < pace
 	for n := range k.waiting {
-		again = pace
 		if all, _ := k.Agents.realise(k.stored[n].revision); all || !paced {
 			k.dirty[n] = true
 		}
@@ -327,7 +324,6 @@ func (k *Keeper) progress() (again time.Duration) {
 	if !paced {
 		k.told = time.Now()
 	}
-	return again
 }
 
 // elsewhere reports whether an error says nothing of the object that was to be written.

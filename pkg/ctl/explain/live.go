@@ -56,7 +56,11 @@ func (q *question) live(ctx context.Context, hops []explain.Hop) error {
 	}
 	rows := make([][]string, len(rules))
 	for i, r := range rules {
-		rows[i] = []string{fmt.Sprintf("%s rule %d, %s", r.Rules, r.Rule, r.Direction), "-", "not on this host"}
+		which := r.Rules.String()
+		if r.Rule >= 0 { // else the policy or profile as a whole
+			which += fmt.Sprintf(" rule %d", r.Rule)
+		}
+		rows[i] = []string{which + ", " + string(r.Direction), "-", "not on this host"}
 		if there[i] {
 			rows[i][1], rows[i][2] = strconv.FormatUint(before[i], 10), "+"+strconv.FormatUint(after[i]-min(before[i], after[i]), 10)
 		}
