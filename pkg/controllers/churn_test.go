@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/controllers/owned"
 	"github.com/calico-go/calico/pkg/controllers/writer"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kubepolicy"
 )
 
 // tenants changes policies, without an API and an etcd.
@@ -95,7 +96,7 @@ func TestChurn(t *testing.T) {
 		if objects := n.owned.Objects(kindNetworkPolicy); objects != 0 {
 			t.Errorf("%d objects are left", objects)
 		}
-		time.Sleep(longestRest)
+		time.Sleep(kubepolicy.LongestRest)
 		if synctest.Wait(); len(n.told) != 0 {
 			t.Errorf("turns of %d namespaces are left", len(n.told))
 		}
@@ -108,7 +109,7 @@ func TestTurn(t *testing.T) {
 		n, now := newTenants(), time.Now()
 		acted := func(want ...string) {
 			t.Helper()
-			time.Sleep(2 * longestRest)
+			time.Sleep(2 * kubepolicy.LongestRest)
 			if diff := cmp.Diff(want, n.done()); diff != "" {
 				t.Errorf("acted upon (-want +got):\n%s", diff)
 			}

@@ -123,7 +123,9 @@ func assemble(cfg Config, env run.Env, api *kube.Client, client *store.Client) *
 	if cfg.Enabled[Resources] {
 		c.agents = custom.NewAgents()
 		for _, kind := range resource.CustomKinds() {
-			c.custom = append(c.custom, custom.New(custom.Config{Kind: kind, API: custom.Kubernetes{Client: api}, Agents: c.agents, Etcd: c.etcd, Problems: c.ledger, Reporter: c.invalid}))
+			c.custom = append(c.custom, custom.New(custom.Config{
+				Kind: kind, API: custom.Kubernetes{Client: api}, Agents: c.agents, Etcd: c.etcd, Problems: c.ledger, Reporter: c.invalid, PolicyLimit: cfg.NamespacePolicyLimit,
+			}))
 		}
 	}
 	c.leading = []func(context.Context){c.owned.Writer().Run, c.endpoints.Writer().Run}

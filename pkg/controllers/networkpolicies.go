@@ -30,13 +30,6 @@ const (
 
 type objectName struct{ Namespace, Name string }
 
-// After its turn a namespace rests for a time proportional to the total size of its policies, at most a second: one that changes
-// large policies endlessly delays the others only part of the time.
-const (
-	restOfRule  = 100 * time.Microsecond
-	longestRest = time.Second
-)
-
 // networkPolicies turns NetworkPolicies into keys, within the budgets of their namespaces.
 type networkPolicies struct {
 	*controllers
@@ -56,7 +49,7 @@ type networkPolicies struct {
 
 func newNetworkPolicies(c *controllers) *networkPolicies {
 	p := &networkPolicies{
-		controllers: c, told: map[string]map[string]told{}, budget: kubepolicy.NewBudget(c.cfg.NamespacePolicyLimit), reread: map[objectName]*byte{},
+		controllers: c, told: map[string]map[string]told{}, budget: kubepolicy.NewBudget(c.cfg.NamespacePolicyLimit, kubepolicy.MeasureSize), reread: map[objectName]*byte{},
 	}
 	p.rereads = reconcile.New(retrying, p.readAllAgain)
 	p.tells = reconcile.New(retrying, p.tell)
@@ -124,7 +117,7 @@ func (p *networkPolicies) turn(namespace string) {
 // decide handles what was reported of policies of a namespace once the budget knows all of it, and returns how long the
 // namespace rests. Other policies that the budget has newly accepted or excluded are read again, as they are not kept. The
 // caller holds mu.
-func (p *networkPolicies) decide(namespace string, all map[string]told) (rest time.Duration) {
+func (p *networkPolicies) decide(namespace string, all map[string]told) time.Duration {
 	for name, t := range all {
 		if t.kept == nil {
 			p.budget.Remove(namespace, name)
@@ -132,7 +125,7 @@ func (p *networkPolicies) decide(namespace string, all map[string]told) (rest ti
 			p.budget.Set(namespace, name, t.kept.created, t.kept.size)
 		}
 	}
-	changed, size := p.budget.Decide(namespace)
+	changed, rest := p.budget.Decide(namespace)
 	for _, name := range changed {
 		p.reread[objectName{namespace, name}] = new(byte)
 	}
@@ -142,7 +135,7 @@ func (p *networkPolicies) decide(namespace string, all map[string]told) (rest ti
 	}
 	p.rereads.Wake()
 	p.tells.Wake()
-	return min(longestRest, time.Duration(size)*restOfRule)
+	return rest
 }
 
 // take turns a policy into a key, as the budget says. The caller holds mu.

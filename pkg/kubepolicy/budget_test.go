@@ -4,6 +4,7 @@ package kubepolicy_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-go/calico/pkg/kubepolicy"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 func TestSize(t *testing.T) {
@@ -26,6 +28,18 @@ func TestSize(t *testing.T) {
 	} {
 		if got := kubepolicy.Size(policyOf(t, text)); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestSizeOf(t *testing.T) {
+	rule := model.Rule{
+		Match: model.Match{SrcNets: make([]netip.Prefix, 3), DstPorts: make([]model.Port, 2), HasSrcSelector: true},
+		Not:   model.Match{DstNets: make([]netip.Prefix, 2), SrcPorts: make([]model.Port, 1), HasDstSelector: true},
+	}
+	for want, p := range map[int]model.Policy{1: {}, 2: {Inbound: make([]model.Rule, 1), Outbound: make([]model.Rule, 1)}, 18: {Inbound: []model.Rule{rule, {}}}} {
+		if got := kubepolicy.SizeOf(p); got != want {
+			t.Errorf("%d, want %d: %+v", got, want, p)
 		}
 	}
 }
@@ -61,7 +75,7 @@ func policyOf(t *testing.T, spec string) *networkingv1.NetworkPolicy {
 
 // The oldest are within the budget; what doesn't fit takes nothing of it, and comes in again when there is room.
 func TestBudget(t *testing.T) {
-	b := kubepolicy.NewBudget(10)
+	b := kubepolicy.NewBudget(10, kubepolicy.MeasureSize)
 	at := func(minute int) time.Time { return time.Unix(int64(60*minute), 0) }
 	over := func() string {
 		var all []string
@@ -101,14 +115,14 @@ func TestBudget(t *testing.T) {
 			t.Errorf("step %d, %s %d: changed %v, over %s, want %s, %s", i, step.name, step.size, changed, over(), step.changed, step.over)
 		}
 		b.Set("other", "x", at(0), 10)
-		if _, size := b.Decide("other"); b.Over("other", "x") || size != 10 {
+		if _, rest := b.Decide("other"); b.Over("other", "x") || rest != time.Millisecond {
 			t.Error("one namespace takes another's budget")
 		}
 	}
 	b.Set("ns", "c", at(3), 11)
 	b.Set("ns", "d", at(4), 2)
-	if changed, size := b.Decide("ns"); !slices.Equal(changed, []string{"c"}) || size != 13 {
-		t.Errorf("two at once: changed %v, all are %d", changed, size)
+	if changed, rest := b.Decide("ns"); !slices.Equal(changed, []string{"c"}) || rest != 1300*time.Microsecond {
+		t.Errorf("two at once: changed %v, it rests for %v", changed, rest)
 	}
 	if text := b.Problem("ns", "c").String(); !strings.Contains(text, "size of 11") || !strings.Contains(text, "leave of 10") || !strings.Contains(text, "-namespace-policy-limit") {
 		t.Error(text)
@@ -117,9 +131,9 @@ func TestBudget(t *testing.T) {
 		t.Error(text)
 	}
 	for i := range 3 {
-		none := kubepolicy.NewBudget(0)
+		none := kubepolicy.NewBudget(0, kubepolicy.MeasureSize)
 		none.Set("ns", fmt.Sprint(i), at(0), 1<<30)
-		if none.Decide("ns"); none.Over("ns", fmt.Sprint(i)) {
+		if _, rest := none.Decide("ns"); rest != time.Second || none.Over("ns", fmt.Sprint(i)) {
 			t.Error("over no limit")
 		}
 	}

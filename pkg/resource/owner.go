@@ -64,6 +64,16 @@ func (k *Kind) owned(s *Stored, api bool) error {
 	return &OwnedError{s.Title(), api, strings.ToLower(k.Plural)}
 }
 
+// within replaces labels or annotations by those stored if they have them all: tools that apply objects add some of their own.
+func within(all *map[string]string, stored map[string]string) {
+	for name, value := range stored {
+		if now, there := (*all)[name]; !there || now != value {
+			return
+		}
+	}
+	*all = stored
+}
+
 // mayWrite returns an error if the stored resource is another's than the writer's. An object may have one that can't be read or is as it
 // says, and that nobody has taken from it.
 func (k *Kind) mayWrite(r Resource, old *Stored, entries []model.Entry) error {
@@ -77,6 +87,8 @@ func (k *Kind) mayWrite(r Resource, old *Stored, entries []model.Entry) error {
 		return k.owned(old, true)
 	case metaOf(old).Owner == "":
 		r.By = By{}
+		within(&r.Metadata.Labels, old.Metadata.Labels)
+		within(&r.Metadata.Annotations, old.Metadata.Annotations)
 		if change, err := k.change(r, old, entries, false); err == nil && change.Empty() {
 			return nil
 		}

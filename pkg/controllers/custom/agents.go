@@ -4,6 +4,7 @@ package custom
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -54,11 +55,14 @@ func (a *Agents) Update(u model.Update) {
 // Watched returns the prefix of keys that Update must be told of.
 func (a *Agents) Watched() []string { return []string{model.StatusPrefix("")} }
 
-// known reports whether Update has been told of all agents.
-func (a *Agents) known() bool {
+// least returns the revision that all agents have reached, 0 = none, and whether all are known.
+func (a *Agents) least() (revision int64, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.read
+	if len(a.revisions) > 0 {
+		revision = slices.Min(slices.Collect(maps.Values(a.revisions)))
+	}
+	return revision, a.read
 }
 
 // notify has wake called when what is known changes. It mustn't block.

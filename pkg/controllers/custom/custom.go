@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -58,6 +57,7 @@ const (
 	accepted          = "Accepted"
 	reasonInvalid     = "Invalid"
 	reasonConflict    = "Conflict"
+	reasonOverLimit   = "OverLimit"
 	realised          = "Realised"
 	reasonWaiting     = "Waiting"
 	reasonNotAccepted = "NotAccepted"
@@ -76,6 +76,8 @@ type Config struct {
 	Etcd     client.Store // as only the leader writes it
 	Problems *problems.Ledger
 	Reporter Reporter
+	// PolicyLimit bounds the total size of a namespace's policies, see kubepolicy.SizeOf; 0 = no limit.
+	PolicyLimit int
 }
 
 // Keeper keeps the resources of one kind as the objects of the API say.
@@ -85,58 +87,71 @@ type Keeper struct {
 	tracker *resource.Tracker // for Update
 
 	mu      sync.Mutex
-	objects map[name]Object
-	applied map[name]string // the text of the object that etcd holds
-	stored  map[name]stored // resources in etcd that an object has made
-	dirty   map[name]bool
-	refused map[name]bool // tried again when etcd's contents have changed, and now and then, as what speaks against them may have gone
-	changed bool          // etcd's contents have, since these were tried
-	retried time.Time     // when they were
-	kept    map[name]bool // without an object, as the definition went
-	waiting map[name]bool // accepted, and not realised on all nodes
-	told    time.Time     // when it was last told of those on how many they are
-	synced  bool          // all objects are known
-	read    bool          // all resources are known
+	items   map[name]*item
+	changed bool      // etcd's contents have, since what they speak against was tried
+	retried time.Time // when it was
+	told    time.Time // when those that wait were last told on how many nodes they are realised
+	synced  bool      // all objects are known
+	read    bool      // all resources are known
 	// undefined: the API doesn't serve the kind.
 	undefined bool
+	turns     *turns
 }
 
 type name struct{ namespace, name string }
+
+// item is what is known of one name.
+type item struct {
+	object  *Object // nil: there is none
+	applied string  // the text of the object that etcd holds
+	stored  *stored // the resource in etcd that an object has made, nil: there is none
+	due     bool
+	refused bool // tried again when etcd's contents have changed, and now and then, as what speaks against it may have gone
+	kept    bool // without an object, as the definition went
+	waiting bool // accepted, and not realised on all nodes
+}
 
 // stored is what is known of a resource in etcd.
 type stored struct {
 	by       resource.By
 	entries  []model.Entry
-	revision int64
-	closed   bool // it takes the place of a policy that is not in order
+	revision int64 // 0: it isn't known yet
+	closed   bool  // it takes the place of a policy that is not in order
 }
 
 // New returns a Keeper that knows nothing yet.
 func New(cfg Config) *Keeper {
-	k := &Keeper{
-		Config: cfg, objects: map[name]Object{}, applied: map[name]string{}, stored: map[name]stored{}, dirty: map[name]bool{},
-		refused: map[name]bool{}, kept: map[name]bool{}, waiting: map[name]bool{}, tracker: cfg.Kind.Track(),
-	}
+	k := &Keeper{Config: cfg, items: map[name]*item{}, tracker: cfg.Kind.Track(), turns: newTurns(cfg)}
 	k.loop = reconcile.New(timing, k.round)
 	cfg.Agents.notify(k.loop.Wake)
 	return k
 }
 
 // Objects returns how many objects are known.
-func (k *Keeper) Objects() int {
+func (k *Keeper) Objects() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.objects)
+	for _, it := range k.items {
+		if it.object != nil {
+			n++
+		}
+	}
+	return n
 }
 
-// change applies a change to what is known, and has the names looked at.
-func (k *Keeper) change(how func(), dirty ...name) {
+// item returns what is known of a name. The caller holds mu.
+func (k *Keeper) item(n name) *item {
+	if k.items[n] == nil {
+		k.items[n] = &item{}
+	}
+	return k.items[n]
+}
+
+// change applies a change to what is known.
+func (k *Keeper) change(how func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	how()
-	for _, n := range dirty {
-		k.dirty[n] = true
-	}
 	k.loop.Wake()
 }
 
@@ -145,33 +160,38 @@ func (k *Keeper) Handler() kube.Handler[Object] {
 	return kube.Handler[Object]{
 		Set: func(o Object) {
 			n := name{o.about.Namespace, o.about.Name}
-			k.mu.Lock()
-			was, known := k.objects[n]
-			k.mu.Unlock()
-			if known && was.text == o.text && was.by == o.by {
-				k.change(func() { k.objects[n] = o }) // its status
-				return
-			}
-			k.change(func() { k.objects[n] = o }, n)
+			k.change(func() {
+				it := k.item(n)
+				if was := it.object; was == nil || was.text != o.text || was.by != o.by { // else it is its status
+					it.due = true
+					k.turns.set(n, o)
+				}
+				it.object = &o
+			})
 		},
 		Deleted: func(namespace, called string) {
 			n := name{namespace, called}
-			k.change(func() { delete(k.objects, n) }, n)
+			k.change(func() {
+				it := k.item(n)
+				it.object, it.due = nil, true
+				k.turns.remove(n)
+			})
 		},
-		Synced:  func() { k.change(func() { k.synced = true }, k.all()...) },
+		Synced: func() {
+			k.change(func() { k.synced = true })
+			k.all()
+		},
 		Trouble: func(err error) { k.change(func() { k.undefined = errors.Is(err, kube.ErrNotServed) }) },
 	}
 }
 
-// all returns the names of all objects, and of all resources that objects have made.
-func (k *Keeper) all() []name {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := maps.Clone(k.stored)
-	for n := range k.objects {
-		all[n] = stored{}
-	}
-	return slices.Collect(maps.Keys(all))
+// all has everything looked at.
+func (k *Keeper) all() {
+	k.change(func() {
+		for _, it := range k.items {
+			it.due = true
+		}
+	})
 }
 
 // Watched returns the prefixes of keys that Update must be told of.
@@ -193,10 +213,11 @@ func (k *Keeper) Update(u model.Update) {
 	defer k.mu.Unlock()
 	for i, s := range slices.Concat(gone, changed) {
 		n := name{s.Metadata.Namespace, s.Metadata.Name}
-		if was := k.stored[n].entries; len(was) > 0 && was[0].Path != s.Entries[0].Path && !s.OwnedByAPI() {
+		it := k.item(n)
+		if it.stored != nil && it.stored.entries[0].Path != s.Entries[0].Path && !s.OwnedByAPI() {
 			continue // a host endpoint of another node
 		}
-		if delete(k.stored, n); i >= len(gone) && s.OwnedByAPI() {
+		if it.stored = nil; i >= len(gone) && s.OwnedByAPI() {
 			by := resource.By{UID: s.Metadata.UID, Created: s.Metadata.CreationTimestamp}
 			var revision int64 // of what agents know to be an object's
 			for _, e := range s.Entries {
@@ -204,9 +225,9 @@ func (k *Keeper) Update(u model.Update) {
 					revision = max(revision, e.Revision)
 				}
 			}
-			k.stored[n] = stored{by, s.Entries, revision, s.Metadata.Annotations[notAccepted] == "true"}
+			it.stored = &stored{by, s.Entries, revision, s.Metadata.Annotations[notAccepted] == "true"}
 		}
-		k.dirty[n] = true
+		it.due = true
 	}
 	k.read, k.changed = true, true
 	k.loop.Wake()
@@ -214,7 +235,7 @@ func (k *Keeper) Update(u model.Update) {
 
 // Run writes, while this process leads, until the context ends.
 func (k *Keeper) Run(ctx context.Context) {
-	k.change(func() {}, k.all()...)
+	k.all()
 	_ = k.loop.Run(ctx)                                       // the error is always nil
 	for _, what := range []string{k.orphans(), k.writing()} { // they are the next leader's to tell
 		k.Problems.Tell(problems.Host, what, nil)
@@ -228,33 +249,23 @@ func (k *Keeper) writing() string {
 }
 
 // round brings everything that is due into etcd. The error is that of etcd, or of the API.
-func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
-	k.mu.Lock()
-	if k.changed || time.Since(k.retried) >= timing.Every {
-		maps.Copy(k.dirty, k.refused)
-		k.changed, k.retried = false, time.Now()
-	}
-	k.progress()
-	due := map[name]bool{}
-	if k.synced && k.read && k.Agents.known() {
-		due, k.dirty = k.dirty, due
-	}
-	k.mu.Unlock()
-	again, failed := k.keepAll(ctx, due)
+func (k *Keeper) round(ctx context.Context) (pause time.Duration, failed error) {
+	due, pause := k.due()
+	failed = k.keepAll(ctx, due)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var pause time.Duration // as the timing says
-	if failed == nil && len(k.waiting) > 0 {
-		pause = pace
+	kept := 0
+	for _, it := range k.items {
+		if it.waiting && failed == nil && pause == 0 {
+			pause = pace
+		}
+		if it.kept || k.undefined && it.stored != nil {
+			kept++
+		}
 	}
-	maps.Copy(k.dirty, again)
 	var orphans error
-	n := len(k.kept)
-	if k.undefined {
-		n = len(k.stored)
-	}
-	if n > 0 {
-		orphans = fmt.Errorf("%d stay in etcd, in force, whose objects went with the definition of their kind: apply the definition and the objects again, or delete them by calicoctl delete --take-over", n)
+	if kept > 0 {
+		orphans = fmt.Errorf("%d stay in etcd, in force, whose objects went with the definition of their kind: apply the definition and the objects again, or delete them by calicoctl delete --take-over", kept)
 	}
 	k.Problems.Tell(problems.Host, k.orphans(), orphans)
 	if errors.Is(failed, fenced.ErrNotLeading) {
@@ -264,23 +275,72 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	return pause, failed
 }
 
+// pace is how often an object is told on how many nodes it is realised while it isn't on all.
+const pace = time.Second
+
+// due returns what is to be looked at now, and when to ask again for what has to wait, 0 = nothing does. Those that were not realised when
+// they were last told are looked at at once if they are by now.
+func (k *Keeper) due() (due []name, again time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	tried := k.changed || now.Sub(k.retried) >= timing.Every
+	if tried {
+		k.changed, k.retried = false, now
+	}
+	told := now.Sub(k.told) >= pace
+	if told {
+		k.told = now
+	}
+	reached, known := k.Agents.least()
+	if !k.synced || !k.read || !known {
+		return nil, 0
+	}
+	for _, n := range k.turns.decide() {
+		k.item(n).due = true
+	}
+	var written []name
+	for n, it := range k.items {
+		it.due = it.due || it.refused && tried || it.waiting && (told || it.stored != nil && it.stored.revision != 0 && it.stored.revision <= reached)
+		if !it.due {
+			continue
+		}
+		if it.object != nil && it.object.text != it.applied {
+			if rest := k.turns.rest(n, now); rest > 0 {
+				if again == 0 || rest < again {
+					again = rest
+				}
+				continue
+			}
+			written = append(written, n)
+		}
+		it.due = false
+		due = append(due, n)
+	}
+	k.turns.begin(written, now)
+	return due, again
+}
+
 // atOnce is how many objects are written at the same time, and atOnceBytes what their texts come to, of which reading takes a multiple.
 const (
 	atOnce      = 16
 	atOnceBytes = 1 << 20
 )
 
-// keepAll brings objects into etcd, and returns those that must be tried again, and why one of them. If that is not for the objects' sake,
-// the others wait as well.
-func (k *Keeper) keepAll(ctx context.Context, due map[name]bool) (again map[name]bool, failed error) {
-	again = map[name]bool{}
-	var mu sync.Mutex // guards these
+// keepAll brings objects into etcd. Those that failed must be tried again; the error is that of one of them. If that is not for the objects'
+// sake, the others wait as well.
+func (k *Keeper) keepAll(ctx context.Context, due []name) (failed error) {
+	var mu sync.Mutex // guards it
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	room := semaphore.NewWeighted(atOnceBytes)
-	for n := range due {
+	for _, n := range due {
 		k.mu.Lock()
-		size := min(int64(len(k.objects[n].text)), atOnceBytes)
+		it := k.items[n]
+		size := int64(0)
+		if it.object != nil {
+			size = min(int64(len(it.object.text)), atOnceBytes)
+		}
 		k.mu.Unlock()
 		ended := room.Acquire(ctx, size)
 		group.Go(func() error {
@@ -295,35 +355,22 @@ func (k *Keeper) keepAll(ctx context.Context, due map[name]bool) (again map[name
 			if !elsewhere(err) {
 				err = k.keep(ctx, n)
 			}
+			if err == nil {
+				return nil
+			}
+			k.mu.Lock()
+			k.item(n).due = true
+			k.mu.Unlock()
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
-				again[n] = true
-				if !elsewhere(failed) {
-					failed = err
-				}
+			if !elsewhere(failed) {
+				failed = err
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // the error is always nil
-	return again, failed
-}
-
-// pace is how often an object is told on how many nodes it is realised while it isn't on all.
-const pace = time.Second
-
-// progress has those looked at that were not realised when they were last told: at once if they are by now.
-func (k *Keeper) progress() {
-	paced := time.Since(k.told) < pace
-	for n := range k.waiting {
-		if all, _ := k.Agents.realise(k.stored[n].revision); all || !paced {
-			k.dirty[n] = true
-		}
-	}
-	if !paced {
-		k.told = time.Now()
-	}
+	return failed
 }
 
 // elsewhere reports whether an error says nothing of the object that was to be written.
@@ -341,22 +388,24 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	k.mu.Lock()
-	o, there := k.objects[n]
-	_, again := k.applied[n]
-	was, before := k.stored[n]
+	it := k.items[n]
+	was, over := *it, k.turns.over(n)
 	k.mu.Unlock()
-	if !there {
-		return k.remove(ctx, n)
+	if was.object == nil {
+		return k.remove(ctx, n, it)
 	}
+	o := *was.object
 	c := client.New(k.Etcd)
 	c.By = o.by
-	c.By.Again = again
+	c.By.Again = was.applied != ""
 	r, err := o.resource()
 	readable := err == nil
 	var outcome client.Outcome
 	switch {
 	case err != nil:
-	case k.holds(r, c.By, was.entries):
+	case over != nil:
+		err = over
+	case was.stored != nil && k.holds(r, c.By, was.stored.entries):
 		outcome = client.Unchanged
 	default:
 		outcome, err = c.Apply(ctx, r)
@@ -365,16 +414,12 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 		return err
 	}
 	k.mu.Lock()
-	overwritten := outcome == client.Configured && k.applied[n] == o.text
-	if delete(k.kept, n); err == nil {
-		k.applied[n] = o.text
-		delete(k.refused, n)
-		delete(k.waiting, n)
-	} else if delete(k.refused, n); readable { // the others wait for another version of theirs
-		k.refused[n] = true
+	it.kept, it.refused = false, err != nil && readable // what can't be read waits for another version of it
+	if err == nil {
+		it.applied, it.waiting = o.text, false
 	}
 	k.mu.Unlock()
-	if overwritten {
+	if outcome == client.Configured && was.applied == o.text {
 		k.API.Warning(o.about, reasonOverwritten, "somebody else had changed it in etcd, and it was written again: change the object in Kubernetes instead")
 	}
 	if err == nil {
@@ -382,15 +427,17 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 		if outcome != client.Unchanged {
 			return nil // etcd's watch is about to report as of which revision
 		}
-		return k.tell(ctx, n, o, isAccepted)
+		return k.tell(ctx, it, o, isAccepted)
 	}
 	reason, text := reasonInvalid, err.Error()
 	if _, is := errors.AsType[*resource.OwnedError](err); is {
 		reason = reasonConflict
+	} else if over != nil {
+		reason = reasonOverLimit
 	}
 	switch {
 	case reason == reasonConflict:
-	case before && !was.closed:
+	case reason == reasonInvalid && was.stored != nil && !was.stored.closed:
 		text += ": what was accepted before stays in force"
 	default:
 		instead := ": nothing of it is in force"
@@ -405,7 +452,7 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 		text += instead
 	}
 	k.Reporter.Report(o.about, text)
-	return k.tell(ctx, n, o, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: text})
+	return k.tell(ctx, it, o, metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: text})
 }
 
 // holds reports whether a resource is stored just as its object asks for. What isn't known yet of etcd leads to another look.
@@ -422,11 +469,11 @@ var isAccepted = metav1.Condition{Status: metav1.ConditionTrue, Reason: accepted
 const maxMessage = 32768
 
 // tell writes an object's conditions.
-func (k *Keeper) tell(ctx context.Context, n name, o Object, is metav1.Condition) error {
+func (k *Keeper) tell(ctx context.Context, it *item, o Object, is metav1.Condition) error {
 	is.Type = accepted
 	want := slices.Clone(o.conditions)
 	changed := false
-	for _, c := range []metav1.Condition{is, k.realised(n, o, is.Status == metav1.ConditionTrue)} {
+	for _, c := range []metav1.Condition{is, k.realised(it, o, is.Status == metav1.ConditionTrue)} {
 		c.ObservedGeneration, c.Message = o.generation, strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
 		changed = meta.SetStatusCondition(&want, c) || changed
 	}
@@ -436,29 +483,33 @@ func (k *Keeper) tell(ctx context.Context, n name, o Object, is metav1.Condition
 	err := k.API.SetConditions(ctx, k.Kind, o, want)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch now, there := k.objects[n]; {
+	switch now := it.object; {
 	case errors.Is(err, os.ErrNotExist):
 		return nil // the watch is about to report it
 	case errors.Is(err, kube.ErrChanged):
-		k.dirty[n] = true // until the watch has reported it
+		it.due = true // until the watch has reported it
 		return nil
-	case err == nil && there && now.about.ResourceVersion == o.about.ResourceVersion: // else the watch has already reported it
-		now.conditions = want
-		k.objects[n] = now
+	case err == nil && now != nil && now.about.ResourceVersion == o.about.ResourceVersion: // else the watch has already reported it
+		o.conditions = want
+		it.object = &o
 	}
 	return err
 }
 
 // realised returns the condition that says whether all agents have in force what an object says.
-func (k *Keeper) realised(n name, o Object, accepted bool) metav1.Condition {
+func (k *Keeper) realised(it *item, o Object, accepted bool) metav1.Condition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if delete(k.waiting, n); !accepted {
+	if it.waiting = false; !accepted {
 		return metav1.Condition{Type: realised, Status: metav1.ConditionFalse, Reason: reasonNotAccepted, Message: "It isn't accepted."}
 	}
-	all, text := k.Agents.realise(k.stored[n].revision)
+	var revision int64
+	if it.stored != nil {
+		revision = it.stored.revision
+	}
+	all, text := k.Agents.realise(revision)
 	if !all {
-		k.waiting[n] = true
+		it.waiting = true
 		return metav1.Condition{Type: realised, Status: metav1.ConditionFalse, Reason: reasonWaiting, Message: text}
 	}
 	if was := meta.FindStatusCondition(o.conditions, realised); was != nil && was.Status == metav1.ConditionTrue && was.ObservedGeneration == o.generation {
@@ -468,23 +519,23 @@ func (k *Keeper) realised(n name, o Object, accepted bool) metav1.Condition {
 }
 
 // remove deletes the resource of an object that was deleted.
-func (k *Keeper) remove(ctx context.Context, n name) error {
+func (k *Keeper) remove(ctx context.Context, n name, it *item) error {
 	k.mu.Lock()
-	was, there := k.stored[n]
-	delete(k.applied, n)
-	delete(k.refused, n)
-	delete(k.kept, n)
-	delete(k.waiting, n)
+	was := it.stored
+	it.applied, it.refused, it.kept, it.waiting = "", false, false, false
+	if was == nil && it.object == nil && !it.due {
+		delete(k.items, n)
+	}
 	k.mu.Unlock()
 	about := corev1.ObjectReference{APIVersion: resource.APIVersion, Kind: k.Kind.Name, Namespace: n.namespace, Name: n.name}
 	k.Reporter.Report(about)
-	if !there {
+	if was == nil {
 		return nil
 	}
 	stays := func() error {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.kept[n] = true
+		it.kept = true
 		return nil
 	}
 	switch _, err := k.API.UID(ctx, k.Kind, n.namespace, n.name); {
@@ -530,7 +581,7 @@ func (k *Keeper) remove(ctx context.Context, n name) error {
 	if err != nil && !missing && !another {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.refused[n] = true
+		it.refused = true
 		k.Reporter.Report(about, "its object is deleted, and it stays: "+err.Error())
 	}
 	return nil

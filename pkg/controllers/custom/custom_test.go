@@ -441,12 +441,12 @@ func TestPoolInUse(t *testing.T) {
 // TestTwoWriters: an object adopts what is as it says, and leaves what is otherwise.
 func TestTwoWriters(t *testing.T) {
 	w := newWorld(t, "Tier")
-	for _, doc := range []string{"metadata: {name: same}\nspec: {order: 5}", "metadata: {name: other}\nspec: {order: 5}", "metadata: {name: alone}\nspec: {order: 5}"} {
+	for _, doc := range []string{"metadata: {name: same, annotations: {note: m}}\nspec: {order: 5}", "metadata: {name: other}\nspec: {order: 5}", "metadata: {name: alone}\nspec: {order: 5}"} {
 		if err := w.apply(doc, resource.By{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.set("u1", "metadata: {name: same}\nspec: {order: 5}")
+	w.set("u1", "metadata: {name: same, labels: {kustomize.toolkit.fluxcd.io/name: x}, annotations: {note: m, argocd.argoproj.io/tracking-id: x}}\nspec: {order: 5}")
 	w.set("u2", "metadata: {name: other}\nspec: {order: 6}")
 	w.start()
 	w.expect("same", accepted, "")
@@ -552,6 +552,43 @@ func TestRefused(t *testing.T) {
 	if w.reported["a"] != "" || w.reported["c"] == "" {
 		t.Errorf("%q", w.reported)
 	}
+}
+
+// TestOverLimit: a namespace's policies that don't fit into its budget beside the older ones allow nothing until they do.
+func TestOverLimit(t *testing.T) {
+	w := newWorld(t, "NetworkPolicy")
+	cfg := w.keeper.Config
+	cfg.PolicyLimit = 5
+	w.keeper = New(cfg)
+	set := func(uid, name, nets string) {
+		w.set(uid, "metadata: {name: "+name+", namespace: "+name[:2]+"}\nspec: {selector: all(), types: [Ingress], ingress: [{action: Allow, source: {nets: ["+nets+"]}}]}")
+	}
+	rules := func(name string, n int) {
+		t.Helper()
+		w.Until(fmt.Sprintf("%s has %d rules", name, n), func() bool {
+			p, is := w.Get(model.PolicyKey{Tier: "default", Policy: name[:2] + "/" + name}).(model.Policy)
+			return is && len(p.Inbound) == n
+		})
+	}
+	set("u1", "n1-a", "10.0.0.0/24, 10.0.1.0/24")
+	set("u2", "n1-b", "10.0.0.0/24, 10.0.1.0/24")
+	set("u3", "n2-c", "10.0.0.0/24, 10.0.1.0/24")
+	w.start()
+	w.expect("n1-a", accepted, "")
+	w.expect("n1-b", reasonOverLimit, "its size of 3 (1 for each rule")
+	w.expect("n2-c", accepted, "")
+	rules("n1-a", 1)
+	rules("n1-b", 0)
+	rules("n2-c", 1)
+	set("u1", "n1-a", "10.0.0.0/24") // there is room for both
+	w.expect("n1-b", accepted, "")
+	rules("n1-b", 1)
+	set("u1", "n1-a", "10.0.0.0/24, 10.0.1.0/24, 10.0.2.0/24, 10.0.3.0/24")
+	w.expect("n1-b", reasonOverLimit, "leave of 5")
+	rules("n1-b", 0) // what was accepted doesn't stay
+	rules("n1-a", 1)
+	w.keeper.Handler().Deleted("n1", "n1-a")
+	w.expect("n1-b", accepted, "")
 }
 
 // TestDerived: what the controllers make of Kubernetes' own objects, or of themselves, no object may make.
