@@ -139,8 +139,9 @@ func (k *Kind) definition() object {
 // kept has GitOps tools leave a definition where it is when a manifest without it is applied: all objects of the kind would go with it.
 var kept = object{{"argocd.argoproj.io/sync-options", "Prune=false"}, {"kustomize.toolkit.fluxcd.io/prune", "disabled"}}
 
-// status is the schema of the status of kinds that don't have another.
-var status = object{{"type", "object"}, {"properties", object{{"conditions", object{
+// status is the schema of the status of kinds that don't have another. Manifests as Calico prints them may have what its own programs wrote
+// there.
+var status = object{{"type", "object"}, {"x-kubernetes-preserve-unknown-fields", true}, {"properties", object{{"conditions", object{
 	{"description", "Accepted says whether the object is in order and in etcd, Realised whether it is in force on all nodes."},
 	{"type", "array"}, {"x-kubernetes-list-type", "map"}, {"x-kubernetes-list-map-keys", []string{"type"}},
 	{"items", object{{"type", "object"}, {"required", []string{"type", "status", "lastTransitionTime", "reason", "message"}}, {"properties", object{

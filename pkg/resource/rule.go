@@ -78,7 +78,7 @@ func (ICMP) validations() []Validation {
 }
 
 func (Rule) validations() []Validation {
-	const ported = "has(self.protocol) && string(self.protocol) in ['TCP', 'UDP', 'SCTP', 'UDPLite', '6', '17', '132', '136']"
+	const ported = "has(self.protocol) && string(self.protocol).matches('^(?i:tcp|udp|sctp|udplite|6|17|132|136)$')"
 	var all []Validation
 	for _, end := range []string{"source", "destination"} {
 		for _, field := range []string{"ports", "notPorts"} {
@@ -86,7 +86,7 @@ func (Rule) validations() []Validation {
 			all = append(all, Validation{"!has(self." + end + ") || !has(self." + at + ") || " + ported, at + ": needs protocol TCP, UDP, SCTP or UDPLite"})
 		}
 	}
-	const icmp = " || has(self.protocol) && string(self.protocol) in ['ICMP', 'ICMPv6', '1', '58']"
+	const icmp = " || has(self.protocol) && string(self.protocol).matches('^(?i:icmp|icmpv6|1|58)$')"
 	return append(all, Validation{"!has(self.icmp)" + icmp, "icmp: needs protocol ICMP or ICMPv6"}, Validation{"!has(self.notICMP)" + icmp, "notICMP: needs protocol ICMP or ICMPv6"})
 }
 

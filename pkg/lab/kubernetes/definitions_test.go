@@ -5,9 +5,16 @@
 package kubernetes
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/calico-go/calico/pkg/resource"
 )
 
 // TestDefinitions: the API server takes the definitions of our kinds, and says itself what is wrong with an object.
@@ -54,7 +61,54 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s:\n%s%v, want %s", tt.doc, out, err, tt.refusal)
 		}
 	}
+	// Documents as Calico prints them are taken: as calicoctl takes them, too.
+	p.Kubectl("create", "namespace", "shop")
+	files, err := filepath.Glob("../../resource/testdata/calico/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no documents", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := resource.Decode(file, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, doc := range documents(t, data) {
+			if !slices.ContainsFunc(resource.CustomKinds(), func(k *resource.Kind) bool { return k.Name == all[i].Kind }) {
+				continue
+			}
+			if _, err := p.TryKubectl(doc, "apply", "--dry-run=server", "-f", "-"); err != nil {
+				t.Errorf("%s: %v", all[i].Title(), err)
+			}
+		}
+	}
 	if out := p.Kubectl("explain", "globalnetworkpolicies.spec.ingress.source"); !strings.Contains(out, "notSelector") {
 		t.Errorf("kubectl explain: %s", out)
 	}
+}
+
+// documents returns the objects of a file, those of its lists by themselves, and without what another store has made of them.
+func documents(t *testing.T, data []byte) (all []string) {
+	for text := range strings.SplitSeq(string(data), "\n---\n") {
+		var doc map[string]any
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+			t.Fatal(err)
+		}
+		items, is := doc["items"].([]any)
+		if !is {
+			items = []any{doc}
+		}
+		for _, item := range items {
+			delete(item.(map[string]any)["metadata"].(map[string]any), "resourceVersion") // kubectl's is about the object that is there
+			one, err := json.Marshal(item)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, string(one))
+		}
+	}
+	return all
 }
