@@ -28,7 +28,6 @@ type Engine struct {
 	rules     *rulebook
 	sets      *sets
 	pools     *pools
-	services  map[model.ServiceKey]int // how many groups each has
 }
 
 // NewEngine returns an empty engine for a host.
@@ -44,7 +43,6 @@ func NewEngine(host string) *Engine {
 		policies: &policies{own: x.own, tiers: map[string]*tier{}, selectors: map[string]*query{}},
 		rules:    &rulebook{sets: ss, used: map[RulesID]*usedRules{}, dirty: map[RulesID]struct{}{}},
 		pools:    &pools{byCIDR: map[netip.Prefix]bool{}},
-		services: map[model.ServiceKey]int{},
 	}
 }
 
@@ -210,11 +208,8 @@ func (e *Engine) updateService(key model.ServiceKey, entry model.Entry) {
 		}
 		e.index.putEndpoint(group(i), d)
 	}
-	for i := len(s.Endpoints); i < e.services[key]; i++ {
+	for i := len(s.Endpoints); e.index.endpoints[group(i)] != nil; i++ {
 		e.index.removeEndpoint(group(i))
-	}
-	if e.services[key] = len(s.Endpoints); len(s.Endpoints) == 0 {
-		delete(e.services, key)
 	}
 }
 
