@@ -12,13 +12,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/calico-go/calico/pkg/agent/nodestatus"
 	"github.com/calico-go/calico/pkg/kube"
 	"github.com/calico-go/calico/pkg/lab/eventually"
 	"github.com/calico-go/calico/pkg/lab/kubernetes"
+	"github.com/calico-go/calico/pkg/resource"
 )
 
-// TestLabelMember: with the rights of its own account an agent labels its own Node, and changes nothing else of any Node but its status;
-// the controllers change only the status of Nodes and Namespaces.
+// TestLabelMember: with the rights of its own account an agent labels its own Node, and changes nothing else of any Node but its status,
+// and answers CalicoNodeStatuses for no other; the controllers change only the status of Nodes and Namespaces.
 func TestLabelMember(t *testing.T) {
 	p := kubernetes.Control(t)
 	p.Kubectl("apply", "-f", kubernetes.Manifest(t))
@@ -95,6 +97,34 @@ func TestLabelMember(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	// An agent answers what is asked about its own node; it can't make another's question one about its own.
+	questions := kube.Custom{Group: "projectcalico.org", Version: "v3", Kind: "CalicoNodeStatus", Resource: "caliconodestatuses"}
+	agent := connect("calico-node", "n1")
+	for _, node := range []string{"n1", "n2"} {
+		p.Apply(fmt.Sprintf("{apiVersion: projectcalico.org/v3, kind: CalicoNodeStatus, metadata: {name: about-%s}, spec: {node: %[1]s, classes: [BGP]}}", node))
+	}
+	for _, patch := range []object{{"status": object{"lastUpdated": "x"}}, {"spec": object{"node": "n1"}, "status": object{"lastUpdated": "x"}}} {
+		eventually.Within(t, kubernetes.Patience, "an answer about another node to be refused", func() error {
+			err := agent.PatchCustomStatus(t.Context(), questions, "", "about-n2", patch)
+			if err == nil || !strings.Contains(err.Error(), "calico-node may change its own Node alone") {
+				return fmt.Errorf("answered, or refused for another reason: %w", err)
+			}
+			return nil
+		})
+	}
+	answers := nodestatus.Kubernetes{Client: agent}
+	for _, s := range []resource.NodeStatus{{LastUpdated: "1", BGP: &resource.BGPStatus{PeersV4: make([]resource.PeerStatus, resource.MostInNodeStatus)}}, {LastUpdated: "2", BGP: &resource.BGPStatus{}}} {
+		if err := answers.SetStatus(t.Context(), "about-n1", s); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := p.Kubectl("get", "caliconodestatuses", "-o", "jsonpath={range .items[*]}{.spec.node} {.status.lastUpdated} {.status.bgp.peersV4};{end}"); got != "n1 2 ;n2  ;" {
+		t.Errorf("answers: %s", got)
+	}
+	long := resource.NodeStatus{BGP: &resource.BGPStatus{PeersV4: make([]resource.PeerStatus, resource.MostInNodeStatus+1)}}
+	if err := answers.SetStatus(t.Context(), "about-n1", long); err == nil || !strings.Contains(err.Error(), "must have at most 2000 items") {
+		t.Errorf("an answer that is too long: %v", err)
 	}
 	for _, account := range []string{"calico-node", "calico-controllers"} {
 		if err := kube.SetNetwork(t.Context(), connect(account, "n1"), "n1", account == "calico-controllers"); err != nil {

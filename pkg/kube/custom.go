@@ -50,12 +50,21 @@ func (c *Client) GetCustom(ctx context.Context, k Custom, namespace, name string
 
 // PatchCustomStatus is PatchStatus for such a kind.
 func (c *Client) PatchCustomStatus(ctx context.Context, k Custom, namespace, name string, patch any) error {
+	return c.patchCustomStatus(ctx, k, namespace, name, types.MergePatchType, patch)
+}
+
+// ReplaceCustomStatus replaces the status of an object of such a kind: what isn't in the new one is gone.
+func (c *Client) ReplaceCustomStatus(ctx context.Context, k Custom, namespace, name string, status any) error {
+	return c.patchCustomStatus(ctx, k, namespace, name, types.JSONPatchType, []map[string]any{{"op": "add", "path": "/status", "value": status}})
+}
+
+func (c *Client) patchCustomStatus(ctx context.Context, k Custom, namespace, name string, kind types.PatchType, patch any) error {
 	of := k.of()
 	data, err := json.Marshal(patch)
 	if err == nil {
 		ctx, cancel := bounded(ctx)
 		defer cancel()
-		_, err = c.dynamic.Resource(of.resourceOf()).Namespace(namespace).Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}, "status")
+		_, err = c.dynamic.Resource(of.resourceOf()).Namespace(namespace).Patch(ctx, name, kind, data, metav1.PatchOptions{}, "status")
 	}
 	return explain(of.text("patch the status of", namespace, name), name, err)
 }

@@ -23,6 +23,10 @@ func (NodeStatusClass) words() []string {
 	return []string{string(ClassAgent), string(ClassBGP), string(ClassRoutes)}
 }
 
+// MostInNodeStatus is how many sessions or routes of a family a NodeStatus has at most: with all four lists full it is below the
+// 1.5 MiB that etcd takes.
+const MostInNodeStatus = 2000
+
 // NodeStatus is the status of a CalicoNodeStatus.
 type NodeStatus struct {
 	LastUpdated string       `json:"lastUpdated,omitempty" doc:"When what follows last changed."`
@@ -51,8 +55,8 @@ type BGPStatus struct {
 	NotEstablishedV4 int          `json:"numberNotEstablishedV4" doc:"How many IPv4 sessions are not."`
 	EstablishedV6    int          `json:"numberEstablishedV6" doc:"How many IPv6 sessions are established."`
 	NotEstablishedV6 int          `json:"numberNotEstablishedV6" doc:"How many IPv6 sessions are not."`
-	PeersV4          []PeerStatus `json:"peersV4,omitempty" doc:"The IPv4 sessions."`
-	PeersV6          []PeerStatus `json:"peersV6,omitempty" doc:"The IPv6 sessions."`
+	PeersV4          []PeerStatus `json:"peersV4,omitempty" most:"2000" doc:"The IPv4 sessions, the first 2,000."`
+	PeersV6          []PeerStatus `json:"peersV6,omitempty" most:"2000" doc:"The IPv6 sessions, likewise."`
 }
 
 // PeerStatus is that of a session.
@@ -65,8 +69,9 @@ type PeerStatus struct {
 
 // RouteStatus is that of a node's routes, by family.
 type RouteStatus struct {
-	V4 []NodeRoute `json:"routesV4,omitempty" doc:"The IPv4 routes."`
-	V6 []NodeRoute `json:"routesV6,omitempty" doc:"The IPv6 routes."`
+	V4      []NodeRoute `json:"routesV4,omitempty" most:"2000" doc:"The IPv4 routes, the first 2,000."`
+	V6      []NodeRoute `json:"routesV6,omitempty" most:"2000" doc:"The IPv6 routes, likewise."`
+	Omitted int         `json:"numberOmitted,omitempty" doc:"How many more routes there are."`
 }
 
 // NodeRoute is a route that the agent wants.

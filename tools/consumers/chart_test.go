@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consumers tests the files of k8s-manifests with the libraries of the programs that read them: Helm and Prometheus. It is a module
-// of its own, so that their requirements choose the versions of nothing that is shipped.
+// Package consumers tests the files of k8s-manifests, and what documents have for them, with the libraries of the programs that read them:
+// Helm, Prometheus and, for Flux, CEL. It is a module of its own, so that their requirements choose the versions of nothing that is shipped.
 package consumers
 
 import (

@@ -37,8 +37,5 @@ func (a Kubernetes) Watch(ctx context.Context, h Handler) error {
 
 // SetStatus implements API.
 func (a Kubernetes) SetStatus(ctx context.Context, name string, status resource.NodeStatus) error {
-	// A part that is nil takes away what was said before.
-	return a.Client.PatchCustomStatus(ctx, kind, "", name, map[string]any{"status": map[string]any{
-		"lastUpdated": status.LastUpdated, "agent": status.Agent, "bgp": status.BGP, "routes": status.Routes,
-	}})
+	return a.Client.ReplaceCustomStatus(ctx, kind, "", name, status)
 }

@@ -169,6 +169,9 @@ func sessions(peers []debugstate.Peer) *resource.BGPStatus {
 		} else {
 			*down++
 		}
+		if len(*list) == resource.MostInNodeStatus {
+			continue // the numbers tell
+		}
 		said := resource.PeerStatus{PeerIP: p.Address.String(), Type: kinds[plan.NeighbourKind(p.Kind)], State: cmp.Or(states[p.State], p.State)}
 		if !p.Since.IsZero() {
 			said.Since = p.Since.UTC().Format(time.RFC3339)
@@ -181,6 +184,14 @@ func sessions(peers []debugstate.Peer) *resource.BGPStatus {
 func routes(all map[netip.Prefix]plan.Route, lacks map[string]string) *resource.RouteStatus {
 	s := &resource.RouteStatus{}
 	for _, to := range slices.SortedFunc(maps.Keys(all), netip.Prefix.Compare) {
+		list := &s.V4
+		if to.Addr().Is6() {
+			list = &s.V6
+		}
+		if len(*list) == resource.MostInNodeStatus {
+			s.Omitted++
+			continue
+		}
 		r := resource.NodeRoute{Type: "FIB", Destination: to.String(), LearnedFrom: resource.LearnedFrom{SourceType: "Static"}}
 		if lacks[to.String()] != "" {
 			r.Type = "RIB"
@@ -194,11 +205,7 @@ func routes(all map[netip.Prefix]plan.Route, lacks map[string]string) *resource.
 				r.Gateway = hops[0].Gateway.String()
 			}
 		}
-		if to.Addr().Is4() {
-			s.V4 = append(s.V4, r)
-		} else {
-			s.V6 = append(s.V6, r)
-		}
+		*list = append(*list, r)
 	}
 	return s
 }

@@ -4,9 +4,12 @@ package nodestatus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
+	"reflect"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,6 +70,42 @@ func TestStatus(t *testing.T) {
 		if diff := cmp.Diff(want, node(began).status(t.Context(), []resource.NodeStatusClass{class})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", class, diff)
 		}
+	}
+}
+
+// TestMost: of a large cluster the status has as much as the definition of its kind and etcd let through, and says how much there is.
+func TestMost(t *testing.T) {
+	of := node(time.Time{})
+	of.Describe = func(context.Context) (r debugstate.Router, s plan.State) {
+		s.Routes = map[netip.Prefix]plan.Route{}
+		for _, at := range []netip.Addr{netip.MustParseAddr("192.168.128.0"), netip.MustParseAddr("2001:db8:1111:2222:3333:4444:5555:1000")} {
+			for range resource.MostInNodeStatus + 1 {
+				s.Routes[netip.PrefixFrom(at, at.BitLen())] = plan.Route{Origin: plan.FromBGP, Hops: []plan.Hop{{Gateway: at, Device: "a-long-interface"}}}
+				r.Peers = append(r.Peers, debugstate.Peer{Address: at, Kind: string(plan.FromGlobal), State: bgp.Established, Since: time.Now()})
+				at = at.Next()
+			}
+		}
+		return r, s
+	}
+	s := of.status(t.Context(), []resource.NodeStatusClass{resource.ClassBGP, resource.ClassRoutes})
+	for _, part := range []any{*s.BGP, *s.Routes} {
+		v, lists := reflect.ValueOf(part), 0
+		for i := range v.NumField() {
+			if most := v.Type().Field(i).Tag.Get("most"); most != "" {
+				if lists++; strconv.Itoa(v.Field(i).Len()) != most {
+					t.Errorf("%s has %d elements, want %s", v.Type().Field(i).Name, v.Field(i).Len(), most)
+				}
+			}
+		}
+		if lists != 2 {
+			t.Errorf("%s has %d bounded lists", v.Type(), lists)
+		}
+	}
+	if want := resource.MostInNodeStatus + 1; s.BGP.EstablishedV4 != want || s.BGP.EstablishedV6 != want || s.Routes.Omitted != 2 {
+		t.Errorf("%d and %d sessions, want %d; %d routes omitted, want 2", s.BGP.EstablishedV4, s.BGP.EstablishedV6, want, s.Routes.Omitted)
+	}
+	if text, err := json.Marshal(s); err != nil || len(text) > 3<<19 {
+		t.Errorf("%d bytes, more than etcd takes: %v", len(text), err)
 	}
 }
 

@@ -280,13 +280,16 @@ func TestFill(t *testing.T) {
 	s := etcd.New(t)
 	pool := netip.MustParsePrefix("10.1.0.0/16")
 	usual := model.Pool{VXLANMode: model.EncapCrossSubnet, Masquerade: true}
-	wrote, err := fill(t.Context(), s.Store, []netip.Prefix{pool}, Config{Own: true, Pool4: usual})
-	if err != nil || len(wrote) != 6 {
+	second := netip.MustParsePrefix("10.3.0.0/16")
+	wrote, err := fill(t.Context(), s.Store, []netip.Prefix{pool, second}, Config{Own: true, Pool4: usual})
+	if err != nil || len(wrote) != 7 {
 		t.Fatalf("wrote %v: %v", wrote, err)
 	}
-	want := model.Pool{CIDR: pool, VXLANMode: model.EncapCrossSubnet, Masquerade: true, IPAM: true, BlockSize: 26}
-	if got := s.Get(model.PoolKey{CIDR: pool}); got != any(want) {
-		t.Errorf("pool %+v, want %+v", got, want)
+	for cidr, name := range map[netip.Prefix]string{pool: "default-ipv4-ippool", second: ""} { // no two have the same name
+		want := model.Pool{CIDR: cidr, VXLANMode: model.EncapCrossSubnet, Masquerade: true, IPAM: true, BlockSize: 26, Meta: model.Meta{Name: name}}
+		if got := s.Get(model.PoolKey{CIDR: cidr}); got != any(want) {
+			t.Errorf("pool %+v, want %+v", got, want)
+		}
 	}
 	s.Put(model.ReadyKey{}, model.Ready(false))
 	s.Remove(model.GlobalConfigKey{Name: "FailsafeInboundHostPorts"})
@@ -301,6 +304,7 @@ func TestFill(t *testing.T) {
 	// Maintenance restores nothing that was deleted, but everything if nothing is left.
 	renew := Config{Own: true, Renew: true}
 	s.Remove(model.PoolKey{CIDR: pool})
+	s.Remove(model.PoolKey{CIDR: second})
 	if wrote, err = fill(t.Context(), s.Store, []netip.Prefix{pool}, renew); err != nil || len(wrote) != 0 {
 		t.Errorf("maintenance brought back %v: %v", wrote, err)
 	}
@@ -328,8 +332,8 @@ func TestFillPools(t *testing.T) {
 		err     string
 	}{
 		{"CALICO_IPV4POOL_BLOCK_SIZE=28 CALICO_IPV4POOL_ENCAPSULATION=IPIP CALICO_IPV6POOL_ENCAPSULATION=None CALICO_IPV6POOL_NAT_OUTGOING=false", []model.Pool{
-			{CIDR: four, IPIP: "tunl0", IPIPMode: model.EncapAlways, Masquerade: true, IPAM: true, BlockSize: 28},
-			{CIDR: six, IPAM: true, BlockSize: 122},
+			{CIDR: four, IPIP: "tunl0", IPIPMode: model.EncapAlways, Masquerade: true, IPAM: true, BlockSize: 28, Meta: model.Meta{Name: "default-ipv4-ippool"}},
+			{CIDR: six, IPAM: true, BlockSize: 122, Meta: model.Meta{Name: "default-ipv6-ippool"}},
 		}, ""},
 		{"NO_DEFAULT_POOLS=true", nil, ""},
 		{"CALICO_IPV4POOL_BLOCK_SIZE=20", nil, "a block is larger than the pool"},

@@ -129,12 +129,13 @@ func fill(ctx context.Context, etcd *store.Client, pools []netip.Prefix, cfg Con
 			return change, nil
 		}
 		if entries, _ := view.Read(wants[0]); len(entries) == 0 {
+			name4, name6 := "default-ipv4-ippool", "default-ipv6-ippool" // Calico's names, of the first of each family
 			for _, cidr := range pools {
-				pool := cfg.Pool4
+				pool, free := cfg.Pool4, &name4
 				if cidr.Addr().Is6() {
-					pool = cfg.Pool6
+					pool, free = cfg.Pool6, &name6
 				}
-				pool.CIDR, pool.IPAM = cidr, true
+				pool.CIDR, pool.IPAM, pool.Name, *free = cidr, true, *free, ""
 				put(model.Put{Key: model.PoolKey{CIDR: cidr}, Value: pool})
 			}
 		}
