@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"path"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,23 +21,24 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// A Setting is the value of a parameter. Numbers and booleans are written without quotes.
+// A Setting is the value of a parameter, as text.
 type Setting string
 
 // UnmarshalText accepts any value.
 func (s *Setting) UnmarshalText(text []byte) error { *s = Setting(text); return nil }
 
-// MarshalJSON encodes numbers and booleans as such.
-func (s Setting) MarshalJSON() ([]byte, error) {
-	if n, err := strconv.Atoi(string(s)); err == nil && strconv.Itoa(n) == string(s) || s == "true" || s == "false" {
-		return []byte(s), nil
-	}
-	return json.Marshal(string(s))
-}
-
 // FelixConfiguration maps parameters of the agents to their values. The keys are the names in docs/configuration.md with a
 // lower-case first letter.
 type FelixConfiguration map[string]Setting
+
+// MarshalJSON encodes the values as their schemas say.
+func (c FelixConfiguration) MarshalJSON() ([]byte, error) {
+	all := make(map[string]any, len(c))
+	for field, value := range c {
+		all[field] = settings[parameters[field]].value(string(value))
+	}
+	return json.Marshal(all)
+}
 
 // settingFields are the field names that aren't their parameter's name with a lower-case beginning.
 var settingFields = map[string]string{
@@ -55,38 +59,80 @@ func fieldOf(parameter string) string {
 	return strings.ToLower(parameter[:n]) + parameter[n:]
 }
 
-// checks maps the agents' parameters to functions that check a value.
-var checks = func() map[string]func(string) error {
-	boolean := func(s string) error {
-		return wants(slices.Contains([]string{"true", "false", "yes", "no", "1", "0"}, strings.ToLower(s)), s, "true or false")
+// A setting describes a parameter of the agents.
+type setting struct {
+	schema Schema
+	check  func(string) error
+}
+
+// booleans are the words of a boolean, those of false first.
+var booleans = []string{"false", "no", "0", "true", "yes", "1"}
+
+// value returns a value as the schema has it. One that makes no sense stays text.
+func (s setting) value(text string) any {
+	list, _ := s.schema.Type.([]string)
+	switch i := slices.Index(booleans, strings.ToLower(text)); {
+	case s.schema.Type == "boolean" && i >= 0:
+		return i >= 3
+	case s.schema.Type == "string":
+		return text
+	case slices.Contains(list, "array"):
+		if ports, err := policy.ParseProtoPorts(text); err == nil {
+			return append([]hostPort{}, converted(ports, func(p policy.ProtoPort) hostPort {
+				return hostPort{Protocol: protocolNames[p.Protocol], Port: int(p.Port)}
+			})...)
+		}
+	case text == "true" || text == "false":
+		return text == "true"
 	}
-	number := func(low, high int) func(string) error {
-		return func(s string) error {
+	if n, err := strconv.Atoi(text); err == nil && (s.schema.Type == "integer" || strconv.Itoa(n) == text) {
+		return n
+	}
+	return text
+}
+
+// durations are numbers of seconds, or numbers with units.
+var durations = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$|^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`)
+
+// settings maps the agents' parameters to their descriptions.
+var settings = func() map[string]setting {
+	text := func(check func(string) error) setting { return setting{schema: Schema{Type: "string"}, check: check} }
+	boolean := setting{schema: Schema{Type: "boolean"}, check: func(s string) error {
+		return wants(slices.Contains(booleans, strings.ToLower(s)), s, "true or false")
+	}}
+	number := func(low, high int) setting {
+		return setting{schema: Schema{Type: "integer", Minimum: &low, Maximum: &high}, check: func(s string) error {
 			n, err := strconv.Atoi(s)
 			return wants(err == nil && n >= low && n <= high, s, fmt.Sprintf("%d to %d", low, high))
-		}
+		}}
 	}
-	orZero := func(check func(string) error) func(string) error {
-		return func(s string) error {
-			if s == "0" || s == "0s" {
-				return nil
-			}
-			return check(s)
-		}
-	}
-	seconds := func(low, high float64) func(string) error {
-		return func(s string) error {
+	seconds := func(low, high float64) setting {
+		schema := Schema{Type: []string{"integer", "string"}, Pattern: durations.String(), Minimum: new(int(math.Ceil(low))), Maximum: new(int(high))}
+		return setting{schema: schema, check: func(s string) error {
 			f, err := strconv.ParseFloat(s, 64)
 			if d, bad := time.ParseDuration(s); bad == nil {
 				f, err = d.Seconds(), nil
 			}
-			return wants(err == nil && f >= low && f <= high, s, fmt.Sprintf("seconds, %v to %v", low, high))
-		}
+			return wants(durations.MatchString(s) && err == nil && f >= low && f <= high, s, fmt.Sprintf("seconds, %v to %v", low, high))
+		}}
 	}
-	oneOf := func(words ...string) func(string) error {
-		return func(s string) error {
-			return wants(slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, s) }), s, strings.Join(words, ", "))
+	orZero := func(of setting) setting {
+		check, low := of.check, *of.schema.Minimum
+		if of.schema.Minimum = new(int); low > 1 {
+			of.schema.Validations = []Validation{{fmt.Sprintf("self == 0 || self >= %d", low), fmt.Sprintf("want 0, or %d to %d", low, *of.schema.Maximum)}}
 		}
+		of.check = func(s string) error {
+			if s == "0" || s == "0s" && of.schema.Type != "integer" {
+				return nil
+			}
+			return check(s)
+		}
+		return of
+	}
+	oneOf := func(words ...string) setting { // in any case, so that an enum won't do
+		return setting{schema: Schema{Type: "string", Pattern: "(?i)^(" + strings.Join(words, "|") + ")$"}, check: func(s string) error {
+			return wants(slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, s) }), s, strings.Join(words, ", "))
+		}}
 	}
 	address := func(s string) error {
 		_, err := netip.ParseAddr(s)
@@ -100,46 +146,56 @@ var checks = func() map[string]func(string) error {
 		}
 		return nil
 	}
-	ports := func(s string) error {
+	ports := setting{schema: Schema{Type: []string{"array", "string"}}, check: func(s string) error {
 		_, err := policy.ParseProtoPorts(s)
 		return wants(err == nil, s, "none, or a comma list as tcp:22,udp:68")
-	}
+	}}
 	severity := oneOf("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "NONE")
 	mtu := orZero(number(68, 65535))
-	return map[string]func(string) error{
-		"InterfacePrefix": func(s string) error {
+	logPrefix := regexp.MustCompile(`^[A-Za-z0-9_:-]{1,27}$`)
+	return map[string]setting{
+		"InterfacePrefix": text(func(s string) error {
 			for p := range strings.SplitSeq(s, ",") {
 				if p = strings.TrimSpace(p); p == "" || len(p) > 15 {
 					return wants(false, s, "a comma list of beginnings of interface names")
 				}
 			}
 			return nil
-		},
+		}),
 		"RouteRefreshInterval": seconds(1, 3600), "NftablesRefreshInterval": seconds(1, 3600),
 		"DefaultEndpointToHostAction": oneOf("DROP", "RETURN", "ACCEPT"), "AllowDNSPacketsFromWorkloads": boolean,
 		"ChainInsertMode": oneOf("Insert", "Append", "Off"), "UnreadyWhenBlocked": oneOf("All", "Any", "Never"), "ProbeWorkloadPath": boolean,
-		"MetadataAddr": func(s string) error {
+		"MetadataAddr": text(func(s string) error {
 			a, err := netip.ParseAddr(s)
 			return wants(strings.EqualFold(s, "none") || err == nil && a.Is4(), s, "none, or an IPv4 address")
-		},
+		}),
 		"MetadataPort":             number(1, 65535),
 		"FailsafeInboundHostPorts": ports, "FailsafeOutboundHostPorts": ports, "MetricsPorts": ports,
-		"LogPrefix": func(s string) error {
-			bad := strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-") != ""
-			return wants(!bad && s != "" && len(s) <= 27, s, "1 to 27 of A-Z a-z 0-9 _ : -")
-		},
+		"LogPrefix": {schema: Schema{Type: "string", Pattern: logPrefix.String()}, check: func(s string) error {
+			return wants(logPrefix.MatchString(s), s, "1 to 27 of A-Z a-z 0-9 _ : -")
+		}},
 		"MaxConnectionsPerEndpoint": number(0, 1<<30), "NFLogGroup": number(0, 65535), "LogSeverityScreen": severity, "LogSeverityFile": severity,
-		"LogFilePath":           func(s string) error { return wants(s == "none" || path.IsAbs(s), s, "none, or an absolute path") },
+		"LogFilePath": text(func(s string) error { return wants(s == "none" || path.IsAbs(s), s, "none, or an absolute path") }),
+		"HealthHost":  text(address), "PrometheusMetricsHost": text(address), "BGPListenAddresses": text(addresses),
 		"ReportingIntervalSecs": orZero(seconds(1, 3600)), "ReportingTTLSecs": seconds(5, 86400), "EndpointReportingEnabled": boolean,
-		"EndpointReportingDelaySecs": orZero(seconds(0.001, 60)), "HealthEnabled": boolean, "HealthHost": address, "HealthPort": number(1, 65535),
-		"PrometheusMetricsEnabled": boolean, "PrometheusMetricsHost": address, "PrometheusMetricsPort": number(1, 65535),
+		"EndpointReportingDelaySecs": orZero(seconds(0.001, 60)), "HealthEnabled": boolean, "HealthPort": number(1, 65535),
+		"PrometheusMetricsEnabled": boolean, "PrometheusMetricsPort": number(1, 65535),
 		"VXLANPort": number(1, 65535), "VXLANVNI": number(1, 16777215), "UplinkMTU": mtu, "VXLANMTU": mtu, "VXLANMTUV6": mtu, "IpInIpMtu": mtu,
-		"MTULiveUpdate": boolean, "BGPListenAddresses": addresses, "BGPListenPort": number(1, 65535), "BGPHoldTimeSecs": seconds(3, 65535),
+		"MTULiveUpdate": boolean, "BGPListenPort": number(1, 65535), "BGPHoldTimeSecs": seconds(3, 65535),
 		"BGPKeepaliveTimeSecs": orZero(seconds(1, 21845)), "BGPRestartTimeSecs": orZero(seconds(1, 4095)), "BGPMaxPrefixes": number(1, 10000000),
-		"BGPCommunities": func(s string) error {
+		"BGPCommunities": text(func(s string) error {
 			return wants(s == "" || advertisementsOf(s) != nil, s, "a comma list of PREFIX=COMMUNITY")
-		},
+		}),
 	}
+}()
+
+// parameters maps fields to parameters.
+var parameters = func() map[string]string {
+	all := map[string]string{}
+	for name := range settings {
+		all[fieldOf(name)] = name
+	}
+	return all
 }()
 
 func wants(ok bool, have, want string) error {
@@ -150,24 +206,20 @@ func wants(ok bool, have, want string) error {
 }
 
 func checkSetting(name, value string) error {
-	if check := checks[name]; check != nil {
+	if check := settings[name].check; check != nil {
 		return check(value)
 	}
 	return nil
 }
 
 // Parameters returns the names of the agents' parameters that resources can set, sorted.
-func Parameters() []string { return slices.Sorted(maps.Keys(checks)) }
+func Parameters() []string { return slices.Sorted(maps.Keys(settings)) }
 
 // DropUnknown removes the fields that are no parameter of the agents, and returns their names.
 func (c FelixConfiguration) DropUnknown() []string {
-	known := map[string]bool{}
-	for name := range checks {
-		known[fieldOf(name)] = true
-	}
 	var dropped []string
 	for _, field := range slices.Sorted(maps.Keys(c)) {
-		if !known[field] {
+		if parameters[field] == "" {
 			dropped = append(dropped, field)
 			delete(c, field)
 		}
@@ -192,11 +244,11 @@ var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
 func felixOf(e model.Entry) string {
 	switch k := e.Key.(type) {
 	case model.GlobalConfigKey:
-		if checks[k.Name] != nil && !isBGPSetting(k.Name) {
+		if settings[k.Name].check != nil && !isBGPSetting(k.Name) {
 			return "default"
 		}
 	case model.HostConfigKey:
-		if checks[k.Name] != nil {
+		if settings[k.Name].check != nil {
 			return "node." + k.Host
 		}
 	}
@@ -219,23 +271,19 @@ func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 	if !isNode && r.Metadata.Name != "default" || isNode && host == "" {
 		return keys{}, r.at("metadata.name", "%q: want default, or node.<name>", r.Metadata.Name)
 	}
-	parameters := map[string]string{} // by field
-	for name := range checks {
-		if isNode || !isBGPSetting(name) {
-			parameters[fieldOf(name)] = name
-		}
-	}
 	key := func(name string) model.Key {
 		if isNode {
 			return model.HostConfigKey{Host: host, Name: name}
 		}
 		return model.GlobalConfigKey{Name: name}
 	}
+	names := slices.DeleteFunc(Parameters(), func(name string) bool { return !isNode && isBGPSetting(name) })
 	var k keys
 	var errs []error
 	spec, was := *r.spec, *r.was
 	for _, field := range slices.Sorted(maps.Keys(spec)) {
-		name, ok := parameters[field]
+		name := parameters[field]
+		ok := slices.Contains(names, name)
 		if other, is := otherSettings[field]; !ok && is {
 			if text := string(spec[field]); !isOneOf(text, other.only) {
 				errs = append(errs, r.at("spec."+field, "%w", wantOnly(text, other.only, other.reason)))
@@ -243,11 +291,11 @@ func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 			continue
 		}
 		if !ok {
-			errs = append(errs, r.at("spec."+field, "the agents have no such setting%s", suggest(field, slices.Sorted(maps.Keys(parameters)))))
+			errs = append(errs, r.at("spec."+field, "the agents have no such setting%s", suggest(field, converted(names, fieldOf))))
 			continue
 		}
 		value := string(spec[field])
-		if before, ok := was[field]; ok && before == spec[field] {
+		if before, ok := was[field]; ok && reflect.DeepEqual(settings[name].value(string(before)), settings[name].value(value)) {
 			continue
 		}
 		if err := checkSetting(name, value); err != nil {

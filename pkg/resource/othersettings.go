@@ -12,7 +12,10 @@ import (
 )
 
 // An otherSetting is a setting of Calico's agents that ours don't have.
-type otherSetting struct{ only, reason string }
+type otherSetting struct {
+	only, reason string
+	list         bool // the value is a list of one
+}
 
 // otherSettings maps these to the values that are taken: they say what is so anyway, and are mostly Calico's defaults. None is stored.
 var otherSettings = func() map[string]otherSetting {
@@ -24,7 +27,7 @@ var otherSettings = func() map[string]otherSetting {
 			bpfHostConntrackBypass=false|true bpfRedirectToPeer=Enabled|L2Only bpfAttachType=TCX|Netkit bpfProfiling=Disabled bpfExtToServiceConnmark=0
 			bpfDataIfacePattern bpfL3IfacePattern bpfCTLBLogFilter bpfConntrackLogLevel=Off bpfConntrackMode=Userspace|Auto bpfConntrackTimeouts
 			bpfDSROptoutCIDRs=none bpfDisableGROForIfaces bpfExcludeCIDRsFromNAT=none bpfExportBufferSizeMB=1
-			bpfForceTrackPacketsFromIfaces=docker+ bpfIPFragTimeout bpfIPFragmentReassemblyEnabled=true bpfJITHardening=Auto|Strict
+			bpfForceTrackPacketsFromIfaces=[docker+] bpfIPFragTimeout bpfIPFragmentReassemblyEnabled=true bpfJITHardening=Auto|Strict
 			bpfKubeProxyHealthzPort=10256 bpfLogFilters bpfMaglevMaxEndpointsPerService=100 bpfMaglevMaxServices=100
 			bpfMapSizeConntrack=512000 bpfMapSizeConntrackCleanupQueue=100000 bpfMapSizeConntrackScaling=DoubleIfFull
 			bpfMapSizeIPSets=1048576 bpfMapSizeIfState=1000 bpfMapSizeNATAffinity=65536 bpfMapSizeNATBackend=262144
@@ -51,7 +54,7 @@ var otherSettings = func() map[string]otherSetting {
 		"IPv6 is always on":                                                                 "ipv6Support=true",
 		"workloads send from their own addresses alone":                                     "workloadSourceSpoofing=Disabled",
 		"the plugin's feature_control.floating_ips decides":                                 "floatingIPs=Disabled",
-		"addresses of services are not advertised":                                          "serviceLoopPrevention=Drop|Disabled kubeNodePortRanges=30000:32767",
+		"addresses of services are not advertised":                                          "serviceLoopPrevention=Drop|Disabled kubeNodePortRanges=[30000:32767]",
 		"the address and ports of NAT are the kernel's to choose":                           "natOutgoingAddress natPortRange natOutgoingExclusions=IPPoolsOnly",
 		"the agent keeps its routes apart by their protocol, and uses no tables of its own": "routeTableRange=* routeTableRanges=*",
 		"not supported: routes are the agent's to choose": `routeSource=CalicoIPAM routeSyncDisabled=false removeExternalRoutes=true
@@ -76,7 +79,7 @@ var otherSettings = func() map[string]otherSetting {
 	} {
 		for _, field := range strings.Fields(fields) {
 			name, only, _ := strings.Cut(field, "=")
-			all[name] = otherSetting{only, reason}
+			all[name] = otherSetting{strings.Trim(only, "[]"), reason, strings.HasPrefix(only, "[")}
 		}
 	}
 	return all
@@ -84,8 +87,8 @@ var otherSettings = func() map[string]otherSetting {
 
 // A hostPort is a port as Calico writes it in lists of them.
 type hostPort struct {
-	Protocol string `json:"protocol,omitempty"`
-	Port     int    `json:"port"`
+	Protocol string `json:"protocol,omitempty" doc:"TCP, the default, or UDP."`
+	Port     int    `json:"port" range:"1,65535" doc:"Its number."`
 	Net      string `json:"net,omitempty" only:"0.0.0.0/0|::/0" refused:"such a port is open to all addresses: leave it out"`
 }
 

@@ -31,6 +31,17 @@ func TestDefinitions(t *testing.T) {
 		{"kind: HostEndpoint\nmetadata: {name: a}\nspec: {node: n1, expectedIPs: [10.0.0.1]}", ""},
 		{"kind: FelixConfiguration\nmetadata: {name: other}\nspec: {}", "want default, or node.<name>"},
 		{"kind: FelixConfiguration\nmetadata: {name: node.n1}\nspec: {logSeverityScreen: DEBUG}", ""},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {bpfEnabled: true}", "want false: there is no eBPF data path"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {iptablesRefreshInterval: 91s}", "want 90s or 180s: write nftablesRefreshInterval"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {kubeNodePortRanges: ['1:2']}", "want 30000:32767: "},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {workloadSourceSpoofing: Any}", "want Disabled: "},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {logSeverityScreen: loud}", "should match"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {reportingTTL: soon}", "should match"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {reportingTTL: 1}", "should be greater than or equal to 5"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {vxlanMTU: 67}", "want 0, or 68 to 65535"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {failsafeInboundHostPorts: 'tcp:22'}", "must be of type array"},
+		{"kind: FelixConfiguration\nmetadata: {name: default}\nspec: {failsafeInboundHostPorts: [{port: 22, net: 10.0.0.0/8}]}", "such a port is open to all addresses"},
+		{"kind: BGPConfiguration\nmetadata: {name: default}\nspec: {serviceClusterIPs: [{cidr: 10.96.0.0/12}]}", "addresses of services are not advertised yet"},
 		{"kind: BGPConfiguration\nmetadata: {name: other}\nspec: {}", "metadata.name: want default"},
 		{"kind: GlobalNetworkPolicy\nmetadata: {name: knp.default.x}\nspec: {}", "are those of Kubernetes' own policies"},
 		{"kind: GlobalNetworkPolicy\nmetadata: {name: x}\nspec: {selector: all(), preDNAT: true, doNotTrack: true}", "preDNAT or doNotTrack, not both"},
@@ -53,6 +64,14 @@ func TestDefinitions(t *testing.T) {
 		case tt.refusal != "" && (err == nil || !strings.Contains(err.Error(), tt.refusal)):
 			t.Errorf("%s:\n%s%v, want %s", tt.doc, out, err, tt.refusal)
 		}
+	}
+	for _, name := range []string{"bgpconfiguration", "felixconfiguration", "kubecontrollersconfiguration"} { // as Calico prints them
+		doc, err := os.ReadFile("../../resource/testdata/calico/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, _ := strings.Cut(string(doc), "\nstatus:\n") // which isn't ours
+		p.Apply(text)
 	}
 	if out := p.Kubectl("explain", "globalnetworkpolicies.spec.ingress.source"); !strings.Contains(out, "notSelector") {
 		t.Errorf("kubectl explain: %s", out)
