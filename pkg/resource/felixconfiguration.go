@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ func fieldOf(parameter string) string {
 type setting struct {
 	schema Schema
 	check  func(string) error
+	local  bool // etcd doesn't decide on it
 }
 
 // booleans are the words of a boolean, those of false first.
@@ -134,17 +136,15 @@ var settings = func() map[string]setting {
 			return wants(slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, s) }), s, strings.Join(words, ", "))
 		}}
 	}
-	address := func(s string) error {
-		_, err := netip.ParseAddr(s)
-		return wants(err == nil || s == "" || s == "localhost", s, "an IP address")
-	}
-	addresses := func(s string) error {
-		for a := range strings.SplitSeq(s, ",") {
-			if err := address(strings.TrimSpace(a)); err != nil {
-				return err
+	local := func(only string) setting {
+		const reason = "etcd doesn't decide on it: set it in the environment or the felix.cfg of each node's agent"
+		schema := Schema{Type: "string", Description: "Only " + cmp.Or(only, "empty") + ": " + reason + ".", Validations: []Validation{{"self == '" + only + "'", reason}}}
+		return setting{local: true, schema: schema, check: func(s string) error {
+			if strings.EqualFold(s, only) {
+				return nil
 			}
-		}
-		return nil
+			return wantOnly(s, only, reason)
+		}}
 	}
 	ports := setting{schema: Schema{Type: []string{"array", "string"}}, check: func(s string) error {
 		_, err := policy.ParseProtoPorts(s)
@@ -175,8 +175,7 @@ var settings = func() map[string]setting {
 			return wants(logPrefix.MatchString(s), s, "1 to 27 of A-Z a-z 0-9 _ : -")
 		}},
 		"MaxConnectionsPerEndpoint": number(0, 1<<30), "NFLogGroup": number(0, 65535), "LogSeverityScreen": severity, "LogSeverityFile": severity,
-		"LogFilePath": text(func(s string) error { return wants(s == "none" || path.IsAbs(s), s, "none, or an absolute path") }),
-		"HealthHost":  text(address), "PrometheusMetricsHost": text(address), "BGPListenAddresses": text(addresses),
+		"LogFilePath": local("none"), "HealthHost": local("127.0.0.1"), "PrometheusMetricsHost": local(""), "BGPListenAddresses": local(""),
 		"ReportingIntervalSecs": orZero(seconds(1, 3600)), "ReportingTTLSecs": seconds(5, 86400), "EndpointReportingEnabled": boolean,
 		"EndpointReportingDelaySecs": orZero(seconds(0.001, 60)), "HealthEnabled": boolean, "HealthPort": number(1, 65535),
 		"PrometheusMetricsEnabled": boolean, "PrometheusMetricsPort": number(1, 65535),
@@ -215,11 +214,11 @@ func checkSetting(name, value string) error {
 // Parameters returns the names of the agents' parameters that resources can set, sorted.
 func Parameters() []string { return slices.Sorted(maps.Keys(settings)) }
 
-// DropUnknown removes the fields that are no parameter of the agents, and returns their names.
+// DropUnknown removes the fields that are no parameter of the agents, or one on which etcd doesn't decide, and returns their names.
 func (c FelixConfiguration) DropUnknown() []string {
 	var dropped []string
 	for _, field := range slices.Sorted(maps.Keys(c)) {
-		if parameters[field] == "" {
+		if name := parameters[field]; name == "" || settings[name].local {
 			dropped = append(dropped, field)
 			delete(c, field)
 		}
@@ -235,9 +234,9 @@ var felixConfigurationKind = newKind(readFelix, writeFelix, Kind{
 	always: func(name string) bool { return name == "default" || strings.HasPrefix(name, "node.") },
 	narrow: func(r Resource) []model.Range {
 		if host, isNode := strings.CutPrefix(r.Metadata.Name, "node."); isNode {
-			return prefix(model.HostPrefix(host) + "config/")
+			return prefix(model.HostPrefix(host)+"config/", model.PoolPrefix())
 		}
-		return prefix(model.ConfigPrefix())
+		return prefix(model.ConfigPrefix(), model.PoolPrefix())
 	},
 })
 
@@ -287,6 +286,8 @@ func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 		if other, is := otherSettings[field]; !ok && is {
 			if text := string(spec[field]); !isOneOf(text, other.only) {
 				errs = append(errs, r.at("spec."+field, "%w", wantOnly(text, other.only, other.reason)))
+			} else if pool := tunnelled(field, r.entries); strings.EqualFold(text, "false") && pool != "" {
+				errs = append(errs, r.at("spec."+field, "false: the %sMode of IPPool %s decides", strings.TrimSuffix(field, "Enabled"), pool))
 			}
 			continue
 		}
@@ -309,4 +310,15 @@ func writeFelix(r writing[FelixConfiguration]) (keys, error) {
 		}
 	}
 	return k, errors.Join(errs...)
+}
+
+// tunnelled returns the name of a pool that has the tunnels which a field of Calico's can turn off; "" = none.
+func tunnelled(field string, entries []model.Entry) string {
+	for _, e := range entries {
+		pool, ok := parsed[model.Pool](e)
+		if ok && (field == "ipipEnabled" && pool.IPIPMode != model.EncapNever || field == "vxlanEnabled" && pool.VXLANMode != model.EncapNever) {
+			return pool.ResourceName()
+		}
+	}
+	return ""
 }

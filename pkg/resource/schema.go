@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -194,7 +195,7 @@ func settingsSchema() *Schema {
 	s := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
 	for _, name := range Parameters() {
 		field := settings[name].schema
-		field.Description = "The parameter " + name + "."
+		field.Description = cmp.Or(field.Description, "The parameter "+name+".")
 		if strings.HasSuffix(name, "Ports") {
 			field.Items, field.MaxItems = schemaOf(reflect.TypeFor[hostPort]()), 1000
 		}

@@ -27,6 +27,13 @@ func setTo(t *testing.T, parameter, value string) ([]model.Entry, resource.Resou
 	return entries, all[0].Resource
 }
 
+// acceptable returns why a resource can't set a parameter so.
+func acceptable(t *testing.T, parameter, value string) error {
+	t.Helper()
+	_, r := setTo(t, parameter, value)
+	return resource.Check(r)
+}
+
 // TestSettingsSchema: what a parameter may be is what the schema says, and is printed so that it is read again.
 func TestSettingsSchema(t *testing.T) {
 	schema := schemas(t)["FelixConfiguration"]
@@ -73,6 +80,40 @@ func TestFieldsHaveTypes(t *testing.T) {
 	for name, field := range kind.Schema().Properties["spec"].Properties {
 		if field.Type == nil && !strings.HasPrefix(field.Description, "Without effect") {
 			t.Errorf("%s has no type", name)
+		}
+	}
+}
+
+// TestTunnelsOff: Calico's fields that turn tunnels off are refused where a pool has such tunnels.
+func TestTunnelsOff(t *testing.T) {
+	for _, tc := range []struct{ pool, spec, err string }{
+		{"ipipMode: CrossSubnet", "ipipEnabled: true, vxlanEnabled: false", ""},
+		{"ipipMode: CrossSubnet", "ipipEnabled: false", "spec.ipipEnabled: false: the ipipMode of IPPool p decides"},
+		{"vxlanMode: Always", "ipipEnabled: false, vxlanEnabled: true", ""},
+		{"vxlanMode: Always", "vxlanEnabled: False", "spec.vxlanEnabled: false: the vxlanMode of IPPool p decides"},
+		{"natOutgoing: true", "ipipEnabled: false, vxlanEnabled: false", ""},
+		{"natOutgoing: true", "ipipEnabled: true, vxlanEnabled: true", ""},
+	} {
+		entries, _, err := stored(t, "kind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.0.0.0/16, "+tc.pool+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"default", "node.n"} {
+			doc := "kind: FelixConfiguration\nmetadata: {name: " + name + "}\nspec: {" + tc.spec + "}"
+			all, err := resource.Decode("doc", []byte("apiVersion: projectcalico.org/v3\n"+doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind, err := resource.Find("FelixConfiguration")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(kind.WriteRanges(all[0]), model.PrefixRange(model.PoolPrefix())) {
+				t.Error("a write doesn't read the pools")
+			}
+			if _, _, err := stored(t, doc, entries...); (err == nil) != (tc.err == "") || err != nil && !strings.HasSuffix(err.Error(), tc.err) {
+				t.Errorf("%s, %s: %v, want %q", tc.pool, doc, err, tc.err)
+			}
 		}
 	}
 }
