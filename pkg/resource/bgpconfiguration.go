@@ -26,7 +26,7 @@ type BGPConfiguration struct {
 	PrefixAdvertisements []PrefixAdvertisement `json:"prefixAdvertisements,omitempty" doc:"Communities of the blocks that the nodes advertise."`
 	Communities          []Community           `json:"communities,omitempty" doc:"Names for communities in prefixAdvertisements. They are not stored: what is read has the values."`
 
-	LogSeverityScreen  string   `json:"logSeverityScreen,omitempty" input:"ignored" doc:"Without effect: see FelixConfiguration."`
+	LogSeverityScreen  string   `json:"logSeverityScreen,omitempty" only:"Info" refused:"write logSeverityScreen of the FelixConfiguration"`
 	ServiceClusterIPs  []string `json:"serviceClusterIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
 	ServiceExternalIPs []string `json:"serviceExternalIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`
 	ServiceLBIPs       []string `json:"serviceLoadBalancerIPs,omitempty" only:"[]" refused:"addresses of services are not advertised yet"`

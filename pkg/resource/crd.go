@@ -172,7 +172,7 @@ func (s *Schema) structural() object {
 		if slices.Contains(t, "integer") {
 			add("x-kubernetes-int-or-string", true)
 		} else {
-			add("x-kubernetes-preserve-unknown-fields", true)
+			add("type", t[0])
 		}
 	case nil:
 		add("x-kubernetes-preserve-unknown-fields", true)
@@ -182,6 +182,9 @@ func (s *Schema) structural() object {
 	}
 	if s.Enum != nil {
 		add("enum", s.Enum)
+	}
+	if s.Pattern != "" {
+		add("pattern", s.Pattern)
 	}
 	if s.Minimum != nil {
 		add("minimum", *s.Minimum)

@@ -243,13 +243,21 @@ func isOneOf(text, words string) bool {
 	})
 }
 
-// wantOnly returns the error of a field that is taken only with values that change nothing.
-func wantOnly(text, words, reason string) error {
+// wanted says which values of a field are taken, and why no others.
+func wanted(words, reason string) string {
 	switch words {
 	case "", "[]", "{}", "none":
-		return errors.New(reason)
+		return reason
 	}
-	return fmt.Errorf("%.64q: want %s: %s", text, strings.ReplaceAll(words, "|", " or "), reason)
+	return "want " + strings.ReplaceAll(words, "|", " or ") + ": " + reason
+}
+
+// wantOnly returns the error of a field that is taken only with values that change nothing.
+func wantOnly(text, words, reason string) error {
+	if want := wanted(words, reason); want != reason {
+		return fmt.Errorf("%.64q: %s", text, want)
+	}
+	return errors.New(reason)
 }
 
 // onlyDoc returns the description of such a field.

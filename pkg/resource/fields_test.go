@@ -77,6 +77,7 @@ func calicoPage(t *testing.T) string {
 
 // fieldHere says what becomes of a field: "" = it isn't known.
 func fieldHere(s *resource.Schema, path string) string {
+	answer := "supported"
 	for name := range strings.SplitSeq(path, ".") {
 		name = strings.TrimSuffix(name, "[]")
 		if reason := s.Reason(name); reason != "" {
@@ -84,14 +85,17 @@ func fieldHere(s *resource.Schema, path string) string {
 		}
 		f := s.Properties[name]
 		if f == nil {
-			return ""
+			if answer == "supported" {
+				return ""
+			}
+			return answer
 		}
 		if limit := f.Description; strings.HasPrefix(limit, "Only ") || strings.HasPrefix(limit, "Without effect") {
-			return strings.ToLower(limit[:1]) + strings.TrimSuffix(limit[1:], ".")
+			answer = strings.ToLower(limit[:1]) + strings.TrimSuffix(limit[1:], ".")
 		}
 		if s = f; s.Items != nil {
 			s = s.Items
 		}
 	}
-	return "supported"
+	return answer
 }

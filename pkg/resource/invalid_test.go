@@ -58,19 +58,30 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestParameters compares the settings of FelixConfiguration with the agents' parameters.
+// TestParameters compares the settings of FelixConfiguration with the agents' parameters, and refuses those on which etcd doesn't decide.
 func TestParameters(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []string
+	local := 0
 	_, table, _ := strings.Cut(string(page), "| Name | What it does |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for line := range strings.SplitSeq(table, "\n") {
 		if name, ok := strings.CutPrefix(line, "| `"); ok {
 			name, _, _ = strings.Cut(name, "`")
 			want = append(want, name)
+			cells := strings.Split(strings.TrimSuffix(line, " |"), " | ")
+			if initial := strings.Trim(strings.Replace(cells[len(cells)-2], "nothing", "", 1), "`"); strings.Contains(line, "etcd does not decide on it") {
+				local++
+				for value, good := range map[string]bool{initial: true, "/x": false, "192.0.2.1": false} {
+					err := acceptable(t, name, value)
+					if (err == nil) != good {
+						t.Errorf("%s %q: %v", name, value, err)
+					}
+				}
+			}
 		}
 	}
 	got := resource.Parameters()
@@ -83,7 +94,7 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s is in docs/configuration.md, and no resource sets it", name)
 		}
 	}
-	if len(got) != len(want) || len(want) == 0 {
+	if len(got) != len(want) || len(want) == 0 || local == 0 {
 		t.Errorf("%d parameters, want %d", len(got), len(want))
 	}
 }

@@ -36,7 +36,7 @@ type Controllers struct {
 	WorkloadEndpoint *Controller             `json:"workloadEndpoint,omitempty" input:"optional" doc:"Gives endpoints the labels and ports of their pods."`
 	ServiceAccount   *Controller             `json:"serviceAccount,omitempty" input:"optional" doc:"Makes the profiles of service accounts, without which their pods don't start."`
 	Namespace        *Controller             `json:"namespace,omitempty" input:"optional" doc:"Makes the profiles of namespaces, without which their pods don't start."`
-	LoadBalancer     *LoadBalancerController `json:"loadBalancer,omitempty" input:"optional" doc:"Without effect: services get no addresses of pools."`
+	LoadBalancer     *LoadBalancerController `json:"loadBalancer,omitempty" input:"optional" doc:"Without effect: services get no addresses, as no IPPool has allowedUses LoadBalancer."`
 	PolicyMigration  *MigrationController    `json:"policyMigration,omitempty" input:"optional" doc:"Without effect: policies keep their names."`
 }
 
@@ -62,7 +62,7 @@ type AutoHostEndpoint struct {
 
 // LoadBalancerController gives no addresses.
 type LoadBalancerController struct {
-	AssignIPs string `json:"assignIPs,omitempty" only:"AllServices|RequestedServicesOnly" refused:"services get no addresses of pools"`
+	AssignIPs string `json:"assignIPs,omitempty" only:"AllServices" refused:"services get no addresses, as no IPPool has allowedUses LoadBalancer"`
 }
 
 // MigrationController renames no policies.

@@ -3,11 +3,13 @@
 package resource
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -18,7 +20,7 @@ type Schema struct {
 	Draft       string `json:"$schema,omitempty"`
 	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty"`
-	// Type is a string, or a list of strings; nil = any.
+	// Type is a string, or a list of strings; nil = any. Of array and string the Kubernetes API takes an array alone.
 	Type       any                `json:"type,omitempty"`
 	Format     string             `json:"format,omitempty"`
 	Const      string             `json:"const,omitempty"`
@@ -27,6 +29,7 @@ type Schema struct {
 	Maximum    *int               `json:"maximum,omitempty"`
 	MaxItems   int                `json:"maxItems,omitempty"`
 	MaxLength  int                `json:"maxLength,omitempty"`
+	Pattern    string             `json:"pattern,omitempty"`
 	Enum       []string           `json:"enum,omitempty"`
 	Items      *Schema            `json:"items,omitempty"`
 	Properties map[string]*Schema `json:"properties,omitempty"`
@@ -80,7 +83,6 @@ var values = map[reflect.Type]Schema{
 	reflect.TypeFor[ASNumber]():         {Type: []string{"integer", "string"}},
 	reflect.TypeFor[Protocol]():         {Type: []string{"string", "integer"}, MaxLength: len("UDPLite")},
 	reflect.TypeFor[Port]():             {Type: []string{"integer", "string"}},
-	reflect.TypeFor[Setting]():          {Type: []string{"string", "number", "boolean"}},
 }
 
 func schemaOf(t reflect.Type) *Schema {
@@ -119,7 +121,7 @@ func structSchema(t reflect.Type) *Schema {
 		only, neutral := f.Tag.Lookup("only")
 		switch {
 		case neutral:
-			s.Properties[name], doc = &Schema{}, onlyDoc(only, reason)
+			s.Properties[name], doc = onlySchema(only, reason), onlyDoc(only, reason)
 		case reason != "":
 			s.Refused = append(s.Refused, refusedField{name, reason, schemaOf(f.Type)})
 			continue
@@ -159,21 +161,55 @@ func (s *Schema) bounds(tag reflect.StructTag) {
 	}
 }
 
+// onlySchema returns the schema of a field that is taken only with values that change nothing: see isOneOf.
+func onlySchema(only, reason string) *Schema {
+	s := &Schema{Description: onlyDoc(only, reason), Type: "string"}
+	words, of, quote := strings.Split(strings.ToLower(only), "|"), "self", "%s"
+	_, noNumber := strconv.Atoi(words[0])
+	_, noDuration := time.ParseDuration(words[0])
+	switch {
+	case only == "*" || only == "{}":
+		s.Type = nil
+		return s
+	case only == "[]":
+		s.Type, s.Items, of, words[0] = "array", &Schema{Type: "object"}, "size(self)", "0"
+	case only == "none":
+		s.Type, s.Items, of, words[0] = "array", &Schema{Type: "string"}, "size(self)", "0"
+	case words[0] == "true" || words[0] == "false":
+		s.Type = "boolean"
+	case noNumber == nil:
+		s.Type = "integer"
+	case noDuration == nil:
+		of, quote = "duration(self)", "duration('%s')"
+	default:
+		of, quote, words = "self.lowerAscii()", "'%s'", slices.Compact(append(words, ""))
+		s.MaxLength = 64 // which bounds what the rule costs
+	}
+	list := converted(words, func(w string) string { return strings.ReplaceAll(quote, "%s", w) })
+	s.Validations = []Validation{{of + " in [" + strings.Join(list, ", ") + "]", wanted(only, reason)}}
+	return s
+}
+
 // settingsSchema returns the schema of FelixConfiguration, whose fields are the agents' parameters.
 func settingsSchema() *Schema {
 	s := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
 	for _, name := range Parameters() {
-		field := schemaOf(reflect.TypeFor[Setting]())
-		field.Description = "The parameter " + name + "."
+		field := settings[name].schema
+		field.Description = cmp.Or(field.Description, "The parameter "+name+".")
 		if strings.HasSuffix(name, "Ports") {
-			field.Type = []string{"string", "number", "array"}
+			field.Items, field.MaxItems = schemaOf(reflect.TypeFor[hostPort]()), 1000
 		}
-		s.Properties[fieldOf(name)] = field
+		s.Properties[fieldOf(name)] = &field
 		s.Order = append(s.Order, fieldOf(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(otherSettings)) {
 		other := otherSettings[name]
-		s.Properties[name] = &Schema{Description: onlyDoc(other.only, other.reason)}
+		field := onlySchema(other.only, other.reason)
+		if other.list {
+			field.Type, field.Items = "array", &Schema{Type: "string"}
+			field.Validations[0].Rule = "self == ['" + other.only + "']"
+		}
+		s.Properties[name] = field
 		s.Order = append(s.Order, name)
 	}
 	return s

@@ -115,13 +115,15 @@ func rows(b *strings.Builder, prefix string, s *resource.Schema) {
 
 func valueOf(s *resource.Schema) string {
 	switch {
+	case s.Items != nil && s.Type != "array":
+		return "string, or list: " + valueOf(s.Items)
 	case s.Items != nil:
 		return "list: " + valueOf(s.Items)
 	case len(s.Enum) > 0:
 		return strings.Join(s.Enum, ", ")
 	case s.Format != "":
 		return s.Format
-	case s.Type == "object" && s.Properties == nil:
+	case s.Type == "object" && s.Additional != nil && s.Properties == nil:
 		return "map of strings"
 	}
 	switch t := s.Type.(type) {
