@@ -220,6 +220,9 @@ func (r *reading) decode(file string, data []byte) {
 				r.left["Profile: calico-controllers writes those of namespaces and service accounts"]++
 				continue
 			}
+		case *resource.KubeControllersConfiguration: // with the Kubernetes API as its datastore, Calico runs fewer, and here policy needs them
+			r.left["KubeControllersConfiguration: it says which of Calico's controllers run: apply one that says which of these do"]++
+			continue
 		case *resource.WorkloadEndpoint:
 			if spec.Orchestrator == "k8s" || spec.Orchestrator == "cni" {
 				r.left["WorkloadEndpoint: each agent enters its living pods again"]++
