@@ -235,6 +235,9 @@ func BenchmarkResources(b *testing.B) {
 			if n := strings.Count(text, "True"); n < *resources {
 				return fmt.Errorf("%d say so", n)
 			}
+			if generations := w.plane.Kubectl("get", "gnp", last.Policy, "-o", `jsonpath={.metadata.generation} {.status.conditions[*].observedGeneration}`); generations != fmt.Sprintf("%d %[1]d %[1]d", i+1) {
+				return fmt.Errorf("the last one's generations: %s", generations)
+			}
 			return nil
 		})
 		b.ReportMetric(time.Since(p.began).Seconds(), "s-resources-"+what)

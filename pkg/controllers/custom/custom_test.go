@@ -334,6 +334,29 @@ func (m mortalAPI) SetConditions(ctx context.Context, k *resource.Kind, o Object
 	return cmp.Or(m.world.SetConditions(ctx, k, o, all), m.process.step(true))
 }
 
+// TestTold: a process that starts writes no condition again that the API has, and leaves those of others.
+func TestTold(t *testing.T) {
+	w := newWorld(t, "Tier")
+	w.Put(model.StatusKey{Host: "n1"}, model.Status{Time: made, FirstUpdate: true, PolicyRevision: math.MaxInt32})
+	conditions := "\nstatus:\n  conditions:"
+	for reason, message := range map[string]string{accepted: isAccepted.Message, realised: "1/1 nodes", "Ready": "x"} {
+		conditions += fmt.Sprintf("\n  - {type: %s, status: 'True', observedGeneration: 1, reason: %[1]s, message: %s, lastTransitionTime: '2026-01-02T03:04:05Z'}", reason, message)
+	}
+	w.set("u1", "metadata: {name: a}\nspec: {order: 5}"+conditions)
+	w.set("u2", "metadata: {name: b}\nspec: {order: soon}"+conditions)
+	w.start()
+	w.expect("b", reasonInvalid, "spec.order")
+	w.expect("b", "Ready", "x")
+	w.Until("a is written", func() bool { return w.resource("a") != nil })
+	w.set("u3", "metadata: {name: c}\nspec: {order: 7}")
+	w.expect("c", realised, "1/1 nodes")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if is := w.told["a"]; is != nil {
+		t.Errorf("what the API has is written again: %v", is)
+	}
+}
+
 // TestKilled: whatever request is a process's last, the next process gets to what the objects say, and deletes nothing of others.
 func TestKilled(t *testing.T) {
 	for _, after := range []bool{false, true} {

@@ -58,7 +58,9 @@ func ObjectOf(k *resource.Kind, u *unstructured.Unstructured) Object {
 		generation: u.GetGeneration(),
 	}
 	var status struct {
-		Status struct{ Conditions []metav1.Condition }
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &status); err == nil {
 		o.conditions = status.Status.Conditions
