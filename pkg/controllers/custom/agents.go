@@ -27,7 +27,7 @@ func NewAgents() *Agents { return &Agents{revisions: map[string]int64{}} }
 func (a *Agents) Update(u model.Update) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed := u.Resync
+	was, read := a.leastOf(), a.read
 	a.read = a.read || u.Resync
 	if u.Resync {
 		clear(a.revisions)
@@ -37,15 +37,12 @@ func (a *Agents) Update(u model.Update) {
 		if !is {
 			continue
 		}
-		was, known := a.revisions[key.Host]
 		s, is := e.Value.(model.Status)
 		if delete(a.revisions, key.Host); is && s.FirstUpdate {
 			a.revisions[key.Host] = s.PolicyRevision
 		}
-		now, there := a.revisions[key.Host]
-		changed = changed || known != there || was != now
 	}
-	if changed {
+	if a.leastOf() != was || a.read != read {
 		for _, notify := range a.changed {
 			notify()
 		}
@@ -59,13 +56,18 @@ func (a *Agents) Watched() []string { return []string{model.StatusPrefix("")} }
 func (a *Agents) least() (revision int64, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.revisions) > 0 {
-		revision = slices.Min(slices.Collect(maps.Values(a.revisions)))
-	}
-	return revision, a.read
+	return a.leastOf(), a.read
 }
 
-// notify has wake called when what is known changes. It mustn't block.
+// leastOf is least for a caller that holds mu.
+func (a *Agents) leastOf() int64 {
+	if len(a.revisions) == 0 {
+		return 0
+	}
+	return slices.Min(slices.Collect(maps.Values(a.revisions)))
+}
+
+// notify has wake called when what least returns changes. It mustn't block.
 func (a *Agents) notify(wake func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
