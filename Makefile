@@ -103,7 +103,7 @@ e2e-k8s: programs modules build isolate tools kubernetes
 	@# Without these packages' other tests, which are make test's.
 	@mkdir -p bin/test && rm -f bin/test/$@.*
 	CALICO_BIN_DIR="$(CURDIR)/bin" FORMER="$(if $(FORMER),$(CURDIR)/bin/former)" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" \
-		$(GOTESTSUM) --packages='$(addprefix ./,$(K8SPACKAGES))' -- -tags e2ek8s -p 1 -count=1 -timeout 90m \
+		$(GOTESTSUM) --packages='$(addprefix ./,$(K8SPACKAGES))' -- -tags e2ek8s -p 1 -count=1 -timeout 180m \
 		-run "^($$(sed -nE 's/^func (Test[A-Za-z0-9]+).*/\1/p' $(K8SFILES) | paste -sd'|'))$$" $(K8SFLAGS)
 
 # A Kubernetes cluster's programs, from Go modules: eight minutes of a processor the first time. Beside them are tests of
