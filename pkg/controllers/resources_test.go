@@ -7,6 +7,7 @@ package controllers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,12 +46,20 @@ const policies = `{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {na
 func (w *world) accepted(kind, name, want string) {
 	w.Helper()
 	eventually.Within(w, kubernetes.Patience, kind+" "+name+" is "+want, func() error {
-		out, err := w.plane.TryKubectl("", "get", kind, name, "-o", `jsonpath={range .status.conditions[?(@.type=="Accepted")]}{.status} {.reason} {.message}{end}`)
-		if err == nil && !strings.HasPrefix(out, want) {
-			err = errors.New(out)
+		if is := w.condition(kind, name); !strings.HasPrefix(is, want) {
+			return errors.New(is)
 		}
-		return err
+		return nil
 	})
+}
+
+// condition returns an object's condition Accepted, or why it can't be read.
+func (w *world) condition(kind, name string) string {
+	out, err := w.plane.TryKubectl("", "get", kind, name, "-o", `jsonpath={range .status.conditions[?(@.type=="Accepted")]}{.status} {.reason} {.message}{end}`)
+	if err != nil {
+		return err.Error()
+	}
+	return out
 }
 
 // TestResources: what kubectl applies is in force, says so, and goes when it is deleted, but not when the definition of its kind is. The
@@ -101,8 +110,17 @@ func TestResources(t *testing.T) {
 		_, err := w.plane.TryKubectl(`{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: `+name+`}, spec: {`+spec+`}}`, "apply", "-f", "-")
 		return err
 	}
-	eventually.Within(t, kubernetes.Patience, "the later definition", func() error { return tier("first", "order: 13, future: x") })
-	w.accepted("tiers.projectcalico.org", "first", "False Invalid spec.future: unknown field") // the watch has the later definition, too
+	order := 100
+	eventually.Within(t, kubernetes.Patience, "the controllers' watch has the later definition, too", func() error { // a former one leaves the field out
+		order++
+		if err := tier("first", fmt.Sprintf("order: %d, future: x", order)); err != nil {
+			return err
+		}
+		if is := w.condition("tiers.projectcalico.org", "first"); !strings.HasPrefix(is, "False Invalid spec.future: unknown field") {
+			return errors.New(is)
+		}
+		return nil
+	})
 	for name, spec := range map[string]string{"net": "order: 11, future: x", "other": "order: 12"} {
 		if err := tier(name, spec); err != nil {
 			t.Error(err)
