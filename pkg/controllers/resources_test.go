@@ -96,48 +96,14 @@ func TestResources(t *testing.T) {
 	w.plane.Apply(`{apiVersion: projectcalico.org/v3, kind: KubeControllersConfiguration, metadata: {name: default}, spec: {logSeverityScreen: Info}}`)
 	accepted("kubecontrollersconfigurations.projectcalico.org", "default", "True Accepted")
 
-	// Another replica goes on, and what is deleted goes.
-	stop()
-	w.plane.Kubectl("delete", "networkpolicies.projectcalico.org", "web")
-	w.holds(model.PolicyKey{Tier: "default", Policy: "default/web"}, nil)
-
-	// A definition of a later version has fields that these controllers don't know, and one of an earlier version lacks some that they do.
-	const schema = "/spec/versions/0/schema/openAPIV3Schema"
-	const spec = schema + "/properties/spec/properties/"
-	w.plane.Kubectl("patch", "crd", "tiers.projectcalico.org", "--type=json", "-p",
-		`[{"op":"add","path":"`+spec+`future","value":{"type":"string"}},{"op":"remove","path":"`+spec+`defaultAction"},{"op":"remove","path":"`+schema+`/x-kubernetes-validations"}]`)
-	tier := func(name, spec string) error {
-		_, err := w.plane.TryKubectl(`{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: `+name+`}, spec: {`+spec+`}}`, "apply", "-f", "-")
-		return err
-	}
-	order := 100
-	eventually.Within(t, kubernetes.Patience, "the controllers' watch has the later definition, too", func() error { // a former one leaves the field out
-		order++
-		if err := tier("first", fmt.Sprintf("order: %d, future: x", order)); err != nil {
-			return err
-		}
-		if is := w.condition("tiers.projectcalico.org", "first"); !strings.HasPrefix(is, "False Invalid spec.future: unknown field") {
-			return errors.New(is)
-		}
-		return nil
-	})
-	for name, spec := range map[string]string{"net": "order: 11, future: x", "other": "order: 12"} {
-		if err := tier(name, spec); err != nil {
-			t.Error(err)
-		}
-	}
-	w.accepted("tiers.projectcalico.org", "net", "False Invalid spec.future: unknown field")
-	w.accepted("tiers.projectcalico.org", "other", "True Accepted")
-	if now, _ := w.Get(model.TierKey{Tier: "net"}).(model.Tier); now.Order == nil || *now.Order != 10 {
-		t.Errorf("an object that can't be read has changed what is in force: %+v", now)
-	}
-	if err := tier("other", "order: 12, defaultAction: Pass"); err == nil || !strings.Contains(err.Error(), `unknown field "spec.defaultAction"`) {
-		t.Errorf("a field that the definition lacks: %v", err)
-	}
-	w.plane.Apply(manifest(t, "definitions.yaml"))
-
-	// The definitions go: nothing does that is in force. They come back, and the objects with them.
-	w.plane.Kubectl("delete", "crd", "globalnetworkpolicies.projectcalico.org", "tiers.projectcalico.org", "--timeout=60s")
+	// While the API is away nothing goes, and what somebody changes then is restored.
+	w.plane.KillAPI()
+	tier := w.Get(model.TierKey{Tier: "net"}).(model.Tier)
+	tier.Order = new(99.0)
+	w.Put(model.TierKey{Tier: "net"}, tier)
+	w.plane.StartAPI()
+	tier.Order = new(10.0)
+	w.holds(model.TierKey{Tier: "net"}, tier)
 	there := func() {
 		t.Helper()
 		for name, kind := range map[string]string{"net": "Tier", "web": "GlobalNetworkPolicy", "pods": "IPPool"} {
@@ -150,6 +116,50 @@ func TestResources(t *testing.T) {
 			}
 		}
 	}
+	there()
+
+	// Another replica goes on, and what is deleted goes.
+	stop()
+	w.plane.Kubectl("delete", "networkpolicies.projectcalico.org", "web")
+	w.holds(model.PolicyKey{Tier: "default", Policy: "default/web"}, nil)
+
+	// A definition of a later version has fields that these controllers don't know, and one of an earlier version lacks some that they do.
+	const schema = "/spec/versions/0/schema/openAPIV3Schema"
+	const spec = schema + "/properties/spec/properties/"
+	w.plane.Kubectl("patch", "crd", "tiers.projectcalico.org", "--type=json", "-p",
+		`[{"op":"add","path":"`+spec+`future","value":{"type":"string"}},{"op":"remove","path":"`+spec+`defaultAction"},{"op":"remove","path":"`+schema+`/x-kubernetes-validations"}]`)
+	apply := func(name, spec string) error {
+		_, err := w.plane.TryKubectl(`{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: `+name+`}, spec: {`+spec+`}}`, "apply", "-f", "-")
+		return err
+	}
+	order := 100
+	eventually.Within(t, kubernetes.Patience, "the controllers' watch has the later definition, too", func() error { // a former one leaves the field out
+		order++
+		if err := apply("first", fmt.Sprintf("order: %d, future: x", order)); err != nil {
+			return err
+		}
+		if is := w.condition("tiers.projectcalico.org", "first"); !strings.HasPrefix(is, "False Invalid spec.future: unknown field") {
+			return errors.New(is)
+		}
+		return nil
+	})
+	for name, spec := range map[string]string{"net": "order: 11, future: x", "other": "order: 12"} {
+		if err := apply(name, spec); err != nil {
+			t.Error(err)
+		}
+	}
+	w.accepted("tiers.projectcalico.org", "net", "False Invalid spec.future: unknown field")
+	w.accepted("tiers.projectcalico.org", "other", "True Accepted")
+	if now, _ := w.Get(model.TierKey{Tier: "net"}).(model.Tier); now.Order == nil || *now.Order != 10 {
+		t.Errorf("an object that can't be read has changed what is in force: %+v", now)
+	}
+	if err := apply("other", "order: 12, defaultAction: Pass"); err == nil || !strings.Contains(err.Error(), `unknown field "spec.defaultAction"`) {
+		t.Errorf("a field that the definition lacks: %v", err)
+	}
+	w.plane.Apply(manifest(t, "definitions.yaml"))
+
+	// The definitions go: nothing does that is in force. They come back, and the objects with them.
+	w.plane.Kubectl("delete", "crd", "globalnetworkpolicies.projectcalico.org", "tiers.projectcalico.org", "--timeout=60s")
 	there()
 	w.plane.Apply(manifest(t, "definitions.yaml"))
 	w.plane.Kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

@@ -296,9 +296,7 @@ func (k *Keeper) due() (due []name, again time.Duration) {
 	if !k.synced || !k.read || !known {
 		return nil, 0
 	}
-	for _, n := range k.turns.decide() {
-		k.item(n).due = true
-	}
+	k.decide()
 	var written []name
 	for n, it := range k.items {
 		it.due = it.due || it.refused && tried || it.waiting && (told || it.stored != nil && it.stored.revision != 0 && it.stored.revision <= reached)
@@ -319,6 +317,13 @@ func (k *Keeper) due() (due []name, again time.Duration) {
 	}
 	k.turns.begin(written, now)
 	return due, again
+}
+
+// decide has those looked at that are newly over or within their budgets. The caller holds mu.
+func (k *Keeper) decide() {
+	for _, n := range k.turns.decide() {
+		k.item(n).due = true
+	}
 }
 
 // atOnce is how many objects are written at the same time, and atOnceBytes what their texts come to, of which reading takes a multiple.
@@ -389,6 +394,7 @@ func (k *Keeper) keep(ctx context.Context, n name) error {
 	defer cancel()
 	k.mu.Lock()
 	it := k.items[n]
+	k.decide() // the object may be another than when the round began
 	was, over := *it, k.turns.over(n)
 	k.mu.Unlock()
 	if was.object == nil {

@@ -4,6 +4,7 @@ package custom
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kubepolicy"
@@ -64,7 +65,9 @@ func (t *turns) decide() (changed []name) {
 		for _, called := range names {
 			changed = append(changed, name{namespace, called})
 		}
-		t.rests[namespace] = rest
+		if t.rests[namespace] = rest; rest == 0 { // it has none
+			delete(t.rests, namespace)
+		}
 	}
 	clear(t.changed)
 	return changed
@@ -83,6 +86,7 @@ func (t *turns) begin(written []name, now time.Time) {
 	if t == nil {
 		return
 	}
+	maps.DeleteFunc(t.until, func(_ string, until time.Time) bool { return until.Before(now) })
 	for _, n := range written {
 		t.until[n.namespace] = now.Add(t.rests[n.namespace])
 	}
