@@ -327,7 +327,7 @@ func TestStatusDenied(t *testing.T) {
 		grant(prefix, all)
 	}
 	const read = clientv3.PermissionType(clientv3.PermRead)
-	for _, prefix := range []string{"/calico/ipam/v2/config", "/calico/v1/Ready", "/calico/v1/ipam/"} {
+	for _, prefix := range []string{"/calico/ipam/v2/config", "/calico/ipam/v2/reservation/", "/calico/v1/Ready", "/calico/v1/ipam/"} {
 		grant(prefix, read) // an ADD doesn't write there
 	}
 	revoke("/calico/")
