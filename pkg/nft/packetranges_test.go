@@ -113,7 +113,9 @@ func TestNetworksWhileTheyChange(t *testing.T) {
 				set.Nets = cidrs("0.0.0.0/0", "::/0")
 			case 2: // only addresses
 				set.Nets, set.Added = nil, []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}}
-			case 3:
+			case 3: // only networks, but both at first: what comes and what goes are two changes, which have no order in one transaction
+				f.Update(netsChange("10.65.0.0/30", "fd00::/126"))
+				mustApply(t, f)
 				set.Removed = []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}}
 			}
 			f.Update(c)
