@@ -93,10 +93,10 @@ func TestInstallPage(t *testing.T) {
 // ipv6Pool is the spec of the pool that the page has in its text.
 func ipv6Pool(t *testing.T, page string) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(page, "an IPPool of another name with `")
+	_, rest, _ := strings.Cut(page, "`spec: ")
 	spec, _, ok := strings.Cut(rest, "`")
 	if !ok {
 		t.Fatal("the page has no pool of IPv6")
 	}
-	return spec + "\n"
+	return "spec: " + spec + "\n"
 }
