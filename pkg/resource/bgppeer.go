@@ -30,7 +30,7 @@ type BGPPeer struct {
 	PasswordFile             string        `json:"passwordFile,omitempty" doc:"Ours. File on the nodes with the password of the session (RFC 2385)."`
 	EBGPMultihop             int           `json:"ebgpMultihop,omitempty" range:"0,255" doc:"Ours. How many hops away a peer of another AS may be, 0 to 255."`
 	NumAllowedLocalASNumbers int           `json:"numAllowedLocalASNumbers,omitempty" range:"0,10" doc:"How often a route's AS path may have the AS that the nodes have: 1 to 10, as where all racks are of one AS."`
-	LocalASNumber            *ASNumber     `json:"localASNumber,omitempty" doc:"AS that the nodes have in this session."`
+	LocalASNumber            *ASNumber     `json:"localASNumber,omitempty" doc:"AS that the nodes have towards these peers."`
 	TTLSecurity              int           `json:"ttlSecurity,omitempty" range:"0,254" doc:"How many hops away it is at most (RFC 5082); not beside ebgpMultihop."`
 	KeepaliveTime            string        `json:"keepaliveTime,omitempty" doc:"As of the BGPConfiguration, for this peer."`
 	HoldTime                 string        `json:"holdTime,omitempty" doc:"Ours. As of the BGPConfiguration, for this peer."`
